@@ -139,7 +139,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     p->bias = (size_t)(products * p->matrix_bytes);
     call->packed_bytes = p->bias + (size_t)g->out_channels * sizeof(float);
     call->packed_inputs = 1u << 1 | 1u << 2;
-    call->packing = (uintptr_t)p->set->width;
+    call->packing = (uint64_t)p->set->width;
 
     /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. */
     p->in_step = (int64_t)ln_round_up((size_t)(p->group * in), 16) + 16;

@@ -3,6 +3,7 @@
  * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
  */
 #include "base/digest.h"
+#include "model/structure.h"
 #include "plan/build/program.h"
 
 #include <string.h>
@@ -28,7 +29,8 @@ void ln_packs_describe(const linnet_model *model, ln_step *step) {
     for (int i = 0; i < step->call.n_inputs; ++i) {
         const ln_tensor *t = &step->call.inputs[i];
         uint64_t bytes;
-        const bool of_file = (uintptr_t)t->data - (uintptr_t)model->file < model->file_size;
+        const uintptr_t segments = (uintptr_t)model->file + LN_HEADER_SIZE + model->structure_size;
+        const bool of_file = (uintptr_t)t->data - segments < model->file_size - LN_HEADER_SIZE - model->structure_size;
         if (t->data == NULL || of_file || !ln_bytes(t, &bytes)) continue;
         step->folded |= 1u << i;
         ln_digest(t->data, (size_t)bytes, step->content);
@@ -210,6 +212,7 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
 }
 
 const void *ln_program_packed(const ln_program *program, const ln_step *step) {
+    if (step->stored >= 0) return program->model->stored[step->stored].segment->data;
     return step->packed >= 0 ? content(program->packed[step->packed]) : NULL;
 }
 
