@@ -419,8 +419,11 @@ typedef struct linnet_plan_info {
     uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
     int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
                           more there; in the bodies of loops and branches too */
-    uint64_t modelled_ns; /* of a run: the sum over the steps, without those that are planned in the run */
-    int32_t precision;    /* linnet_precision: what the config permits, whether or not a step uses it */
+    uint64_t modelled_ns;    /* of a run: the sum over the steps, without those that are planned in the run */
+    int32_t precision;       /* linnet_precision: what the config permits, whether or not a step uses it */
+    int32_t reserved;        /* padding */
+    uint64_t stored_weights; /* weights that kernels use in the file, where they are stored as the kernels need them
+                              * (docs/format.md, "Packed weights"); not part of total */
 } linnet_plan_info;
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }

@@ -110,6 +110,22 @@ LINNET_API linnet_plan *linnet_session_plan(const linnet_session *session);
  * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
 LINNET_API uint64_t linnet_plan_share(linnet_plan *plan);
 
+/* Constants as a kernel of a plan packs them. A file of the model can hold them, so that sessions use them in place
+ * (docs/format.md, "Packed weights"). */
+typedef struct linnet_packed {
+    size_t struct_size;
+    const char *kernel;
+    uint64_t bytes; /* a multiple of 64 */
+    char key[40];   /* what was packed and how, as text */
+} linnet_packed;
+
+static inline void linnet_packed_init(linnet_packed *packed) { linnet_struct_init(packed, sizeof *packed); }
+/* Describes constants number i of those that the plan's steps pack; the same constants may come more than once. `to`:
+ * NULL, or memory for their bytes, which the function packs again. Call it before the plan's first session, because a
+ * session frees constants that it has packed. Thread-safe. Errors: INVALID_ARGUMENT (there are fewer, or the plan has
+ * had a session). */
+LINNET_API linnet_status linnet_plan_get_packed(const linnet_plan *plan, int i, void *to, linnet_packed *out);
+
 typedef struct linnet_verified {
     size_t struct_size;
     int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */

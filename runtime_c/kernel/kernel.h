@@ -84,7 +84,7 @@ typedef struct ln_call {
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
                             constants share them */
-    uintptr_t packing;   /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes:
+    uint64_t packing;    /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes:
                             also `precision` and `features`, if it does */
     uint32_t packed_inputs; /* bit i: only `pack` reads input i, never `run`, so a folded input can be freed */
     size_t scratch_bytes;   /* shared by all threads during the step */

@@ -50,6 +50,14 @@ typedef struct ln_segment {
 } ln_segment;
 enum ln_digest_kind { LN_DIGEST_NONE, LN_DIGEST_CRC32, LN_DIGEST_CRC32C, LN_DIGEST_KINDS };
 
+/* Constants as a kernel packs them (plan/build/stored.c). */
+typedef struct ln_stored {
+    const char *key;
+    const ln_segment *segment;
+    atomic_int state; /* whether the bytes match their digest, as far as somebody has looked */
+} ln_stored;
+enum { LN_STORED_KEY = 33 }; /* hexadecimal digits, and NUL */
+
 typedef struct ln_signature {
     const char *name;
     int32_t function;
@@ -77,8 +85,9 @@ struct linnet_model {
     const ln_signature *signatures;
     const ln_variable *variables;
     const ln_segment *segments;
+    ln_stored *stored;                 /* in the order of their keys */
     const struct ln_user_op *user_ops; /* kernel/user.h */
-    int32_t n_user_ops;
+    int32_t n_user_ops, n_stored;
     const char *const *metadata; /* key, value, key, value, ... */
     char digest[33];             /* digest of the structure, which contains the digests of segments, and of the segments
                                     that have no digest */

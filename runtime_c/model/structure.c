@@ -21,6 +21,7 @@ enum { VARIABLE_NAME, VARIABLE_DTYPE, VARIABLE_SHAPE, VARIABLE_QUANT, VARIABLE_S
 enum { SIGNATURE_NAME, SIGNATURE_FUNCTION, SIGNATURE_INPUTS, SIGNATURE_OUTPUTS };
 enum { KEY_VALUE_KEY, KEY_VALUE_VALUE };
 enum { EXTRA_KIND, EXTRA_TARGET, EXTRA_SEGMENT };
+enum { PACKED_WEIGHTS = 2 }; /* a kind of extra */
 
 enum { SEGMENT_ALIGNMENT = 64, HEADER_SIZE = 64 };
 
@@ -150,9 +151,37 @@ static linnet_status read_signatures(ln_reader *r, const ln_fb_table *root) {
     return r->fb.problem ? ln_reader_problem(r) : check_names(r, names, tables.count, "signatures");
 }
 
-/* The metadata, with the producer as its last entry. Extras of kinds that this version does not know are skipped. */
+/* Keeps packed constants, unless the file has them or its segments in another order than linnet writes: then they
+   cannot be found. Extras of kinds that this version does not know are skipped. */
+static linnet_status read_extras(ln_reader *r, const ln_fb_table *root) {
+    const ln_fb_vector tables = ln_fb_get_vector(root, MODEL_EXTRAS, 4);
+    linnet_model *model = r->model;
+    const char *last = "";
+    int32_t count = 0;
+    bool in_order = true;
+    if (tables.count == 0) return LINNET_OK;
+    model->stored = ln_pool_array(r->pool, tables.count, sizeof *model->stored);
+    if (!model->stored) return ln_reader_no_memory(r);
+    for (uint32_t i = 0; i < tables.count; i++) {
+        ln_fb_table table = ln_fb_table_at(&tables, i);
+        const char *target = ln_fb_string(&table, EXTRA_TARGET);
+        int64_t index = ln_fb_signed(&table, EXTRA_SEGMENT, 4, -1);
+        if (index < -1 || index >= model->n_segments)
+            return ln_reader_corrupt(r, target, "an extra refers to a segment that does not exist", index);
+        if (index < 0 || ln_fb_unsigned(&table, EXTRA_KIND, 2, 0) != PACKED_WEIGHTS) continue;
+        in_order &= strcmp(last, target) < 0;
+        last = model->stored[count].key = target;
+        model->stored[count++].segment = &model->segments[index];
+    }
+    for (int32_t i = 1; i < model->n_segments; i++)
+        in_order &= (uintptr_t)model->segments[i].data >= (uintptr_t)model->segments[i - 1].data;
+    model->n_stored = in_order ? count : 0;
+    return LINNET_OK;
+}
+
+/* The metadata, with the producer as its last entry. */
 static linnet_status read_metadata(ln_reader *r, const ln_fb_table *root) {
-    ln_fb_vector tables = ln_fb_get_vector(root, MODEL_METADATA, 4), extras = ln_fb_get_vector(root, MODEL_EXTRAS, 4);
+    ln_fb_vector tables = ln_fb_get_vector(root, MODEL_METADATA, 4);
     const char **pairs = ln_pool_array(r->pool, 2 * ((int64_t)tables.count + 1), sizeof *pairs);
     const char *producer = ln_fb_string(root, MODEL_PRODUCER);
     if (!pairs) return ln_reader_no_memory(r);
@@ -163,13 +192,6 @@ static linnet_status read_metadata(ln_reader *r, const ln_fb_table *root) {
     }
     pairs[2 * (size_t)tables.count] = "producer"; /* last, so that an entry of the file's metadata is found first */
     pairs[2 * (size_t)tables.count + 1] = producer;
-    for (uint32_t i = 0; i < extras.count; i++) {
-        ln_fb_table table = ln_fb_table_at(&extras, i);
-        const char *target = ln_fb_string(&table, EXTRA_TARGET);
-        int64_t index = ln_fb_signed(&table, EXTRA_SEGMENT, 4, -1);
-        if (index < -1 || index >= r->model->n_segments)
-            return ln_reader_corrupt(r, target, "an extra refers to a segment that does not exist", index);
-    }
     r->model->metadata = pairs;
     r->model->n_metadata = (int32_t)tables.count + (producer[0] != 0);
     return ln_reader_problem(r);
@@ -182,7 +204,9 @@ static linnet_status read_all(ln_reader *r, const void *structure, size_t size) 
         (status = read_variables(r, &root)))
         return status;
     const ln_fb_vector functions = ln_fb_get_vector(&root, MODEL_FUNCTIONS, 4);
-    if ((status = ln_read_functions(r, &functions)) || (status = read_signatures(r, &root))) return status;
+    if ((status = ln_read_functions(r, &functions)) || (status = read_signatures(r, &root)) ||
+        (status = read_extras(r, &root)))
+        return status;
     return read_metadata(r, &root);
 }
 

@@ -1,4 +1,4 @@
-/* describe.c - what a plan says of its memory, its steps, its inputs and outputs.
+/* describe.c - what a plan says of its memory, its steps, its inputs and outputs, and of the constants that it packs.
  */
 #include "plan/plan.h"
 
@@ -53,4 +53,22 @@ linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tenso
 linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
     if (plan == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
     return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
+}
+
+linnet_status linnet_plan_get_packed(const linnet_plan *plan, int i, void *to, linnet_packed *out) {
+    linnet_packed own = {.struct_size = sizeof own};
+    if (plan == NULL || i < 0) return LINNET_INVALID_ARGUMENT;
+    linnet_model *model = plan->model;
+    ln_lock_exclusive(&model->lock); /* the first session frees values that it has packed */
+    const ln_step *step = plan->program.listed ? NULL : ln_stored_step(&plan->program, &i, own.key);
+    if (step != NULL) {
+        own.kernel = step->kernel->name;
+        own.bytes = ln_round_up(step->call.packed_bytes, LN_ALIGNMENT);
+        if (to != NULL && step->stored >= 0)
+            memcpy(to, model->stored[step->stored].segment->data, (size_t)own.bytes);
+        else if (to != NULL)
+            step->kernel->code->pack(&step->call, memset(to, 0, (size_t)own.bytes));
+    }
+    ln_unlock(&model->lock);
+    return step != NULL ? LN_GIVE(linnet_packed, key, &own, out) : LINNET_INVALID_ARGUMENT;
 }

@@ -190,6 +190,7 @@ static void count_bytes(linnet_plan *plan) {
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
     info->packed_weights = p->packed_bytes;
+    info->stored_weights = p->stored_bytes;
     info->constants = p->constants;
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);

@@ -1,6 +1,6 @@
-"""The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, plan, bench, tune,
-devices, check-device, deploy, report and those for training. A failure prints one line to stderr and gives exit status 1, or
-2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
+"""The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, bench,
+tune, devices, check-device, deploy, report and those for training. A failure prints one line to stderr and gives exit status
+1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
+from linnet.cli.pack import pack
 from linnet.cli.plan import plan
 from linnet.cli.quantize import quantize
 from linnet.cli.report import report
@@ -47,6 +48,7 @@ for _command in (
     debug_quant,
     inspect,
     run,
+    pack,
     plan,
     bench,
     tune,

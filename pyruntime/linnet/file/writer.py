@@ -6,7 +6,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ import flatbuffers
 import numpy as np
 import numpy.typing as npt
 
+from linnet._generated.fb import Extra, ExtraKind, KeyValue, Model, Quant, Segment, Signature, Variable
 from linnet._generated.fb import Function as FbFunction
-from linnet._generated.fb import KeyValue, Model, Quant, Segment, Signature, Variable
 from linnet._generated.fb import Node as FbNode
 from linnet._generated.fb import Tensor as FbTensor
 from linnet._generated.op_table import OPS, VERSIONS
@@ -61,10 +61,13 @@ def _round_up(n: int, to: int) -> int:
     return (n + to - 1) // to * to
 
 
-def chunks(graph: Graph) -> Iterator[bytes | bytearray | memoryview]:
-    """The file's bytes, piece by piece. Raises GraphError if the graph is not well formed."""
+def chunks(
+    graph: Graph, packed_weights: Mapping[str, npt.NDArray[Any]] | None = None
+) -> Iterator[bytes | bytearray | memoryview]:
+    """The file's bytes, piece by piece. packed_weights: what kernels have packed, by key (linnet.pack). Raises GraphError
+    if the graph is not well formed."""
     segments = _Segments()
-    writer = _Writer(graph, segments)
+    writer = _Writer(graph, segments, packed_weights or {})
     structure = bytearray(writer.structure())
     model = Model.Model.GetRootAs(structure)
     position = HEADER.size + len(structure)
@@ -127,8 +130,9 @@ def function_order(graph: Graph) -> list[Function]:
 class _Writer:
     """A flatbuffer under construction."""
 
-    def __init__(self, graph: Graph, segments: _Segments) -> None:
+    def __init__(self, graph: Graph, segments: _Segments, packed_weights: Mapping[str, npt.NDArray[Any]]) -> None:
         self.graph = graph
+        self.packed_weights = packed_weights
         self.segments = segments
         self.version = 1  # the lowest that what was written so far needs
         self.builder = flatbuffers.Builder(1 << 16)
@@ -141,6 +145,7 @@ class _Writer:
         functions = self.offsets([self.function(f) for f in self.functions])
         signatures = self.offsets([self.signature(name) for name in self.graph.signatures])
         variables = self.offsets([self.variable(v) for v in self.graph.variables.values()])
+        extras = self.offsets([self.packed(key) for key in sorted(self.packed_weights)]) if self.packed_weights else 0
         segments = self.offsets([self.segment(piece) for piece in self.segments.pieces])
         metadata = self.offsets([self.pair(k, v) for k, v in sorted(self.graph.metadata.items())])
         producer = b.CreateString("linnet 0.1.0")
@@ -151,6 +156,8 @@ class _Writer:
         Model.AddVariables(b, variables)
         Model.AddSegments(b, segments)
         Model.AddMetadata(b, metadata)
+        if extras:
+            Model.AddExtras(b, extras)
         b.Finish(Model.End(b), b"LNT1")
         return bytes(b.Output())
 
@@ -348,6 +355,15 @@ class _Writer:
         Segment.AddDigestKind(b, CRC32C)
         Segment.AddDigest(b, piece.crc)
         return int(Segment.End(b))
+
+    def packed(self, key: str) -> int:
+        b = self.builder
+        segment, target = self.segments.add(self.packed_weights[key]), b.CreateString(key)
+        Extra.Start(b)
+        Extra.AddKind(b, ExtraKind.ExtraKind.packed_weights)
+        Extra.AddTarget(b, target)
+        Extra.AddSegment(b, segment)
+        return int(Extra.End(b))
 
     def pair(self, key: str, value: str) -> int:
         b = self.builder

@@ -125,6 +125,7 @@ def facts_of(info: Any) -> dict[str, Any]:
         "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
         "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
         "precision": PRECISIONS[info.precision], "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
+        "stored_weights": int(info.stored_weights),
     }  # fmt: skip
 
 

@@ -345,8 +345,13 @@ static void plan_panels(ln_call *call, ln_gemm *g) {
     }
     g->b.matrix_bytes = (int64_t)ln_round_up((size_t)((g->b.panels - 1) * g->b.panel_bytes + last), LN_ALIGNMENT);
     g->init.width = (int64_t)ln_round_up((size_t)(g->b.panels * width), 16);
-    const uintptr_t order_of_k = g->k.segments == 1 ? 1 : g->k.run == 1 ? 0 : 2;
-    call->packing = (uintptr_t)g->set | order_of_k;
+    const uint64_t order_of_k = g->k.segments == 1 ? 1 : g->k.run == 1 ? 0 : 2;
+    /* All that packing takes from the set. It is stored in files, so it must not be an address. */
+    const ln_gemm_set *s = g->set;
+    const uint64_t sizes = s->width | (uint64_t)s->depth << 8 | (uint64_t)s->unit << 16 | (uint64_t)s->b_dtype << 24;
+    const uint64_t dtypes =
+        s->c_dtype | (uint64_t)g->b.panel_dtype << 8 | (uint64_t)s->symmetric << 16 | order_of_k << 17;
+    call->packing = sizes | dtypes << 32;
 }
 
 /* Plans the packed bytes, and the scratch of the call and of a thread. */

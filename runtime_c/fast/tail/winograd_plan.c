@@ -179,7 +179,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     } else {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
-        call->packing = (uintptr_t)p->set->width;
+        call->packing = (uint64_t)p->set->width;
     }
 
     /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. */

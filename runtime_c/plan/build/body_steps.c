@@ -67,6 +67,7 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->constants += p->constants;
         program->packed_only += p->packed_only;
         program->packed_bytes += p->packed_bytes;
+        program->stored_bytes += p->stored_bytes;
         program->kept_bytes += p->kept_bytes;
         program->keeps |= p->keeps;
         if (LN_HAS_DEVICES) count_devices(program, p);

@@ -56,18 +56,21 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
                                                                loop */
         bool steady = false;
         for (int i = 0; i < call->n_inputs; ++i) steady |= call->inputs[i].steady;
-        if (steady)
+        step->stored = steady || like != NULL ? -1 : ln_stored_find(w->model, step);
+        if (step->stored >= 0)
+            program->stored_bytes += call->packed_bytes;
+        else if (steady)
             step->kept = like != NULL ? like->kept : program->n_kept++;
         else
             step->packed = like != NULL ? like->packed : program->n_packed++;
         program->keeps |= steady;
         const ln_program *root = program;
         while (root->outer != NULL) root = root->outer;
-        if (like == NULL && !ln_packed_before(root, step)) {
+        if (like == NULL && step->stored < 0 && !ln_packed_before(root, step)) {
             program->packed_bytes += ln_packed_size(call);
             if (steady) program->kept_bytes += ln_packed_size(call);
         }
-        if (like == NULL) ln_packs_enter(program, step);
+        if (like == NULL && step->stored < 0) ln_packs_enter(program, step);
     }
     if (call->scratch_bytes > program->scratch_shared)
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
@@ -121,7 +124,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->name = display_name(w, node);
     step->index = node->index;
     step->fused = node->map != NULL ? display_name(w, node->map) : "";
-    step->dims_slot = step->packed = step->kept = step->resident = -1;
+    step->dims_slot = step->packed = step->kept = step->stored = step->resident = -1;
     step->reason = node->reason;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {

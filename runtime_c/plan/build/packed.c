@@ -3,6 +3,7 @@
  * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
  */
 #include "base/digest.h"
+#include "model/structure.h"
 #include "plan/build/program.h"
 
 #include <string.h>
@@ -28,7 +29,8 @@ void ln_packs_describe(const linnet_model *model, ln_step *step) {
     for (int i = 0; i < step->call.n_inputs; ++i) {
         const ln_tensor *t = &step->call.inputs[i];
         uint64_t bytes;
-        const bool of_file = (uintptr_t)t->data - (uintptr_t)model->file < model->file_size;
+        const uintptr_t segments = (uintptr_t)model->file + LN_HEADER_SIZE + model->structure_size;
+        const bool of_file = (uintptr_t)t->data - segments < model->file_size - LN_HEADER_SIZE - model->structure_size;
         if (t->data == NULL || of_file || !ln_bytes(t, &bytes)) continue;
         step->folded |= 1u << i;
         ln_digest(t->data, (size_t)bytes, step->content);
@@ -104,12 +106,22 @@ static ln_packed *find(const ln_program *program, const ln_step *step) {
     return NULL;
 }
 
+/* Lets the system drop the pages of the file that only packing reads. A plan that packs them again reads them again. */
+static void forget(const linnet_model *model, const ln_call *call) {
+    for (int i = 0; model->file_kind == LN_FILE_MAPPED && i < call->n_inputs; ++i) {
+        const ln_tensor *t = &call->inputs[i];
+        const bool of_file = (uintptr_t)t->data - (uintptr_t)model->file < model->file_size;
+        if (of_file && (call->packed_inputs >> i & 1)) ln_file_forget(t->data, (size_t)ln_known_bytes(t));
+    }
+}
+
 static ln_packed *make(ln_program *program, const ln_step *step) {
     const size_t size = (size_t)ln_packed_size(&step->call);
     ln_packed *p = ln_memory_alloc(&program->model->packed, size);
     if (p == NULL) return NULL;
     *p = (ln_packed){.size = size};
     step->kernel->code->pack(&step->call, content(p));
+    forget(program->model, &step->call);
     return p;
 }
 
@@ -200,6 +212,7 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
 }
 
 const void *ln_program_packed(const ln_program *program, const ln_step *step) {
+    if (step->stored >= 0) return program->model->stored[step->stored].segment->data;
     return step->packed >= 0 ? content(program->packed[step->packed]) : NULL;
 }
 

@@ -133,9 +133,11 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
     for (int32_t i = 0; i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
         for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k) {
-            const bool packed = k < step->call.n_inputs && step->packed >= 0 && (step->call.packed_inputs >> k & 1);
-            mark(t, step->inputs[k].pointer, packed);
-            mark(t, step->call.inputs[k].data, packed);
+            const bool packed = k < step->call.n_inputs && (step->call.packed_inputs >> k & 1);
+            if (packed && step->stored >= 0) continue; /* nothing reads it any more */
+            const bool only = packed && step->packed >= 0;
+            mark(t, step->inputs[k].pointer, only);
+            mark(t, step->call.inputs[k].data, only);
         }
         for (int32_t m = 1; step->claim != NULL && m < step->claim->n; ++m) {
             const ln_call *call = &step->claim->steps[m].call;

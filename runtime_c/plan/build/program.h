@@ -53,9 +53,10 @@ typedef struct ln_step {
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
-    int32_t packed;      /* of constants that the kernel rearranges: index in the program's list, else -1 */
-    int32_t kept;        /* of variables that the kernel rearranges: index in the instance's list, else -1 */
-    uint32_t folded;     /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
+    int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    int32_t kept;    /* of variables that the kernel rearranges: index in the instance's list, else -1 */
+    int32_t stored;  /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
+    uint32_t folded; /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
     uint64_t content[2]; /* a digest of those inputs */
     int32_t threads[2];  /* of phase 0, and of each later phase */
     uint8_t pieces[2];   /* parts of the range of each thread that other threads may take; 1: none (run/share.c) */
@@ -109,8 +110,9 @@ typedef struct ln_program {
     int32_t fallbacks;     /* steps of the CPU that no device took */
     double ns;             /* modelled, of a run: the sum over the steps */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
-    uint64_t kept_bytes;  /* of packed_bytes: copies of variables, which belong to the store */
-    uint64_t packed_only; /* bytes of folded values that are freed after packing */
+    uint64_t stored_bytes; /* of constants that the file holds packed */
+    uint64_t kept_bytes;   /* of packed_bytes: copies of variables, which belong to the store */
+    uint64_t packed_only;  /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;      /* steps that compute a value again instead of keeping it */
     bool ordered;            /* the nodes were ordered for updates (ln_pass_order), so a lower w->target may save
@@ -143,6 +145,11 @@ uint64_t ln_packed_size(const ln_call *call);
 void ln_packs_describe(const linnet_model *model, ln_step *step);
 /* A step of the program that rearranges the same constants in the same way; NULL if none. */
 const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
+/* stored.c. The constants of the step, packed in the model's file and not damaged; -1 if there are none. Its call must
+ * be configured. */
+int32_t ln_stored_find(const linnet_model *model, const ln_step *step);
+/* Step number *i of those that pack constants with a key, in bodies too, and the key; NULL if there are fewer. */
+const ln_step *ln_stored_step(const ln_program *program, int *i, char key[LN_STORED_KEY]);
 /* Registers a step of the program so that ln_packs_find finds it. */
 void ln_packs_enter(ln_program *program, const ln_step *step);
 /* Whether an earlier step of this plan, in any of its programs, packs the same constants. */

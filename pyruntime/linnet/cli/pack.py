@@ -1,0 +1,84 @@
+"""`linnet pack`: writes a copy of a model that also holds its weights as the kernels of a machine pack them.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from linnet.cli.options import (
+    json_option,
+    shapes_of,
+    shapes_option,
+    signature_option,
+    threads_option,
+    trust_pickle_option,
+    user_ops_of,
+    user_ops_option,
+)
+from linnet.report.tables import count as _count
+from linnet.report.tables import size as _size
+
+if TYPE_CHECKING:
+    from linnet.facade import Graph
+
+
+@click.command(short_help="Store a model's weights as kernels pack them, so that sessions start faster.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=["native"],
+    show_default=True,
+    metavar="NAME",
+    help="native, for all that this machine has, or an instruction set, as for --isa-max. May be repeated.",
+)
+@shapes_option()
+@signature_option
+@threads_option
+@trust_pickle_option
+@user_ops_option
+@json_option
+def pack(
+    model: Path,
+    output: Path,
+    targets: Sequence[str],
+    inputs: Sequence[str],
+    signature: str,
+    threads: int | None,
+    trust_pickle: bool,
+    user_ops: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Write a copy of MODEL that also holds its weights as kernels pack them.
+
+    Sessions then map these weights and use them in place. On a machine whose kernels pack otherwise, sessions pack as
+    usual. MODEL is a .lnt file, or any file that `linnet convert` reads. Without --threads, the weights are packed for
+    one thread and for the number of cores.
+    """
+    from linnet.converters.recognition import is_linnet
+    from linnet.session.packing import pack as write
+
+    ops, shapes = user_ops_of(user_ops), shapes_of(inputs)
+    source: Path | Graph = model
+    if model.exists() and not is_linnet(model):
+        from linnet.converters.formats import load_graph
+
+        source = load_graph(model, shapes, user_ops=ops, trust_pickle=trust_pickle)
+    found = write(
+        source, output, list(targets), signature=signature, input_shapes=shapes, threads=threads, user_ops=ops
+    )
+    if as_json:
+        click.echo(json.dumps({"model": str(model), **dataclasses.asdict(found)}))
+        return
+    click.echo(
+        f"{model}: {_count(found.constants, 'packed constant')} for {', '.join(found.isas)}, {_size(found.bytes)} of "
+        f"{_size(found.file_bytes)} -> {output}"
+    )
