@@ -7,3 +7,4 @@
 #include "map/map.inc.c"
 #include "map/map_strip.inc.c"
 #include "fast/tail/reduce.inc.c"
+#include "fast/tail/reduce_arg.inc.c"

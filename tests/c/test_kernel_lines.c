@@ -97,7 +97,7 @@ static void conv(const kind *k) {
 }
 
 static void conv_transpose(const kind *k) {
-    const int64_t group = k->variant & 1 ? C : 1;
+    const int64_t group = k->variant & 1 ? C : 1, side = k->variant & 4 ? 3 : 2;
     const ln_conv_transpose_attributes a = {.strides = {ones, 2},
                                             .dilations = {ones, 2},
                                             .pads = {zeros, 4},
@@ -107,14 +107,15 @@ static void conv_transpose(const kind *k) {
                                             .output_dtype = k->y == k->x ? LINNET_NONE : k->y};
     test_case t = of(k, LN_OP_CONV_TRANSPOSE, &a, 2);
     t.inputs[0] = TENSOR(k->x, k->x_layout, 2, C, 4, 5);
-    t.inputs[1] = TENSOR(k->w, LN_LAYOUT_DENSE, C, C / group, 2, 2);
-    t.constant[1] = k->variant >> 1;
+    t.inputs[1] = TENSOR(k->w, LN_LAYOUT_DENSE, C, C / group, side, side);
+    t.constant[1] = k->variant >> 1 & 1;
     attempt(&t);
 }
 
 static void conv_gradient(const kind *k) {
     const int64_t group = k->variant & 1 ? C : 1;
-    const ln_conv_gradient_attributes a = {.kernel = {twos, 2},
+    const int64_t side = k->variant & 2 ? 3 : 2, kernel[] = {side, side};
+    const ln_conv_gradient_attributes a = {.kernel = {kernel, 2},
                                            .strides = {ones, 2},
                                            .dilations = {ones, 2},
                                            .pads = {zeros, 4},
@@ -122,7 +123,7 @@ static void conv_gradient(const kind *k) {
                                            .channel_axis = 1};
     test_case t = of(k, LN_OP_CONV_GRADIENT, &a, 2);
     t.inputs[0] = TENSOR(k->x, k->x_layout, 2, C, 4, 5);
-    t.inputs[1] = TENSOR(k->w, k->x_layout, 2, C, 3, 4);
+    t.inputs[1] = TENSOR(k->w, k->x_layout, 2, C, 5 - side, 6 - side);
     attempt(&t);
 }
 
@@ -286,7 +287,7 @@ static const struct {
     bool w, y;
     int variants;
 } families[] = {
-    {conv, true, true, 4},        {conv_transpose, true, true, 4}, {conv_gradient, true, false, 2},
+    {conv, true, true, 4},        {conv_transpose, true, true, 8}, {conv_gradient, true, false, 4},
     {matmul, true, true, 2},      {recurrent, true, false, 2},     {recurrent_gradient, true, false, 1},
     {pool, false, false, 2},      {pool_gradient, true, false, 2}, {softmax, false, false, 2},
     {layer_norm, true, false, 1}, {group_norm, true, false, 1},    {batch_norm, true, false, 1},

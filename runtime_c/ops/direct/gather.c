@@ -127,7 +127,8 @@ typedef struct walk {
     int64_t block;   /* number of elements of the block */
     bool contiguous; /* the block is contiguous in x and in y */
     bool real;       /* the result has the real values of quantized integers */
-    int64_t run; /* that many constant indices always follow each other in x, as in frames of a signal; 0: unknown */
+    int64_t
+        adjacent; /* that many constant indices always follow each other in x, as in frames of a signal; 0: unknown */
 } walk;
 
 /* The length of runs of constant indices that increase by 1, if all are in range and the elements that they select are
@@ -184,7 +185,7 @@ static LN_PLANNING linnet_status configure(ln_call *call) {
     for (int d = x->rank - w->block_rank; d < x->rank; d++) w->block *= x->dims[d];
     w->contiguous = ln_dense_tail(x, x->rank - w->block_rank) && ln_dense_tail(y, y->rank - w->block_rank);
     w->real = x->dtype != y->dtype;
-    w->run = run_length(call, w);
+    w->adjacent = run_length(call, w);
     if (w->real && y->dtype != LINNET_F32) call->scratch_thread = (size_t)w->block * sizeof(float);
     call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
     call->grain = ln_max(1, 65536 / (w->block + 8)); /* 20 us, the cost of sharing work */
@@ -271,8 +272,8 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         }
         row += side;
         int64_t i = 0;
-        while (w->run != 0 && i < side) {
-            const int64_t n = ln_min(w->run - at % w->run, side - i);
+        while (w->adjacent != 0 && i < side) {
+            const int64_t n = ln_min(w->adjacent - at % w->adjacent, side - i);
             const int64_t first = from + ln_load_i64(b->inputs[1], call->inputs[1].dtype, at);
             memcpy((char *)b->outputs[0] + to * (int64_t)size, (const char *)b->inputs[0] + first * (int64_t)size,
                    (size_t)n * size);
