@@ -41,9 +41,7 @@ static ALWAYS_INLINE vf act_exp_within(vf c) {
 }
 
 /* These minima and maxima keep NaN. */
-static ALWAYS_INLINE vf act_exp_of(vf x) {
-    return act_exp_within(vf_max(vf_set1(-105.0f), vf_min(vf_set1(89.5f), x)));
-}
+static ALWAYS_INLINE vf act_exp_of(vf x) { return act_exp_within(vf_max(vf_set1(-105.0f), vf_min(vf_set1(89.5f), x))); }
 
 static ALWAYS_INLINE vf act_sigmoid_of(vf x) {
     vf r;

@@ -162,8 +162,8 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
         kernels[height](tile);
         if (g->c.sum != NULL)
             set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
-                           residual == NULL ? NULL : residual + to / y_size * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to,
-                           stride);
+                           residual == NULL ? NULL : residual + to / y_size * (int64_t)ln_dtype_size(g->c.sum->dtype),
+                           y + to, stride);
         else
             set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);
         tile->a += rows * block->segments;

@@ -301,9 +301,8 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                              .pixel = w->stride[2] * width,
                              .padded = d->padded,
                              .second = row_taps,
-                             .scale = finished && part == 0 && d->stored == LINNET_F32
-                                          ? d->requant.scale + channel
-                                          : NULL,
+                             .scale =
+                                 finished && part == 0 && d->stored == LINNET_F32 ? d->requant.scale + channel : NULL,
                              .requant = finished ? &d->requant : NULL,
                              .sum = d->sum,
                              .bytes = finished && part == 0 && size == 1 && d->sum == NULL,
