@@ -97,7 +97,8 @@ static void line_pointers(const ln_gemm *g, const char *base, const position *p,
                           int64_t count, char *copy, const void **rows) {
     const ln_window *w = &g->a.window;
     const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
-    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - x, end = row + side;
+    const int64_t more = ln_ceil_div(g->k.length, g->k.kc) - w->kernel[2]; /* pixels that are read behind the taps */
+    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - more - x, end = row + side;
     /* The rows whose taps are all inside the input. The others get an assembled copy of their line. */
     const int64_t low = row + (x >= 0 ? 0 : ln_min(side, ln_ceil_div(-x, w->stride[2])));
     const int64_t high = room < 0 ? low : ln_max(low, row + ln_min(side, room / w->stride[2] + 1));
