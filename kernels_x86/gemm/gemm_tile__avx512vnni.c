@@ -196,35 +196,36 @@ TILE_INLINE __m512i group_of_bytes(const int width, const int kind, const group 
     return narrow(v[0], v[1], v[2], v[3], zero);
 }
 
-TILE_INLINE void store_sums(const int width, const bool floats, const int kind, const group *all, char *y) {
+/* Consumes g, which is not copied, because copies of a struct whose fields were just stored wait for these stores. */
+TILE_INLINE void store_sums(const int width, const bool floats, const int kind, group *g, char *y) {
     const int64_t step = 64 / width;
-    group g = *all;
-    const int flip = g.s.y_dtype == LINNET_U8 ? 128 : 0;
-    const __m512i zero = _mm512_set1_epi16((int16_t)(g.s.y_zero - flip)), sign = _mm512_set1_epi8((char)flip);
-    const __m512i low = _mm512_set1_epi8((char)(g.s.y_low - flip)), high = _mm512_set1_epi8((char)(g.s.y_high - flip));
-    for (; g.rows > 0; g.rows -= step, g.sums += 64, y += step * g.stride) {
+    const int flip = g->s.y_dtype == LINNET_U8 ? 128 : 0;
+    const __m512i zero = _mm512_set1_epi16((int16_t)(g->s.y_zero - flip)), sign = _mm512_set1_epi8((char)flip);
+    const __m512i low = _mm512_set1_epi8((char)(g->s.y_low - flip)),
+                  high = _mm512_set1_epi8((char)(g->s.y_high - flip));
+    for (; g->rows > 0; g->rows -= step, g->sums += 64, y += step * g->stride) {
         bool far = true;
         __m512i v;
         if (floats) {
-            v = exact_group(width, true, kind, &g, zero);
-        } else if (g.n == width && g.rows >= step) {
-            g.whole = true;
-            v = group_of_bytes(width, kind, &g, zero, &far);
+            v = exact_group(width, true, kind, g, zero);
+        } else if (g->n == width && g->rows >= step) {
+            g->whole = true;
+            v = group_of_bytes(width, kind, g, zero, &far);
         } else {
-            g.whole = false;
-            v = group_of_bytes(width, kind, &g, zero, &far);
+            g->whole = false;
+            v = group_of_bytes(width, kind, g, zero, &far);
         }
         if (!far) {
-            group slow = g; /* g stays in registers */
+            group slow = *g; /* *g stays in registers */
             v = near_tie(&slow, width, zero);
         }
         v = _mm512_min_epi8(_mm512_max_epi8(v, low), high);
-        store_group(width, _mm512_xor_si512(v, sign), g.rows, g.n, y, g.stride);
-        if (kind != NONE) g.residual += step * g.stride * (kind == FLOATS ? 4 : 1);
+        store_group(width, _mm512_xor_si512(v, sign), g->rows, g->n, y, g->stride);
+        if (kind != NONE) g->residual += step * g->stride * (kind == FLOATS ? 4 : 1);
     }
 }
 
-TILE_INLINE void store_sums_of(const int width, const group *g, char *y) {
+TILE_INLINE void store_sums_of(const int width, group *g, char *y) {
     if (g->s.tile == LINNET_F32 && g->s.dtype == LINNET_F32)
         store_sums(width, true, FLOATS, g, y);
     else if (g->s.tile == LINNET_F32)
@@ -239,7 +240,8 @@ void ln_gemm_store_sum__avx512vnni(const ln_requant *r, const ln_quantized_sum *
                                    const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
                                    void *y, int64_t y_stride) {
     const float *scale = r->scale + channel;
-    group g = {.s = *sum, .sums = sums, .residual = residual, .rows = rows, .n = n, .stride = y_stride};
+    group g; /* clearing all of it first would take as long as a group */
+    g.s = *sum, g.sums = sums, g.residual = residual, g.rows = rows, g.n = n, g.stride = y_stride, g.whole = false;
     g.scale[0] = _mm512_loadu_ps(scale);
     g.scale[1] = width == 32 ? _mm512_loadu_ps(scale + 16) : _mm512_setzero_ps();
     g.low = _mm512_set1_ps((float)(r->low - r->y_zero)), g.high = _mm512_set1_ps((float)(r->high - r->y_zero));

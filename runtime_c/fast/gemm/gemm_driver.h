@@ -45,7 +45,7 @@ typedef struct ln_gemm_a {
     int64_t lattice[LN_SPATIAL]; /* input coordinates must be multiples of this number and are divided by it; 1:
                                     convolution */
     ln_window_strides x;
-    const void *padding; /* kc elements of the zero point, in the dtype of A or (gather) of the kernel */
+    const void *padding; /* a segment of zero points, in the dtype of A, or (gather) a tap in that of the kernel */
 } ln_gemm_a;
 
 /* B: element (k = tap, c; n) is at matrix_offset + n * b.n + tap * b.tap + c * b.c. */

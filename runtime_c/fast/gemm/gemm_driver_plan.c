@@ -231,7 +231,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
 static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
     if (g->a.plain) return LINNET_OK;
     int dtype = g->a.gather ? g->set->a_dtype : g->a.dtype;
-    int64_t elements = (g->a.gather ? 1 : g->k.run) * g->k.kc;
+    int64_t elements = g->a.gather ? g->k.kc : ln_max(g->k.length, g->k.run * g->k.kc);
     void *padding = ln_call_state(call, (size_t)elements * ln_dtype_size(dtype));
     if (padding == NULL) return LINNET_OUT_OF_MEMORY;
     if (g->c.integer)
@@ -321,7 +321,9 @@ static void plan_depth(ln_gemm *g) {
     g->k.segments = g->k.taps / g->k.run;
     int64_t k = g->k.run * g->k.kc;
     g->k.padded = (int64_t)ln_round_up((size_t)k, (size_t)g->set->depth);
-    g->k.length = g->a.gather ? g->k.padded : k;
+    /* A line of few channels is read to whole groups of `depth`, because the panel has zeros there. */
+    const bool beyond = g->k.run > 1 && g->c.integer && g->b.zero == 0 && g->set->depth == 4;
+    g->k.length = g->a.gather || beyond ? g->k.padded : k;
     /* Only a few rows use B, once or twice, so B is read in place. */
     g->b.as_is = !g->b.constant && !g->c.integer && g->k.taps == 1 && g->b.n == 1 && g->b.dtype == g->set->b_dtype &&
                  g->m <= 2 * g->set->rows;

@@ -60,14 +60,22 @@ static const char *line_of(const ln_gemm *g, const char *base, const position *p
 static void window_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, ln_gemm_range part,
                             const void **out, int64_t step) {
     const ln_window *w = &g->a.window;
+    const int64_t pixel = g->a.x.s[2] * g->a.size, stride = w->stride[2], reach = (count - 1) * stride;
     for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
         const char *line = line_of(g, base, p, l);
         ln_gemm_range taps = in_line(w, part, l);
-        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step)
+        int64_t x0 = p->o[2] * stride - w->pad_begin[2] + taps.begin * w->dilation[2];
+        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step, x0 += w->dilation[2]) {
+            if (line != NULL && x0 >= 0 && x0 + reach < w->in[2] && g->a.lattice[2] == 1) { /* no padding */
+                const char *at = line + x0 * pixel;
+                for (int64_t i = 0; i < count; i++, at += stride * pixel) out[i] = at;
+                continue;
+            }
             for (int64_t i = 0; i < count; i++) {
                 int64_t x = coordinate(g, 2, p->o[2] + i, kx);
-                out[i] = line == NULL || x < 0 ? g->a.padding : line + x * g->a.x.s[2] * g->a.size;
+                out[i] = line == NULL || x < 0 ? g->a.padding : line + x * pixel;
             }
+        }
     }
 }
 
@@ -89,7 +97,8 @@ static void line_pointers(const ln_gemm *g, const char *base, const position *p,
                           int64_t count, char *copy, const void **rows) {
     const ln_window *w = &g->a.window;
     const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
-    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - x, end = row + side;
+    const int64_t more = ln_ceil_div(g->k.length, g->k.kc) - w->kernel[2]; /* pixels that are read behind the taps */
+    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - more - x, end = row + side;
     /* The rows whose taps are all inside the input. The others get an assembled copy of their line. */
     const int64_t low = row + (x >= 0 ? 0 : ln_min(side, ln_ceil_div(-x, w->stride[2])));
     const int64_t high = room < 0 ? low : ln_max(low, row + ln_min(side, room / w->stride[2] + 1));

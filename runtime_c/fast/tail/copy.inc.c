@@ -183,9 +183,55 @@ static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char 
 #else
 static inline __m128 LN_SIMD_NAME(four)(const char *p) { return _mm_loadu_ps((const float *)(const void *)p); }
 static inline void LN_SIMD_NAME(put_four)(char *p, __m128 v) { _mm_storeu_ps((float *)(void *)p, v); }
-/* The same, for elements of four bytes. */
+#ifdef LN_SIMD_AVX2
+/* Byte i of vector v of three comes from plane p at [3 * v + p][i], unless that is -1. */
+static const int8_t LN_SIMD_NAME(order_3)[2][9][16] = {
+    /* of one byte, of two */
+    {{0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5},
+     {-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1},
+     {-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1},
+     {-1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10, -1},
+     {5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10},
+     {-1, 5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1},
+     {-1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1, -1},
+     {-1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1},
+     {10, -1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15}},
+    {{0, 1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, 4, 5, -1, -1},
+     {-1, -1, 0, 1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, 4, 5},
+     {-1, -1, -1, -1, 0, 1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1},
+     {-1, -1, 6, 7, -1, -1, -1, -1, 8, 9, -1, -1, -1, -1, 10, 11},
+     {-1, -1, -1, -1, 6, 7, -1, -1, -1, -1, 8, 9, -1, -1, -1, -1},
+     {4, 5, -1, -1, -1, -1, 6, 7, -1, -1, -1, -1, 8, 9, -1, -1},
+     {-1, -1, -1, -1, 12, 13, -1, -1, -1, -1, 14, 15, -1, -1, -1, -1},
+     {10, 11, -1, -1, -1, -1, 12, 13, -1, -1, -1, -1, 14, 15, -1, -1},
+     {-1, -1, 10, 11, -1, -1, -1, -1, 12, 13, -1, -1, -1, -1, 14, 15}},
+};
+
+/* Elements of one or two bytes. */
+static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
+    const int64_t step = 16 / (int64_t)size;
+    __m128i order[9];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 9; k++) order[k] = LN_SIMD_NAME(row)((const char *)LN_SIMD_NAME(order_3)[size - 1][k]);
+    int64_t p = 0;
+    for (; p + step <= rows; p += step, s += 16, t += 48) {
+        const __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride),
+                      c = LN_SIMD_NAME(row)(s + 2 * s_stride);
+        LN_SIMD_UNROLL
+        for (int v = 0; v < 3; v++) {
+            const __m128i ab = _mm_or_si128(_mm_shuffle_epi8(a, order[3 * v]), _mm_shuffle_epi8(b, order[3 * v + 1]));
+            LN_SIMD_NAME(put)(t + 16 * v, _mm_or_si128(ab, _mm_shuffle_epi8(c, order[3 * v + 2])));
+        }
+    }
+    return p;
+}
+#endif
+/* The same: elements of four bytes, and of one or two with AVX2. */
 static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
+#ifdef LN_SIMD_AVX2
+    if (size <= 2) return LN_SIMD_NAME(interleave_3_small)(s, s_stride, t, rows, size);
+#endif
     for (; size == 4 && p + 4 <= rows; p += 4, s += 16, t += 48) {
         const __m128 a = LN_SIMD_NAME(four)(s), b = LN_SIMD_NAME(four)(s + s_stride),
                      c = LN_SIMD_NAME(four)(s + 2 * s_stride);
