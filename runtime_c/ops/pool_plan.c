@@ -21,10 +21,21 @@ bool ln_pool_can(const ln_call *call) {
     return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
+/* Whether the last axis takes the place of the channels: there is one channel, and windows do not reach across this
+ * axis. Sums over the channels of an image, as in local response normalization, are such pools. */
+static bool takes_last_axis(const ln_call *call) {
+    const ln_pool_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    const int last = x->rank - 1;
+    return a->channel_axis == 1 && x->dims[1] == 1 && a->kernel.n > 0 && a->kernel.v[a->kernel.n - 1] == 1 &&
+           (a->strides.n == 0 || a->strides.v[a->strides.n - 1] == 1) && x->dims[last] == y->dims[last] &&
+           x->strides[last] == 1 && y->strides[last] == 1;
+}
+
 void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
-    const int64_t channels = x->dims[a->channel_axis == 1 ? 1 : x->rank - 1];
+    const int64_t channels = x->dims[a->channel_axis == 1 && !takes_last_axis(call) ? 1 : x->rank - 1];
     const bool floats = ln_dtype_is_float(x->dtype);
     const bool bytes = x->dtype == LINNET_I8 || x->dtype == LINNET_U8;
     const bool lanes = x->dtype == LINNET_F32 || (!floats && a->kind == LN_POOL_KIND_MAX) || bytes;
@@ -51,6 +62,10 @@ linnet_status ln_pool_configure(ln_call *call) {
     p->x = ln_window_strides_of(&call->inputs[0], w->channel_axis);
     p->y = ln_window_strides_of(&call->outputs[0], w->channel_axis);
     p->channels = w->out_channels;
+    if (takes_last_axis(call)) {
+        p->channels = w->out[2];
+        p->window.in[2] = p->window.out[2] = 1;
+    }
     p->chunks = ln_ceil_div(p->channels, LN_POOL_CHUNK);
     p->kind = (int)a->kind;
     p->count_include_pad = a->count_include_pad != 0;

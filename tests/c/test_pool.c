@@ -11,6 +11,13 @@ static void one(int dtype, int kind, int rank, int channel_axis) {
         pads[i] = random_below((int)kernel[i]), pads[spatial + i] = random_below((int)kernel[i]);
         dims[(channel_axis == 1 ? 2 : 1) + i] = (kernel[i] - 1) * dilations[i] + 1 + random_below(8);
     }
+    if (channel_axis == 1 &&
+        random_below(3) == 0) { /* one channel, and windows that do not reach across the last axis */
+        const int last = spatial - 1;
+        dims[rank - 1] = channels, channels = 1;
+        kernel[last] = 1, strides[last] = 1 + (random_below(4) == 0);
+        pads[last] = 0, pads[spatial + last] = random_below(8) == 0;
+    }
     dims[channel_axis == 1 ? 1 : rank - 1] = channels;
     ln_pool_attributes a = {.kind = kind,
                             .kernel = {kernel, spatial},

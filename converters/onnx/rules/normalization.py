@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
+from linnet.ir.expr import positive_power
 from linnet.ir.function import Tensor
 
 
@@ -119,7 +120,7 @@ def local_response_normalization(op: Operation) -> Tensor:
         "pool", [op.unsqueeze(flat, [1])], kind="average", kernel=[size, 1], pads=pads, count_include_pad=True
     )
     sums = op.reshape(window, shape)
-    return op.map([x, sums], lambda p, v, s: v / (s * alpha + bias).binary("pow", beta))
+    return op.map([x, sums], lambda p, v, s: v / positive_power(s * alpha + bias, beta))
 
 
 @rule("MeanVarianceNormalization")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
+from linnet.ir.expr import positive_power
 from linnet.ir.function import Tensor
 
 
@@ -27,4 +28,4 @@ def local_response_normalization(op: Operation) -> Tensor:
     total = op.emit("pool", [window], kind="average", kernel=[2 * radius + 1, 1], strides=[1, 1], channel_axis=-1)
     total = op.transpose(total, [0, 2, 3, 1])
     scale = alpha * (2 * radius + 1)
-    return op.map([x, total], lambda v, t: v / (t * scale + bias).binary("pow", beta))
+    return op.map([x, total], lambda v, t: v / positive_power(t * scale + bias, beta))

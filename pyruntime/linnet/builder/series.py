@@ -12,6 +12,7 @@ from linnet.builder.mapping import pointwise
 from linnet.builder.shaping import concat, expand_dims, reshape, squeeze, transpose
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.expr import positive_power
 from linnet.ir.function import Operators, Tensor
 
 MOST_MATRIX = 1 << 24  # elements of the matrix of a Fourier transform
@@ -155,7 +156,7 @@ def lrn(
         count_include_pad=True,
     )[0]  # fmt: skip
     means = _like(window, tensor)
-    made: Tensor = pointwise([tensor, means], lambda v, s: v / (s * alpha + bias) ** beta, name=name)
+    made: Tensor = pointwise([tensor, means], lambda v, s: v / positive_power(s * alpha + bias, beta), name=name)
     return made
 
 

@@ -201,6 +201,14 @@ class Expr:
         raise AttributeError(name)
 
 
+def positive_power(x: Expr, exponent: float) -> Expr:
+    """x to a power, for x >= 0. 1/2 and 3/4 take square roots, which are several times as fast as `pow` and at most 2 ulp off."""
+    if exponent not in (0.5, 0.75):
+        return x.binary("pow", exponent)
+    root = x.unary("sqrt")
+    return root if exponent == 0.5 else root * root.unary("sqrt")
+
+
 def _unsigned(opcode: str, a: Expr, b: Expr) -> Expr:
     """A binary opcode on two i64 registers, at least one of which holds u64 values."""
     x, y = a._signed(), b._signed()

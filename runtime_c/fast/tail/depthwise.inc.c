@@ -5,7 +5,10 @@
 #include "fast/tail/any.inc.c"
 #include "fast/tail/requant.inc.c"
 
-#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
+#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)
+#define LN_DW_PIXELS 8
+#define LN_DW_TAPS 16 /* the longest line of taps for which the borders of a line are computed together */
+#elif defined(LN_SIMD_NEON)
 #define LN_DW_PIXELS 8
 #else
 #define LN_DW_PIXELS 4
@@ -83,6 +86,31 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
 
 #include "fast/tail/depthwise_f32.inc.c"
 
+#ifdef LN_DW_TAPS
+/* Computes one output line. Pixels [begin, end) have all taps. */
+static void dw_line(const ln_depthwise *d, dw_span *s, int64_t begin, int64_t end, int64_t x_pixel, float *out,
+                    int64_t out_pixel) {
+    const ln_window *w = &d->window;
+    s->nx = w->kernel[2], s->w_shift = 0;
+    for (int64_t ox = 0, count; ox < w->out[2]; ox += count) {
+        const int64_t shift = (ox * w->stride[2] - w->pad_begin[2]) * x_pixel, left = w->out[2] - ox;
+        if (ox >= begin && end - ox >= LN_DW_PIXELS) {
+            count = (end - ox) / LN_DW_PIXELS * LN_DW_PIXELS;
+            dw_pixels_float(s, count, shift, d->channels, out + ox * out_pixel, out_pixel);
+            continue;
+        }
+        uint8_t taps[LN_DW_TAPS] = {0};
+        count = left <= LN_DW_PIXELS ? left : left >= 2 * LN_DW_PIXELS ? LN_DW_PIXELS : (left + 1) / 2;
+        for (int64_t p = 0; p < count; p++) {
+            int64_t kx, last;
+            ln_window_valid(w, 2, ox + p, &kx, &last);
+            for (; kx < last; kx++) taps[kx] = (uint8_t)(taps[kx] | 1u << p);
+        }
+        dw_border_float(s, (int)count, shift, taps, d->channels, out + ox * out_pixel, out_pixel);
+    }
+}
+#endif
+
 /* Computes one output row into `out` (f32, or i32 sums); pixels are out_pixel elements apart. */
 static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,
                    const int64_t *position, dw_cache *cache, void *out, int64_t out_pixel) {
@@ -107,6 +135,12 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
     int64_t reach = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] + w->pad_begin[2];
     int64_t inner_begin = ln_min(ln_ceil_div(w->pad_begin[2], w->stride[2]), w->out[2]);
     int64_t inner_end = reach < 0 ? inner_begin : ln_max(inner_begin, ln_min(w->out[2], reach / w->stride[2] + 1));
+#ifdef LN_DW_TAPS
+    if (d->channels >= VF_WIDTH && w->kernel[2] <= LN_DW_TAPS) {
+        dw_line(d, &s, inner_begin, inner_end, x_pixel, out, out_pixel);
+        return;
+    }
+#endif
     for (int64_t ox = 0, count; ox < w->out[2]; ox += count) {
         count = ox >= inner_begin && ox < inner_end ? inner_end - ox : 1;
         ln_window_valid(w, 2, ox, &begin[2], &end[2]);

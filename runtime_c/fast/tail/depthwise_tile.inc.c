@@ -39,6 +39,36 @@ static void NAMED(narrow)(const dw_span *s, int64_t shift, int n, NUMBER *out) {
     STORE_PARTIAL(out, n, FINISH(sum));
 }
 
+#ifdef LN_DW_TAPS
+/* Computes up to LN_DW_PIXELS pixels at the borders of a line, which do not have the same taps: bit p of taps[kx] says
+ * whether pixel p has tap kx. Together they do not wait for each other's sums, as single pixels do. */
+static void NAMED(border)(const dw_span *s, int count, int64_t shift, const uint8_t *taps, int64_t channels,
+                          NUMBER *out, int64_t out_pixel) {
+    const vf low = vf_set1(s->low), high = vf_set1(s->high);
+    (void)low, (void)high;
+    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
+        if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
+        VECTOR sum[LN_DW_PIXELS];
+        LN_UNROLL
+        for (int p = 0; p < LN_DW_PIXELS; p++) sum[p] = LOAD((const NUMBER *)s->bias + c);
+        for (int r = 0; r < s->n_rows; r++) {
+            const NUMBER *in = s->rows[r], *w = (const NUMBER *)s->weights[r] + c;
+            int64_t at = shift + c; /* outside the line where no pixel has the tap */
+            for (int64_t kx = 0; kx < s->nx; kx++, at += s->x_tap, w += s->w_tap) {
+                const unsigned has = taps[kx];
+                const VECTOR factor = LOAD(w);
+                LN_UNROLL
+                for (int p = 0; p < LN_DW_PIXELS; p++)
+                    if (has >> p & 1) sum[p] = MULTIPLY_ADD(LOAD(in + (at + p * s->pixel)), factor, sum[p]);
+            }
+        }
+        LN_UNROLL
+        for (int p = 0; p < LN_DW_PIXELS; p++)
+            if (p < count) STORE(out + p * out_pixel + c, FINISH(sum[p]));
+    }
+}
+#endif
+
 /* Computes `count` pixels that all have the same taps. The first one is at element `shift` of its rows. */
 static void NAMED(pixels)(const dw_span *s, int64_t count, int64_t shift, int64_t channels, NUMBER *out,
                           int64_t out_pixel) {
