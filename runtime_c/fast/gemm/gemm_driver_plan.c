@@ -205,6 +205,9 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
+    /* Converted rows of a product that would fit one block: as many as if results waited, for the same memory. */
+    if (g->c.integer && g->c.tiled && g->a.dtype != g->set->a_dtype && g->m * nb * c_size <= BLOCK_C_BYTES)
+        mb = ln_min(mb, ln_max(SMALL_C_BYTES / (nb * c_size), rows));
     const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
     const int64_t macs = g->n_products * g->m * g->n * g->k.taps * g->k.kc;
     const int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
