@@ -26,10 +26,7 @@ from linnet.clib.errors import (
     UsageError,
 )
 from linnet.clib.version import __version__ as __version__
-from linnet.facade import Graph
 from linnet.ir.dtypes import Quantization
-from linnet.ir.function import Function, Node, Tensor, Variable
-from linnet.ir.graph import Signature
 
 if TYPE_CHECKING:
     from linnet import (
@@ -61,7 +58,10 @@ if TYPE_CHECKING:
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
+    from linnet.facade import Graph
     from linnet.file.checkpoint import Checkpoint
+    from linnet.ir.function import Function, Node, Tensor, Variable
+    from linnet.ir.graph import Signature
     from linnet.ir.user_op import UserOp, load_user_ops
     from linnet.losses import softmax_cross_entropy
     from linnet.optimizers import (
@@ -94,7 +94,16 @@ _OPTIMIZERS = (
     "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Momentum", "Optimizer",
     "RMSProp",
 )  # fmt: skip
+# A program that only runs models imports no graphs.
+_TYPES = {
+    "Function": "linnet.ir.function",
+    "Node": "linnet.ir.function",
+    "Signature": "linnet.ir.graph",
+    "Tensor": "linnet.ir.function",
+    "Variable": "linnet.ir.function",
+}
 _LAZY = {
+    "Graph": "linnet.facade",
     "load_graph": "linnet.converters.formats",
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
@@ -135,8 +144,10 @@ _MODULES = (
     "clip",
     "converters",
     "data",
+    "facade",
     "init",
     "integers",
+    "ir",
     "losses",
     "metrics",
     "nn",
@@ -247,12 +258,14 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 _PUBLIC.update(__all__)
-_check_all(globals(), ("Graph", "Quantization"))
+_check_all(globals(), ("Quantization",))
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"linnet.{name}")
+    if name in _TYPES:
+        return globals().setdefault(name, getattr(import_module(_TYPES[name]), name))
     if name not in _LAZY:
         raise AttributeError(f"module 'linnet' has no attribute {name!r}")
     try:

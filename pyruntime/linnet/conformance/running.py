@@ -16,8 +16,8 @@ from linnet.conformance.compare import Difference, compared
 from linnet.conformance.report import Result
 from linnet.facade import Graph
 from linnet.session.device import Device
-from linnet.session.planned import Step
 from linnet.session.session import Session
+from linnet.session.step import Step
 
 _WHY = {
     "cannot": "its cost is negative",

@@ -14,7 +14,7 @@ from linnet.facade import Graph
 from linnet.report.concerns import Concern
 
 if TYPE_CHECKING:
-    from linnet.session.planned import Step
+    from linnet.session.step import Step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
     from linnet.session.device import Device
     from linnet.session.model import Model
-    from linnet.session.planned import Step
+    from linnet.session.step import Step
 
 LOOP_BOUND = 4096  # iteration limit of a loop whose carried shapes change (docs/converting.md)
 _GUESSES = (0, 32, 64, 128, 256, 320, 512, 1024, 16000)  # candidate sizes of open dimensions; 0: chosen by rank

@@ -15,7 +15,7 @@ from linnet.session.session import Session
 if TYPE_CHECKING:
     from linnet.session.device import Device
     from linnet.session.model import Model
-    from linnet.session.planned import Step
+    from linnet.session.step import Step
 
 _LIMIT = 60.0  # seconds; a loop over random data may never end
 _TRACED_RUNS = 20

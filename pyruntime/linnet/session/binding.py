@@ -16,8 +16,9 @@ from linnet.ir.dtypes import bits_of, numpy_dtype
 from linnet.session.device_array import DeviceArray
 from linnet.session.memory import ALIGNMENT, Memory, memory_of
 from linnet.session.model import Array, TensorSpec, wrong_shape
-from linnet.session.planned import Planned, Step, steps_of
+from linnet.session.planned import Planned, steps_of
 from linnet.session.running import Runner
+from linnet.session.step import Step
 
 
 class Bound(Protocol):

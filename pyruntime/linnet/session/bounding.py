@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from linnet.clib.errors import GraphError, ResourceError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
-from linnet.session.bounds import COUNTED, REGIONS, MemoryBound, Range, Shapes, Space
-from linnet.session.device import Device
 from linnet.session.model import Model
-from linnet.session.planned import Planned, info_of
+from linnet.session.planned import COUNTED, REGIONS, Planned, info_of
+
+if TYPE_CHECKING:
+    from linnet.session.bounds import MemoryBound, Range, Shapes, Space
+    from linnet.session.device import Device
 
 TOO_LARGE = 306
 # Limits for planning a range shape by shape: the number of shapes, and the total work. Work is counted in steps;
@@ -89,6 +91,8 @@ def find(session: Planning, ranges: Mapping[str, Range]) -> tuple[MemoryBound, S
     layout is used for a plan that would exceed the bound. The frame is None if every shape was planned and none exceeds
     the bound, or if there is no bound.
     Raises GraphError if the model accepts none of the shapes."""
+    from linnet.session.bounds import MemoryBound, Space
+
     space = Space(ranges, session.model.dim_names(session.signature))
     most, corner = _Most(), space.corner
     first = _plan_all(session, [corner], most)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from linnet.clib.errors import UsageError
+from linnet.session.planned import COUNTED as COUNTED
+from linnet.session.planned import REGIONS as REGIONS
 
 if TYPE_CHECKING:
     from linnet.session.model import TensorSpec
@@ -17,26 +19,6 @@ if TYPE_CHECKING:
 Dim = int | tuple[int, int] | None
 Range = tuple[tuple[int, int], ...]
 Shapes = dict[str, tuple[int, ...]]
-
-
-REGIONS = (
-    "activations",
-    "scratch",
-    "packed_weights",
-    "constants",
-    "variables",
-    "io",
-    "snapshot",
-    "committed",
-    "bookkeeping",
-    "devices",
-    "total",
-    "mapped",
-    "lower_bound",
-    "naive",
-    "gradients",
-)
-COUNTED = REGIONS[:10]  # the total is the sum of these regions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,8 @@ from linnet.clib.errors import GraphError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
 from linnet.session.model import string_of
-from linnet.session.planned import Step, info_of, steps_of
+from linnet.session.planned import info_of, steps_of
+from linnet.session.step import Step
 
 _UNSUPPORTED = 301
 

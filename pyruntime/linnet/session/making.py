@@ -4,14 +4,16 @@ fed, and the fetches."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
-from linnet.session.bounds import Shapes
-from linnet.session.device import Device
 from linnet.session.model import Model, TensorSpec, wrong_shape
+
+if TYPE_CHECKING:
+    from linnet.session.bounds import Shapes
+    from linnet.session.device import Device
 
 
 class Made(Protocol):
@@ -36,6 +38,15 @@ class Made(Protocol):
     def _spec(self, name: str) -> TensorSpec: ...
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None: ...
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError: ...
+
+
+def devices_of(device: str | Device | None, devices: Sequence[str | Device]) -> tuple[Device, ...]:
+    """The devices of a Session's arguments (see linnet.session.device.chosen)."""
+    if device is None and devices == ():
+        return ()
+    from linnet.session.device import chosen
+
+    return chosen(device, devices)
 
 
 def plan(

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,14 @@ import numpy.typing as npt
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
-from linnet.file import dim_names
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
-from linnet.ir.graph import Graph
-from linnet.ir.user_op import UserOp, register
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from linnet.file.dim_names import Names
+    from linnet.ir.graph import Graph
+    from linnet.ir.user_op import UserOp
 
 Array = npt.NDArray[Any]
 
@@ -62,6 +64,23 @@ def spec_of(info: Any) -> TensorSpec:
     )
 
 
+def _is_graph(source: object) -> TypeGuard[Graph]:
+    """Whether it is a Graph. It does not import graphs, which a program that only runs models does not need."""
+    module = sys.modules.get("linnet.ir.graph")
+    return module is not None and isinstance(source, module.Graph)
+
+
+def _known_ops(source: object, user_ops: Iterable[UserOp]) -> list[UserOp]:
+    """The user ops of the graph and those that are given."""
+    given = list(user_ops)
+    if not given and not _is_graph(source):
+        return []
+    from linnet.ir.user_op import UserOp, register
+
+    known = register(dict(source.user_ops) if _is_graph(source) else {}, given)
+    return [op for op in known.values() if isinstance(op, UserOp)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Verified:
     """Result of Model.verify: the number of segments in the file, the bytes in segments that match their digests, the
@@ -92,34 +111,32 @@ class Model:
         lib = library()
         config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
         config.log = log_callback()
-        known = register(dict(source.user_ops) if isinstance(source, Graph) else {}, user_ops)
-        # Their callbacks must outlive the model.
-        self.user_ops = [op for op in known.values() if isinstance(op, UserOp)]
+        self.user_ops = _known_ops(source, user_ops)  # their callbacks must outlive the model
         pointers = ffi.new("linnet_user_op *[]", [op.pointer for op in self.user_ops])
         config.user_ops, config.user_op_count = pointers, len(self.user_ops)
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
-        self._dim_names: dict[str, dim_names.Names] = {}
+        self._dim_names: dict[str, Names] = {}
         if isinstance(source, str | os.PathLike):
             if verify is None:
                 config.verify = lib.LINNET_VERIFY_DEFAULT
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
         else:
-            if not isinstance(source, Graph | bytes | bytearray | memoryview):
-                raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
-            if isinstance(source, Graph):
+            if _is_graph(source):
                 from linnet.file.writer import to_bytes
 
                 self._content = to_bytes(source)
-            else:
+            elif isinstance(source, bytes | bytearray | memoryview):
                 self._content = bytes(source)
+            else:
+                raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             data = ffi.from_buffer(self._content)
             code = lib.linnet_model_open_memory(data, len(self._content), lib.LINNET_BORROW, config, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
-        if verify is None and self.path is None and not isinstance(source, Graph):
+        if verify is None and self.path is None and not _is_graph(source):
             _, problem = self.verified(strict=False)
             if problem is not None:
                 raise problem
@@ -192,11 +209,15 @@ class Model:
         """For each input, the names of its open dimensions, and "" for the others. Dimensions with the same name should
         have the same size in a run; see Session's strict_dims."""
         if signature not in self._dim_names:
+            from linnet.file import dim_names
+
             self._dim_names[signature] = dim_names.read(self._content or self.path or b"", signature)
         return self._dim_names[signature]
 
     def assigns(self, signature: str = "infer") -> bool:
         """Whether running the signature updates variables."""
+        from linnet.file import dim_names
+
         return dim_names.assigns(self._content or self.path or b"", signature)
 
     @property

@@ -3,8 +3,7 @@ itself."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,34 +15,30 @@ from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, numpy_dtype, unpack
 from linnet.session.model import Array, string_of
 from linnet.session.running import Runner
 
+if TYPE_CHECKING:
+    from linnet.session.step import Step
+
+REGIONS = (
+    "activations",
+    "scratch",
+    "packed_weights",
+    "constants",
+    "variables",
+    "io",
+    "snapshot",
+    "committed",
+    "bookkeeping",
+    "devices",
+    "total",
+    "mapped",
+    "lower_bound",
+    "naive",
+    "gradients",
+)
+COUNTED = REGIONS[:10]  # the total is the sum of these regions
+
 # The element type of feeds that are packed when they are copied. No array of a caller has it.
 _PACKED = np.dtype([("packed", np.uint8)])
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
-    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
-    placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint",
-    "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its
-    steps; `ms` is then the time to submit the step.
-    start_ns: when the step began in the last traced run, by the system's monotonic clock.
-    modelled_ms: the time by the model that chose the kernel (docs/tuning.md); 0 for transfers and steps on devices."""
-
-    name: str
-    op: str
-    kernel: str
-    layout: str
-    device: str
-    fused: str
-    bytes: int
-    flops: int
-    runs: int
-    ms: float
-    placed: str = ""
-    device_ms: float = 0.0
-    start_ns: int = 0
-    modelled_ms: float = 0.0
 
 
 class Planned:
@@ -131,6 +126,8 @@ def facts_of(info: Any) -> dict[str, Any]:
 
 def steps_of(plan: Any, session: Any) -> list[Step]:
     """The steps of a plan, with the mean times of its session's runs. session: None gives no times."""
+    from linnet.session.step import Step
+
     lib, info, steps = library(), new_struct("linnet_step_info"), []
     for i in range(info_of(plan).steps):
         if session is not None:

@@ -19,31 +19,21 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.clib.precision import precision_number
-from linnet.file import dim_names
 from linnet.ir.dtypes import packed
-from linnet.ir.graph import Graph
-from linnet.ir.user_op import UserOp
 from linnet.session import bounding, making
-from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
-from linnet.session.device import Device, chosen
-from linnet.session.model import (
-    Array,
-    Model,
-    Store,
-    TensorSpec,
-    converted,
-    fits,
-    isa_names,
-    wrong_shape,
-    wrong_type,
-)
-from linnet.session.planned import Planned, Step, facts_of, info_of, special_of, steps_of
+from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, isa_names, wrong_shape, wrong_type
+from linnet.session.planned import REGIONS, Planned, facts_of, info_of, special_of, steps_of
 from linnet.session.running import Runner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from linnet.ir.graph import Graph
+    from linnet.ir.user_op import UserOp
     from linnet.session import binding
+    from linnet.session.bounds import Dim, MemoryBound, Range, Shapes, Space
+    from linnet.session.device import Device
+    from linnet.session.step import Step
 
 _PLANS_KEPT = 8
 
@@ -139,7 +129,7 @@ class Session:
         self._precision, self._bind_threads = precision_number(precision), bind_threads
         self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
         self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
-        self._devices = chosen(device, devices)
+        self._devices = making.devices_of(device, devices)
         self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
@@ -165,6 +155,8 @@ class Session:
     ) -> None:
         """Makes the plan and the memory that are needed at once."""
         if bounds is not None:
+            from linnet.session.bounds import resolve
+
             self._take_bounds(resolve(bounds, self.inputs))
         shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
         for name, shape in shapes.items():
@@ -184,6 +176,8 @@ class Session:
 
     def _take_bounds(self, ranges: dict[str, Range]) -> None:
         """Finds the most memory that shapes in the range take, and gets the arena."""
+        from linnet.session.bounds import Space
+
         self.bound, self._frame = bounding.find(self, ranges)
         self._ranges, self._space = ranges, Space(ranges, self.model.dim_names(self.signature))
         if not self.bound.unbounded:
@@ -210,7 +204,11 @@ class Session:
         if not fits(shape, spec.shape):
             raise wrong_shape(spec, shape, "input" if spec.name in self._specs else "tensor")
         dims = self._ranges.get(spec.name)
-        if dims is not None and not inside(shape, dims):
+        if dims is None:
+            return
+        from linnet.session.bounds import inside, text_of
+
+        if not inside(shape, dims):
             raise UsageError(
                 f"input {spec.name!r} is outside the session's bounds", code=104, tensor=spec.name,
                 expected=text_of([low if low == high else (low, high) for low, high in dims]),
@@ -362,6 +360,8 @@ class Session:
 
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Warns or raises if open dimensions with the same name have different sizes."""
+        from linnet.file import dim_names
+
         found = dim_names.mismatches(self.model.dim_names(self.signature), shapes)
         if not found:
             return

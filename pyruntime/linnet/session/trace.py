@@ -12,7 +12,7 @@ from typing import Any
 from linnet.clib.library import library
 from linnet.file.atomic import write_atomic
 from linnet.session.model import string_of
-from linnet.session.planned import Step
+from linnet.session.step import Step
 
 _PHASES, _STEPS = 0, 1
 

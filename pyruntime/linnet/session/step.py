@@ -1,0 +1,32 @@
+"""One step of a plan, as Session.steps gives it.
+In a module of its own, because a program that only runs models does not need it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
+    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
+    placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint",
+    "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its
+    steps; `ms` is then the time to submit the step.
+    start_ns: when the step began in the last traced run, by the system's monotonic clock.
+    modelled_ms: the time by the model that chose the kernel (docs/tuning.md); 0 for transfers and steps on devices."""
+
+    name: str
+    op: str
+    kernel: str
+    layout: str
+    device: str
+    fused: str
+    bytes: int
+    flops: int
+    runs: int
+    ms: float
+    placed: str = ""
+    device_ms: float = 0.0
+    start_ns: int = 0
+    modelled_ms: float = 0.0
