@@ -12,11 +12,14 @@ import numpy.typing as npt
 import onnx
 
 from linnet.clib.errors import FileError
+from linnet.converters.onnx import outside
 from linnet.converters.onnx.narrow import KINDS
 from linnet.converters.onnx.operation import array_of, storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.recognition import format_of
 from linnet.ir.dtypes import numpy_dtype
+
+_PIECE = 8 << 20
 
 
 def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
@@ -31,14 +34,9 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     if path.stat().st_size == 0:
         raise FileError("is empty", tensor=str(path), code=205, hint="export the model or copy the file again")
     again = "export the model again" if path.suffix.lower() == ".onnx" else "give an .onnx or .tflite file"
-    model = onnx.ModelProto()
     try:
-        with (
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            memoryview(content) as view,
-        ):
-            model.ParseFromString(view)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            model = outside.parse(content, path)
     except OSError as error:
         raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
@@ -110,8 +108,26 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
     if kind is not None:
         raw = np.fromfile(file, np.uint8, size, offset=offset).tobytes()
         return array_of(onnx.TensorProto(dims=proto.dims, data_type=proto.data_type, raw_data=raw), what)
+    if outside.INSIDE in entries:  # read now, because a caller may write the model's file again
+        return _read(file, element, count, offset, what).reshape(tuple(proto.dims)), dtype
     data = np.memmap(file, element.newbyteorder("<"), "r", offset, (count,))
     return np.asarray(data).reshape(tuple(proto.dims)), dtype
+
+
+def _read(file: Path, element: np.dtype[Any], count: int, offset: int, what: str) -> npt.NDArray[Any]:
+    """Reads in pieces: one read of 400 MB into new memory takes six times as long as 50 of 8 MB."""
+    data = np.empty(count, element.newbyteorder("<"))
+    view, at = data.view(np.uint8).data, 0
+    try:
+        with file.open("rb", buffering=0) as opened:
+            opened.seek(offset)
+            while at < len(view) and (done := opened.readinto(view[at : at + _PIECE])):
+                at += done
+    except OSError as error:
+        raise Unsupported(f"{what} cannot be read: {error.strerror}", "copy the file again") from None
+    if at < len(view):
+        raise Unsupported(f"{what} ends early: the file has been changed meanwhile", "convert it again")
+    return data
 
 
 def text_of(name: str | bytes) -> str:

@@ -7,8 +7,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from linnet.clib.errors import FileError
+
+_MOST = 1 << 20
 
 
 def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
@@ -23,8 +26,7 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             with open(path, "wb") as file:
-                for piece in pieces:
-                    file.write(piece)
+                _write(file, pieces)
             return
     except OSError as error:
         raise _cannot_write(target, error) from None
@@ -34,8 +36,7 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
         raise _cannot_write(target, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            _write(file, pieces)
             file.flush()
             os.fsync(file.fileno())
         mask = os.umask(0)
@@ -48,6 +49,14 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _write(file: BinaryIO, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
+    """Writes a MiB at a time: one write of 400 MB takes three to eight times as long."""
+    for piece in pieces:
+        with memoryview(piece) as view:
+            for at in range(0, len(view), _MOST):
+                file.write(view[at : at + _MOST])
 
 
 def _cannot_write(path: Path, error: OSError) -> FileError:
