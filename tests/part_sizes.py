@@ -17,7 +17,7 @@ STRIP = {"x86_64": "strip", "aarch64": "strip" if platform.machine() == "aarch64
 BUDGETS = {
     "x86_64": {
         "everything": 1_100_000,
-        "baseline": 548_864,
+        "baseline": 557_056,
         "sse42": 5_000,
         "avx2": 150_000,
         "avx512": 150_000,
