@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import linnet
@@ -41,8 +42,8 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = linnet.Graph(seed=1)
     x = graph.placeholder("x", (2, 4))
-    w = graph.variable("w", linnet.init.glorot((4, 3)))
-    y = linnet.ops.tanh(x @ w)
+    w = graph.variable("w", linnet.init.glorot((4, 32)))
+    y = linnet.ops.tanh(x @ w) @ graph.constant(np.ones((32, 64), np.float32))  # constants that a plan packs
     graph.signature("infer", {"x": x}, {"y": y})
     linnet.sync.signatures(graph, (y * y).mean(), linnet.SGD(0.1), {"x": x})
     path = tmp_path_factory.mktemp("growth") / "model.lnt"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import queue
 import select
 import subprocess
@@ -26,9 +27,11 @@ EXPANDED_AT_LEAST = 465
 TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbouring values are at most 2^-7 and 2^-10 apart, relative
 _RANDOM = "random numbers: ONNX prescribes their distribution (tests/test_random.py); shape and type are compared"
 _F16 = "up to two f16 steps apart: the vector is rounded to f16 after every product and sum, linnet sums in f32"
+# Where halves inside a program are kept in f32 (runtime_c/plan/passes/storage.c), linnet meets the usual tolerance.
+_F16_CASES = () if platform.machine() in ("x86_64", "AMD64") else ("", "_expanded")
 # case: the tolerances (rtol, atol) that it meets, and why it cannot meet its own
 KNOWN: dict[str, tuple[float, float, str]] = {
-    **{f"test_attention_4d_causal_fp16{suffix}": (TWO_F16_STEPS, 1e-7, _F16) for suffix in ("", "_expanded")},
+    **{f"test_attention_4d_causal_fp16{suffix}": (TWO_F16_STEPS, 1e-7, _F16) for suffix in _F16_CASES},
     **{
         f"test_{name}": (0, np.inf, _RANDOM)
         for name in (

@@ -140,6 +140,12 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     CHECK(strcmp(pass->name, "expand") == 0 && pass->ran && pass->nodes_before == 0 && pass->nodes_after > 0);
     CHECK(candidate->kernel[0] != 0 && (candidate->refusal != 0) == (candidate->why[0] != 0));
     CHECK(linnet_plan_get_key(plan, 0, NULL, 0) > 0);
+    NEW(linnet_packed, packed);
+    if (linnet_plan_get_packed(plan, 0, NULL, packed) == LINNET_OK) { /* the references pack nothing */
+        FILLED(packed);
+        CHECK(packed->kernel[0] != 0 && packed->bytes > 0 && packed->key[0] != 0);
+    }
+    free(packed);
     free(candidate);
     free(pass);
     how->trace = 1;

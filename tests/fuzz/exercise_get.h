@@ -113,6 +113,13 @@ static void get_plan(fuzz *f, linnet_plan *plan, char *line, size_t size) {
         for (int k = 0; k < 40 && linnet_plan_get_candidate(plan, i, k, &candidate) == LINNET_OK; k++)
             touch_text(candidate.kernel);
     }
+    linnet_packed packed = {.struct_size = sizeof packed};
+    for (int i = -1; i < 8 && (i < 0 || linnet_plan_get_packed(plan, i, NULL, &packed) == LINNET_OK); i++) {
+        void *copy = i < 0 || packed.bytes > 1 << 20 ? NULL : malloc((size_t)packed.bytes);
+        if (i < 0) expect(linnet_plan_get_packed(plan, i, NULL, &packed) != LINNET_OK, "constants of number -1");
+        if (copy) expect(linnet_plan_get_packed(plan, i, copy, &packed) == LINNET_OK, "constants are not packed again");
+        free(copy);
+    }
     linnet_plan_pass pass = {.struct_size = sizeof pass};
     for (int i = -1; i < 40; i++)
         if (linnet_plan_get_pass(plan, i, &pass) == LINNET_OK) touch_text(pass.name);

@@ -13,6 +13,10 @@ from linnet.clib.errors import UsageError
 
 Array = npt.NDArray[Any]
 
+# `max_bytes` of sessions that measure what 16 bits lose: a bound that nothing reaches. Plans with a bound keep f16 and bf16
+# values in 16 bits on every machine, so what overflows elsewhere overflows here.
+KEEPS_HALVES = 1 << 50
+
 
 def decibel(signal: float, noise: float) -> float:
     """10 log10(signal / noise): infinite without noise, minus infinite for noise that is not finite or no signal."""

@@ -17,7 +17,7 @@ from linnet.clib.errors import Error, UsageError
 from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
-from linnet.quantization.agreement import Agreement, decibel
+from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of, row_names
@@ -198,7 +198,7 @@ class _Search:
 
     def measured(self, graph: Graph) -> float:
         """The noise of a graph's outputs over their power."""
-        session = Session(Model(graph), threads=self.threads)
+        session = Session(Model(graph), threads=self.threads, max_bytes=KEEPS_HALVES)
         entry = graph.signatures["infer"]
         tensors = dict(zip(entry.outputs, infer_function(graph).outputs, strict=True))
         sums = {name: Agreement() for name in self.names}

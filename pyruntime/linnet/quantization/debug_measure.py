@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, UsageError
 from linnet.facade import Graph
-from linnet.quantization.agreement import Agreement, decibel
+from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_pairs import CUT, Pair, cut, groups_of, real, stored
 from linnet.quantization.subjects import adapted
@@ -73,10 +73,11 @@ class Measurement:
         self.pairs, self.threads = pairs, threads
         self.tensors = {pair.name: pair.new for pair in pairs}
         self.old = Session(Model(old), threads=threads)
-        self.new = Session(Model(new), threads=threads)
+        self.new = Session(Model(new), threads=threads, max_bytes=KEEPS_HALVES)
         one = [pairs[0].name]
         self.old_parts = Session(Model(cut(old, {p.name: p.old for p in pairs})), threads=threads, fetches=one)
-        self.new_parts = Session(Model(cut(new, self.tensors)), threads=threads, fetches=one)
+        parts = Model(cut(new, self.tensors))
+        self.new_parts = Session(parts, threads=threads, fetches=one, max_bytes=KEEPS_HALVES)
         signature = old.signatures["infer"]
         self.outputs = {name: t.name for name, t in zip(signature.outputs, signature.function.outputs, strict=True)}
         theirs = new.signatures["infer"].outputs
@@ -249,7 +250,7 @@ def histograms(
 
 def special_counts(graph: Graph, samples: Iterable[Feeds], threads: int | None) -> list[dict[str, Any]]:
     """Values at the limits of their integer type, infinities and NaN by op, over runs of the graph as it is deployed."""
-    session = Session(Model(graph), threads=threads, count_special=True)
+    session = Session(Model(graph), threads=threads, count_special=True, max_bytes=KEEPS_HALVES)
     counts: dict[str, Counter[str]] = {}
     worst: dict[str, tuple[int, str]] = {}
     for feeds in samples:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.facade import Graph
+from linnet.quantization.agreement import KEEPS_HALVES
 from linnet.quantization.observe import Batches
 
 Array = npt.NDArray[Any]
@@ -66,7 +67,7 @@ class Judge:
         """How near a graph comes, on the first samples only if their number is given."""
         from linnet.session.session import Session
 
-        session = Session(graph, threads=self.threads)
+        session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
         runs = [session.run(feeds) for feeds in self.samples[:samples]]
         errors: list[float] = []
         ratios: list[float] = []

@@ -110,10 +110,24 @@ static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
     }
 }
 
+/* Whether a ready node reads or writes a variable. */
+static bool has_variables(const ln_work *w) {
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        for (int k = 0; node->state == LN_NODE_READY && k < ln_slots(node); ++k)
+            if (node->inputs[k] >= 0 && ln_value_at(w, node->inputs[k])->variable >= 0) return true;
+    }
+    return false;
+}
+
 /* Keeps values inside the program in f32, where the machine converts at a cost and its caches hold the rest. What
- * enters and leaves the program, and what a bound of memory or a frame for other shapes counts, stays as it is. */
+ * enters and leaves the program, and what a bound of memory or a frame for other shapes counts, stays as it is. So does
+ * everything in programs with variables, because a training step is the same whether one program or two compute it, and
+ * with devices, whose costs count conversions. */
 static linnet_status keep_in_f32(ln_work *w) {
-    if (w->machine->widest <= 0 || w->max_bytes > 0 || w->frame != NULL) return LINNET_OK;
+    if (w->machine->widest <= 0 || w->max_bytes > 0 || w->frame != NULL || ln_device_count(w->n_devices) > 0 ||
+        has_variables(w))
+        return LINNET_OK;
     bool *kept = ln_pool_array(&w->pool, w->values.count, sizeof *kept);
     const int32_t *makers = ln_find_makers(w);
     if (kept == NULL || makers == NULL) return ln_work_no_memory(w);
