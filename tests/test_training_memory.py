@@ -48,7 +48,7 @@ def test_a_budget_changes_no_bit(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "most", "least"),
-    [("lenet5", 6, 6), ("mobilenet_v2", 480, 130), ("resnet18", 250, 135), ("alexnet", 330, 310)],
+    [("lenet5", 6, 6), ("mobilenet_v2", 480, 130), ("resnet18", 260, 150), ("alexnet", 350, 330)],
 )
 def test_what_a_step_takes(name: str, most: int, least: int) -> None:
     """In MB, at the benchmark's batch size (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
