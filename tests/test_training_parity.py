@@ -82,7 +82,9 @@ def test_f64() -> None:
 
 @pytest.mark.parametrize("name", RATES)
 def test_gradients_and_ten_losses(name: str) -> None:
-    shape = shape_of(name, 8, 64)
+    # ResNet-18's pictures are larger: in those of 64 x 64 one value is so near the corner of its relu that rounding decides on
+    # which side it falls, and all gradients before it differ by 0.4 %. PyTorch's f64 says so, too.
+    shape = shape_of(name, 8, 72 if name == "resnet18" else 64)
     peer, (x, t) = made(name, shape), batch(name, shape)
     got, averages = by_linnet(name, peer, x, t, 10)
     expected, means = by_torch(name, peer, x, t, 10)
