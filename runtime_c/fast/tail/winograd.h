@@ -40,7 +40,7 @@ typedef struct ln_winograd {
 LN_PLANNING bool ln_winograd_can(const ln_call *call);
 LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set);
-/* Where the weights of a product and panel of a group begin in the packed memory, and its columns. */
+/* Where the weights of a panel of a group begin in the packed memory, for the first product. */
 static inline size_t ln_winograd_panel(const ln_winograd *p, int64_t group, int64_t panel) {
     return (size_t)(group * p->products * p->matrix_bytes + panel * p->panel_bytes);
 }

@@ -124,11 +124,10 @@ typedef struct walk {
     int64_t next;     /* elements from one index of a tuple to the next */
     bool from_end;    /* negative indices count from the end */
     int block_rank;
-    int64_t block;   /* number of elements of the block */
-    bool contiguous; /* the block is contiguous in x and in y */
-    bool real;       /* the result has the real values of quantized integers */
-    int64_t
-        adjacent; /* that many constant indices always follow each other in x, as in frames of a signal; 0: unknown */
+    int64_t block;    /* number of elements of the block */
+    bool contiguous;  /* the block is contiguous in x and in y */
+    bool real;        /* the result has the real values of quantized integers */
+    int64_t adjacent; /* so many constant indices always follow each other in x, as in frames of sound; 0: unknown */
 } walk;
 
 /* The length of runs of constant indices that increase by 1, if all are in range and the elements that they select are
