@@ -71,7 +71,7 @@ static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *co
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
     const int first = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank) == 1 ? 2 : 1;
     const double group = (double)(transposed ? turned->group : conv->group);
-    const double in = (double)w->dims[!transposed], out = (double)w->dims[transposed] * group,
+    const double in = (double)w->dims[!transposed], out = (double)w->dims[transposed] * (transposed ? group : 1),
                  products = (double)products_of(tile), weights = products * in * out / (transposed ? group : 1);
     const int64_t tiles = x->dims[0] * ln_ceil_div(y->dims[first], tile) * ln_ceil_div(y->dims[first + 1], tile);
     const double inputs = transposed ? in : in * group; /* channels of all groups */
