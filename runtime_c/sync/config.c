@@ -6,6 +6,23 @@
 
 #include <string.h>
 
+#define DEFINE_INIT(name)                                                                                              \
+    void name##_init_sized(name *address, size_t size) { linnet_struct_init(address, size); }
+DEFINE_INIT(linnet_link_config)
+DEFINE_INIT(linnet_link_info)
+DEFINE_INIT(linnet_worker_info)
+DEFINE_INIT(linnet_ring_config)
+
+void linnet_server_config_init_sized(linnet_server_config *address, size_t size) {
+    linnet_struct_init(address, size);
+    if (address != NULL && size >= LN_SYNC_UP_TO(linnet_server_config, repair)) address->staleness = -1;
+}
+
+void linnet_worker_config_init_sized(linnet_worker_config *address, size_t size) {
+    linnet_struct_init(address, size);
+    if (address != NULL && size >= LN_SYNC_UP_TO(linnet_worker_config, name)) address->worker = -1;
+}
+
 static linnet_status wrong(const char *what, const char *expected, long long got, linnet_error *error) {
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of the config is out of range");
     ln_sync_at(error, what);
