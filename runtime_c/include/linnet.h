@@ -359,8 +359,8 @@ typedef struct linnet_plan_config {
     const char *signature;      /* NULL: "infer" */
     const linnet_shape *shapes; /* shapes of the inputs whose declared shapes are not fully known */
     int32_t shape_count;
-    const char *const *fetches; /* names of outputs, or of any tensors; NULL: all outputs of the signature.
-                                 * The signature's variables are assigned even if they are not fetched. */
+    const char *const *fetches; /* names of outputs, of any tensors, or of nodes (their first output); NULL: all
+                                 * outputs. The signature's variables are assigned even if they are not fetched. */
     int32_t fetch_count;
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */

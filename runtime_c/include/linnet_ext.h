@@ -61,7 +61,8 @@ LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void 
 /* ---- partial runs, and memory of the caller ---------------------------------------------------------------------- */
 
 /* Describes any tensor of the signature's function by name, as the file declares it. A plan can start at such a tensor
- * (linnet_plan_config.feeds) or end there (fetches). INVALID_ARGUMENT if no tensor has the name. */
+ * (linnet_plan_config.feeds) or end there (fetches). The name of a node stands for its first output.
+ * INVALID_ARGUMENT if nothing has the name. */
 LINNET_API linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
                                                  linnet_tensor_info *out);
 
