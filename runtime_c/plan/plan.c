@@ -41,7 +41,7 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     if (plan->writes_variables) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "a signature that assigns variables cannot run on a snapshot");
         ln_at_tensor(error, plan->signature->name);
-        return ln_hint(error, "set linnet_plan_config.snapshot to 0 for this signature");
+        return ln_hint(error, "plan this signature without linnet_plan_config.snapshot");
     }
     plan->snapshot = ln_pool_array(&plan->pool, model->n_variables, sizeof *plan->snapshot);
     bool *seen = ln_pool_array(&plan->pool, model->n_functions, sizeof *seen);

@@ -26,6 +26,11 @@ enum {
 /* Print one line, "linnet-run: error: ...", to standard error. The first two return TOOL_FAILED, the last
  * TOOL_USAGE. */
 int tool_fail(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
+/* Copies a message of the library. Where it names a field of a config, the copy names the option that sets this field.
+ */
+void tool_words(const char *from, char *text, size_t size);
+/* linnet_error_format with the words of tool_words. */
+void tool_message(const linnet_error *error, char *text, size_t size);
 int tool_fail_record(const char *tool, const linnet_error *error);
 int tool_usage(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
 int tool_no_memory(const char *tool);
