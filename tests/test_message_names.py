@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.cli.main import cli
+from linnet.cli.main import _main, cli
 from linnet.cli.words import command_line_words
 from linnet.clib.names import python_names
 from tests.graphs import bytes_of, feeds
@@ -74,6 +74,48 @@ def test_commands_name_the_option(
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert "linnet_" not in done.stderr
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    graph = linnet.Graph(seed=1)
+    x = graph.placeholder("x", ("n", 3))
+    graph.signature("infer", {"x": x}, {"y": linnet.nn.dense(x, 2)})
+    graph.save(tmp_path / "m.lnt")
+    linnet.Session(tmp_path / "m.lnt").variables.save(tmp_path / "saved.lnt")
+    return tmp_path / "saved.lnt"
+
+
+CHECKPOINT = "saved.lnt is a checkpoint, not a model"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["run --random", "plan", "bench", "tune", "quantize -o a.lnt --dtype f16", "pack -o a.lnt", "export a.onnx", "serve",
+     "finetune --data .", "simulate", "train --data x.npz -o a.lnt", "convert -o a.lnt --dtype f16"],
+)  # fmt: skip
+def test_a_checkpoint_is_no_model(arguments: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch,
+                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    monkeypatch.chdir(checkpoint.parent)
+    command, *rest = arguments.split()
+    assert _main([command, checkpoint.name, *rest]) == 1
+    said = capsys.readouterr().err
+    digest = linnet.Model("m.lnt").metadata("digest")
+    assert CHECKPOINT in said.replace("'", "") and f"the model with digest {digest}" in said, said
+    assert "linnet run MODEL --checkpoint saved.lnt" in said
+
+
+@pytest.mark.parametrize(
+    "tool", ["linnet-run", "linnet-bench", "linnet-train --data x.npz --no-checkpoint", "linnet-serve"]
+)
+def test_tools_tell_a_checkpoint_from_a_model(tool: str, checkpoint: Path) -> None:
+    name, *rest = tool.split()
+    np.savez(checkpoint.parent / "x.npz", x=np.zeros((2, 3), "f4"))
+    done = subprocess.run(
+        [build("release", name) / name, checkpoint.name, *rest],
+        capture_output=True, text=True, check=False, timeout=60, cwd=checkpoint.parent,
+    )  # fmt: skip
+    assert done.returncode == 1 and CHECKPOINT in done.stderr and "--checkpoint" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,29 @@ bool tool_user_ops(const char *tool, const char *path, linnet_model_config *conf
     return true;
 }
 
+bool tool_is_checkpoint(const char *tool, const char *path, const linnet_model *model) {
+    const char *digest = linnet_model_metadata(model, "checkpoint_of");
+    if (digest)
+        tool_fail(tool,
+                  "%s is a checkpoint, not a model: it has the values of variables, but no graph; give the model with "
+                  "digest %s, which it was saved from; linnet-run and linnet-train load this file with --checkpoint",
+                  path, digest);
+    return digest != NULL;
+}
+
+int tool_no_signature(const tool_options *options, const linnet_model *model, const char *name, const char *option) {
+    char list[256] = "";
+    if (tool_is_checkpoint(options->tool, options->model, model)) return TOOL_FAILED;
+    for (int i = 0; i < linnet_model_signature_count(model); i++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, " %s", linnet_model_signature_name(model, i));
+    }
+    return tool_fail(
+        options->tool,
+        "%s has no signature '%s'; it has:%s; choose one with %s NAME, or add one in Python with graph.signature",
+        options->model, name, list[0] ? list : " none", option);
+}
+
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature) {
     linnet_error error;
     linnet_model_config how;
@@ -319,11 +342,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
-        const char *first = linnet_model_signature_name(*model, 0);
-        tool_fail(options->tool,
-                  "the model has no signature '%s'; it has %d signatures, the first is '%s'; choose one with "
-                  "--signature NAME",
-                  name, linnet_model_signature_count(*model), first ? first : "");
+        tool_no_signature(options, *model, name, "--signature");
         linnet_model_free(*model);
         *model = NULL;
         return TOOL_FAILED;

@@ -80,6 +80,11 @@ bool tool_user_ops(const char *tool, const char *path, linnet_model_config *conf
  * created.
  */
 int tool_bind(const tool_options *options, bool bound);
+/* Whether the file is a checkpoint. Prints an error if so. */
+bool tool_is_checkpoint(const char *tool, const char *path, const linnet_model *model);
+/* Prints that the model has no signature of this name, and which it has. Returns TOOL_FAILED. */
+int tool_no_signature(const tool_options *options, const linnet_model *model, const char *name, const char *option);
+/* Opens the model and finds its signature. Prints errors. */
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
 
 /* inputs.c. tool_take_batches adds a shape for each input whose only open dimension is the batch, and says so: the
