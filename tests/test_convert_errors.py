@@ -3,6 +3,7 @@ Damaged files give one clear error; data outside the model's folder is never rea
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.converters.onnx.registry import RULES
 
 
 def model(
@@ -362,3 +364,38 @@ def test_an_onnx_model_may_have_any_name(tmp_path: Path) -> None:
     for name in ("a.pb", "a.bin", "a.engine", "a"):
         onnx.save(model, tmp_path / name)
         assert linnet.load_graph(tmp_path / name).signatures["infer"].inputs == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return op.mapp([op.input(0)], lambda p, x: x)",
+            "AttributeError in line 2 of .*: 'Operation' object has no attribute",
+        ),
+        ("return op.map([undefined], lambda p, x: x)", "NameError in line 2 of .*: name 'undefined' is not defined"),
+        ("return op.input(0, nosuch=1)", "TypeError in line 2 of .*: .*unexpected keyword argument 'nosuch'"),
+        ("import nosuchmodule", "ModuleNotFoundError in line 2 of .*: No module named 'nosuchmodule'"),
+        ("return {}['a']", "KeyError in line 2 of .*'a'.*look at that line"),
+    ],
+)
+@pytest.mark.parametrize("module", ["linnet.converters.onnx.rules.mine", "mine"])
+def test_a_typo_in_a_rule_is_not_blamed_on_the_model(
+    module: str, body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a rule that was added to linnet's own rules, as CONTRIBUTING.md says."""
+    source = f"def typo(op):\n    {body}\n"
+    (tmp_path / "mine.py").write_text(source)
+    space: dict[str, Any] = {"__name__": module}
+    exec(compile(source, tmp_path / "mine.py", "exec"), space)
+    monkeypatch.setitem(RULES, "mine:Typo", [(1, space["typo"])])
+    text = '<ir_version: 10, opset_import: ["" : 20, "mine": 1]> g (float[2] x) => (float[2] y) { y = mine.Typo(x) }'
+    with pytest.raises(linnet.ConversionError) as failed:
+        linnet.from_onnx(onnx.parser.parse_model(text))
+    [problem] = failed.value.problems
+    if module == "mine":
+        said = said.replace(".*look at that line", "")
+    assert re.search(said, str(problem)) and f"{tmp_path / 'mine.py'}" in problem.reason, problem
+    if module == "mine" or "KeyError" not in said:
+        assert problem.hint == "correct the rule; the model may be right"
+        assert problem.reason.startswith(f"its rule {module}.typo raised")
