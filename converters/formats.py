@@ -101,7 +101,7 @@ def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
 
 
 def _is_onnx(path: Path) -> bool:
-    """Whether a .pb file is an ONNX model: old ONNX models have this extension too."""
+    """Whether a file with the extension of another format is an ONNX model."""
     from linnet.converters.onnx import loader
 
     try:

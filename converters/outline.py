@@ -13,7 +13,8 @@ from linnet.facade import Graph
 @dataclasses.dataclass
 class OutlineNode:
     """One node of the source's main graph. inputs, outputs: names of values, constants left out. label: how problems and
-    `Node.source` call it ("OpType:label"). inside: labels of the nodes of its subgraphs. note: the declared output shape."""
+    `Node.source` call it ("OpType:label"). inside: labels of the nodes of its subgraphs. note: the shape of the output, as
+    inferred from the shapes of the inputs, or else as the file declares it."""
 
     op: str
     label: str
@@ -36,6 +37,16 @@ class Outline:
     outputs: list[str]
     nodes: list[OutlineNode]
     facts: dict[str, str]
+
+
+def known_shapes(graph: Graph) -> dict[str, str]:
+    """The shapes of all tensors whose sizes are known, as texts such as "1x3x224x224"."""
+    tensors = (tensor for function in graph.functions for node in function.nodes for tensor in node.outputs)
+    return {
+        tensor.name: "x".join(map(str, tensor.shape))
+        for tensor in tensors
+        if tensor.shape and all(isinstance(d, int) for d in tensor.shape)
+    }
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@ Both importers use them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,9 @@ class Unsupported(Exception):
 
 
 def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:
-    """What to report if a rule that is not part of linnet raised an exception. None for linnet's own rules: those read
-    unchecked attributes and constants, so that their exceptions are the fault of the file."""
-    if (rule.__module__ or "").startswith("linnet."):
+    """What to report if a rule raised an exception. None for exceptions of linnet's own rules that a damaged file can cause too,
+    because those rules read unchecked attributes and constants."""
+    if (rule.__module__ or "").startswith("linnet.") and not _is_typo(error):
         return None
     at, code = error.__traceback__, getattr(rule, "__code__", None)
     while at is not None and at.tb_next is not None and at.tb_frame.f_code is not code:
@@ -31,6 +32,30 @@ def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:
     where = f" in line {at.tb_lineno} of {at.tb_frame.f_code.co_filename}" if at is not None else ""
     text = f"its rule {rule.__module__}.{rule.__name__} raised {type(error).__name__}{where}: {error}"
     return Unsupported(text, "correct the rule; the model may be right")
+
+
+def _is_typo(error: Exception) -> bool:
+    """Whether no file can cause this exception: a name, attribute, parameter or module that does not exist."""
+    if isinstance(error, AttributeError):
+        return error.obj is not None  # an operand that is missing is None
+    call = isinstance(error, TypeError) and re.search(
+        r"\) (got an unexpected|got multiple|missing \d|takes \d)", str(error)
+    )
+    return bool(call) or isinstance(error, NameError | ImportError)
+
+
+def malformed(error: Exception, what: str) -> tuple[str, str]:
+    """Reason and hint for an exception of one of linnet's rules that a damaged file can cause. what: "attributes" or
+    "options"."""
+    at, where = error.__traceback__, ""
+    while at is not None:
+        if ".rules." in str(at.tb_frame.f_globals.get("__name__")):
+            where = f" in line {at.tb_lineno} of {at.tb_frame.f_code.co_filename}"
+        at = at.tb_next
+    return (
+        f"its operands or {what} are malformed, or its rule is wrong ({type(error).__name__}{where}: {error})",
+        "export the model again; if you have changed the rule, look at that line",
+    )
 
 
 def no_tensor(rule: Callable[..., Any], result: Any) -> Unsupported:

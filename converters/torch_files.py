@@ -135,7 +135,7 @@ def _script(torch: Any, path: Path) -> Any:
 def _untrusted(path: Path, what: str) -> UsageError:
     return UsageError(
         f"'{path}' {what}, and reading one can run any code", code=101, tensor=str(path),
-        hint=f"save the module with {_SAVE}, or add --trust-pickle (trust_pickle=True) if you trust the file",
+        hint=f"save the module with {_SAVE}, or give trust_pickle=True if you trust the file",
     )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _arguments(torch: Any, module: Any, shapes: dict[str, Sequence[int]], path: 
         raise UsageError(
             f"'{path}' does not record the shapes of its inputs", code=105, tensor=str(path),
             expected=f"a shape for {', '.join(missing)}",
-            hint=f"give --shape {missing[0]}=1,3,224,224, or input_shapes={{'{missing[0]}': (1, 3, 224, 224)}}",
+            hint=f"give its shape, for example input_shapes={{'{missing[0]}': (1, 3, 224, 224)}}",
         )  # fmt: skip
     given = [name for name in names if name in shapes]
     if given != names[: len(given)]:

@@ -348,3 +348,18 @@ def test_hints_are_of_ops_without_a_rule() -> None:
     tflite_rules.load()
     assert not [name for name in hints.REWRITES if name in RULES or f"{MICROSOFT}:{name}" in RULES]
     assert not set(tflite_hints.REWRITES) & set(TFLITE_RULES)
+
+
+def test_page_has_the_shapes_that_were_given(tmp_path: Path) -> None:
+    """Where the file declares names of dimensions, and where a pass replaces the tensor."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "stem", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["y"], "act"),
+    ]
+    model = model_of(
+        nodes, {"x": (F32, ["N", 3, "H", "W"])}, {"y": (F32, ["N", 8, "H", "W"])}, [weight("w", 8, 3, 3, 3)]
+    )
+    model.graph.value_info.append(helper.make_tensor_value_info("c", F32, ["N", 8, "H", "W"]))
+    given = linnet.check(model, input_shapes={"x": (2, 3, 24, 40)}).to_html()
+    assert given.count("2x8x24x40") >= 4 and "Nx8xHxW" not in given
+    assert linnet.check(model).to_html().count("Nx8xHxW") >= 4

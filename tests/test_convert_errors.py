@@ -3,6 +3,8 @@ Damaged files give one clear error; data outside the model's folder is never rea
 
 from __future__ import annotations
 
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.converters.onnx.registry import RULES
 
 
 def model(
@@ -312,6 +315,16 @@ def test_what_is_no_model_says_what_it_is(tmp_path: Path) -> None:
         ("c.onnx", bytes(4) + b"TFL3" + bytes(50), "is a TFLite model; convert it with linnet.from_tflite"),
         ("d.pb", b"\xff" * 50, "is not an ONNX model, or is damaged; give an .onnx or .tflite file"),
         ("e.onnx", b"", "is empty"),
+        (
+            "f.onnx",
+            b"7767517\n2 2\nInput data 0 1 data\n",
+            "is an ncnn graph; .*give the ONNX model that it was made from",
+        ),
+        ("g.onnx", b"\x18\0\0\0ORTM" + bytes(50), "is a model in ONNX Runtime's own format.*use the .onnx file"),
+        ("h.onnx", (40).to_bytes(8, "little") + b'{"w":' + bytes(50), "is a file with weights but no graph"),
+        ("i.onnx", b'<?xml version="1.0"?>\n<net name="a" version="11">', "is an OpenVINO graph"),
+        ("j.onnx", b"\x18\0\0\0ET12" + bytes(50), r"is an ExecuTorch program.*torch\.export\.save"),
+        ("k.onnx", b"ftrt" + bytes(50), "is a TensorRT engine"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(linnet.FileError, match=words):
@@ -322,3 +335,67 @@ def test_what_is_no_model_says_what_it_is(tmp_path: Path) -> None:
         linnet.from_onnx(b"bytes")  # type: ignore[arg-type]
     with pytest.raises(linnet.UsageError, match=r"expected a linnet.Graph, got str"):
         linnet.preprocess.image("a.onnx", "x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["a.task", "a.zip", "a.onnx", "b.param", "b.ort", "b.mnn", "b.pb", "b.h5", "b.keras", "b.safetensors", "b.xml",
+             "b.bin", "b.mlmodel", "b.pte", "b.engine"]
+)  # fmt: skip
+def test_other_formats_are_not_called_damaged(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\xff\xfe" * 30)
+    if name.startswith("a"):
+        with zipfile.ZipFile(path, "w") as archive:
+            for part in ("face_detector.tflite", "face_landmarks.tflite", "notes.txt"):
+                archive.writestr(part, b"content")
+    with pytest.raises(linnet.FileError) as failed:
+        linnet.load_graph(path)
+    assert failed.value.status == "bad_magic" and failed.value.hint and "damaged" not in str(failed.value)
+    if name.startswith("a"):
+        assert f"unzip {path} -d a; then" in failed.value.hint
+        assert failed.value.hint.endswith("a/face_detector.tflite, a/face_landmarks.tflite")
+
+
+def test_an_onnx_model_may_have_any_name(tmp_path: Path) -> None:
+    """Also one of another format, such as old models that end in .pb."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    )
+    for name in ("a.pb", "a.bin", "a.engine", "a"):
+        onnx.save(model, tmp_path / name)
+        assert linnet.load_graph(tmp_path / name).signatures["infer"].inputs == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return op.mapp([op.input(0)], lambda p, x: x)",
+            "AttributeError in line 2 of .*: 'Operation' object has no attribute",
+        ),
+        ("return op.map([undefined], lambda p, x: x)", "NameError in line 2 of .*: name 'undefined' is not defined"),
+        ("return op.input(0, nosuch=1)", "TypeError in line 2 of .*: .*unexpected keyword argument 'nosuch'"),
+        ("import nosuchmodule", "ModuleNotFoundError in line 2 of .*: No module named 'nosuchmodule'"),
+        ("return {}['a']", "KeyError in line 2 of .*'a'.*look at that line"),
+    ],
+)
+@pytest.mark.parametrize("module", ["linnet.converters.onnx.rules.mine", "mine"])
+def test_a_typo_in_a_rule_is_not_blamed_on_the_model(
+    module: str, body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a rule that was added to linnet's own rules, as CONTRIBUTING.md says."""
+    source = f"def typo(op):\n    {body}\n"
+    (tmp_path / "mine.py").write_text(source)
+    space: dict[str, Any] = {"__name__": module}
+    exec(compile(source, tmp_path / "mine.py", "exec"), space)
+    monkeypatch.setitem(RULES, "mine:Typo", [(1, space["typo"])])
+    text = '<ir_version: 10, opset_import: ["" : 20, "mine": 1]> g (float[2] x) => (float[2] y) { y = mine.Typo(x) }'
+    with pytest.raises(linnet.ConversionError) as failed:
+        linnet.from_onnx(onnx.parser.parse_model(text))
+    [problem] = failed.value.problems
+    if module == "mine":
+        said = said.replace(".*look at that line", "")
+    assert re.search(said, str(problem)) and f"{tmp_path / 'mine.py'}" in problem.reason, problem
+    if module == "mine" or "KeyError" not in said:
+        assert problem.hint == "correct the rule; the model may be right"
+        assert problem.reason.startswith(f"its rule {module}.typo raised")

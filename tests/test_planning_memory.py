@@ -110,7 +110,7 @@ def test_states_of_kernels_are_part_of_the_bound() -> None:
     free, error, _ = peak(data)
     assert not error and free > 100 * MB
     most, error, _ = peak(data, 60 * MB)
-    assert "planning needs more memory than the bound set by max_bytes" in error and most <= 60 * MB + BESIDE
+    assert "planning needs more memory than linnet_plan_config.max_bytes allows" in error and most <= 60 * MB + BESIDE
 
 
 @pytest.mark.parametrize("count", [40_000])
@@ -124,7 +124,7 @@ def test_a_node_with_very_many_results(count: int) -> None:
     assert not error and free < 1500 * count
     most, error, _ = peak(data, 4 * MB)
     assert (
-        "planning needs more memory than the bound set by max_bytes" in error
+        "planning needs more memory than linnet_plan_config.max_bytes allows" in error
         and "which is the bound plus 32 MiB" in error
     )
     assert most <= 4 * MB + BESIDE < free

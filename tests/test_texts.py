@@ -45,7 +45,7 @@ def test_all_kinds_are_found(texts: list[Text], folder: str, kind: str, least: i
         ("runtime_c/", "`%s`"),  # a format of an error function
         ("runtime_c/", "linnet_sync_encoded_bound"),  # the same in liblinnet_sync
         ("runtime_c/", "heartbeat_ms"),  # an argument that a function of the file passes on
-        ("runtime_c/tools/", "--signature NAME"),  # what a tool prints
+        ("runtime_c/tools/", "which it was saved from; linnet-run and linnet-train"),  # what a tool prints
         ("pyruntime/", "pip install linnet[ray]"),  # an argument of an exception
         ("pyruntime/", "idx"),  # an argument of a function that makes an exception
         ("converters/", "{node.op_type}"),  # a placeholder

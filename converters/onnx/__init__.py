@@ -18,7 +18,7 @@ from linnet.converters.onnx.importer import Importer
 from linnet.converters.onnx.interface import Shapes
 from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
-from linnet.converters.outline import Conversion
+from linnet.converters.outline import Conversion, known_shapes
 from linnet.facade import Graph
 from linnet.ir.user_op import UserOp
 
@@ -75,6 +75,7 @@ def examine(
             graph.metadata[key] = value
     for entry in model.metadata_props:
         graph.metadata.setdefault(f"onnx.{entry.key}", entry.value)
+    known = known_shapes(graph)  # before passes replace tensors
     if optimize and not importer.problems:
         from linnet.converters.onnx.packing import pack
         from linnet.converters.onnx.rewrite import rewrite
@@ -82,7 +83,7 @@ def examine(
         rewrite(graph, weights)
         if weights:
             pack(graph)
-    return Conversion(graph, importer.problems, partial(outline, model))
+    return Conversion(graph, importer.problems, partial(outline, model, known))
 
 
 check_all(globals(), ("examine", "from_onnx"))

@@ -23,6 +23,7 @@ from linnet.converters.onnx.problems import (
     Unknown,
     Unsupported,
     fault_of,
+    malformed,
     more_problems,
     no_tensor,
 )
@@ -213,11 +214,7 @@ class Importer:
         except Exception as error:
             # Rules read unchecked attributes and constants, so any exception here is the fault of the file.
             if not tainted:
-                self.problem(
-                    node,
-                    f"its operands or attributes are malformed ({type(error).__name__}: {error})",
-                    "export the model again",
-                )
+                self.problem(node, *malformed(error, "attributes"))
         finally:
             self.function.source = outer
         if results is None:

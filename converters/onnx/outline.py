@@ -3,7 +3,7 @@ The report draws it, so it must work even if the model does not convert."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx
 
@@ -12,11 +12,12 @@ from linnet.converters.onnx.nodes import label, reads
 from linnet.converters.outline import Outline, OutlineNode
 
 
-def outline(model: onnx.ModelProto) -> Outline:
-    """All nodes in the order of the file, without initializers and Constant nodes."""
+def outline(model: onnx.ModelProto, known: Mapping[str, str]) -> Outline:
+    """All nodes in the order of the file, without initializers and Constant nodes. known: shapes that the conversion
+    inferred."""
     graph = model.graph
     fixed = {t.name for t in graph.initializer} | {o for n in graph.node if n.op_type == "Constant" for o in n.output}
-    shapes = {info.name: _shape(info) for info in (*graph.value_info, *graph.output)}
+    shapes = {info.name: _shape(info) for info in (*graph.value_info, *graph.output)} | dict(known)
     nodes = [
         OutlineNode(
             op=text_of(node.op_type),

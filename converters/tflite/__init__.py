@@ -10,7 +10,7 @@ from pathlib import Path
 from linnet import passes
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import FileError
-from linnet.converters.outline import Conversion
+from linnet.converters.outline import Conversion, known_shapes
 from linnet.converters.recognition import is_tflite
 from linnet.converters.tflite.importer import Importer
 from linnet.converters.tflite.outline import outline
@@ -81,11 +81,12 @@ def examine(
             f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits "
             "as in TFLite"
         )
+    known = known_shapes(graph)  # before passes replace tensors
     if optimize and not importer.problems:
         from linnet.converters.tflite.rewrite import rewrite
 
         rewrite(graph)
-    return Conversion(graph, importer.problems, partial(outline, parsed))
+    return Conversion(graph, importer.problems, partial(outline, parsed, known))
 
 
 check_all(globals(), ("examine", "from_tflite", "is_tflite"))

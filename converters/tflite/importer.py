@@ -14,7 +14,7 @@ from linnet.clib.errors import GraphError, UsageError
 from linnet.converters.tflite import complex_numbers, custom, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
-from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, fault_of, more_problems
+from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, fault_of, malformed, more_problems
 from linnet.converters.tflite.registry import RULES
 from linnet.converters.tflite.schema import (
     NARROW,
@@ -341,8 +341,7 @@ class Importer:
         except (TypeError, ValueError, IndexError, KeyError, AssertionError, ArithmeticError, struct.error) as error:
             # Rules read unchecked options and constants, so these exceptions are the fault of the file.
             if not tainted:
-                reason = f"its operands or options are malformed ({type(error).__name__}: {error})"
-                self.problem(spec.op, label, reason, "export the model again")
+                self.problem(spec.op, label, *malformed(error, "options"))
         finally:
             function.source = outer
         if results is None:

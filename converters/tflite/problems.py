@@ -4,6 +4,6 @@ A rule raises `Unsupported`; the importer turns it into a `Problem` and continue
 from __future__ import annotations
 
 from linnet.clib.errors import ConversionError, Problem
-from linnet.converters.problems import MOST_PROBLEMS, Unsupported, fault_of, more_problems
+from linnet.converters.problems import MOST_PROBLEMS, Unsupported, fault_of, malformed, more_problems
 
-__all__ = ["MOST_PROBLEMS", "ConversionError", "Problem", "Unsupported", "fault_of", "more_problems"]
+__all__ = ["MOST_PROBLEMS", "ConversionError", "Problem", "Unsupported", "fault_of", "malformed", "more_problems"]

@@ -165,7 +165,7 @@ linnet_status ln_threads_init(void *memory, int workers, bool bind, ln_threads *
             stop_workers(threads, i);
             ln_fail(error, LINNET_THREAD_FAILED, "cannot start worker thread %d of %d", i + 1, workers);
             ln_got(error, "errno %d", failure);
-            return ln_hint(error, "use fewer threads, or set linnet_session_config.parallel_for"), LINNET_THREAD_FAILED;
+            return ln_hint(error, "give a smaller number in linnet_plan_config.threads"), LINNET_THREAD_FAILED;
         }
     }
     *out = threads;

@@ -102,9 +102,7 @@ static linnet_status missing(const ln_user_attributes *a, int32_t version, linne
             a->op.v);
     ln_expected(error, "version %lld or later of this op", (long long)a->version);
     if (version) ln_got(error, "version %d", (int)version);
-    return ln_hint(error, "give the op in linnet_model_config.user_ops, in Python user_ops=[...], or --user-ops on the "
-                          "command line"),
-           LINNET_UNSUPPORTED;
+    return ln_hint(error, "give the op in linnet_model_config.user_ops"), LINNET_UNSUPPORTED;
 }
 
 /* Checks the node against the registration that it will use. */

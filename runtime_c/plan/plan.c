@@ -41,7 +41,7 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     if (plan->writes_variables) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "a signature that assigns variables cannot run on a snapshot");
         ln_at_tensor(error, plan->signature->name);
-        return ln_hint(error, "set linnet_plan_config.snapshot to 0 for this signature");
+        return ln_hint(error, "plan this signature without linnet_plan_config.snapshot");
     }
     plan->snapshot = ln_pool_array(&plan->pool, model->n_variables, sizeof *plan->snapshot);
     bool *seen = ln_pool_array(&plan->pool, model->n_functions, sizeof *seen);
@@ -111,6 +111,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     const char *name = c->signature ? c->signature : "infer";
     const int index = linnet_model_find_signature(plan->model, name);
     if (index < 0) {
+        if (linnet_model_metadata(plan->model, "checkpoint_of") != NULL)
+            return ln_fail(error, LINNET_OTHER_MODEL, "the file is a checkpoint, not a model");
         ln_fail(error, LINNET_UNKNOWN_NAME, "the model has no signature of this name");
         ln_at_tensor(error, name);
         if (plan->model->n_signatures > 0) ln_expected(error, "%s, ...", plan->model->signatures[0].name);

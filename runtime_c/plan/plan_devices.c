@@ -25,8 +25,8 @@ linnet_status ln_check_devices(const linnet_plan *plan, uint64_t most, linnet_er
     linnet_plan_device_info info = {.struct_size = sizeof info};
     for (int i = 0; most > 0 && linnet_plan_get_device(plan, i, &info) == LINNET_OK; ++i) {
         if (info.total <= most) continue;
-        ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory on device %s than max_device_bytes allows",
-                info.name);
+        ln_fail(error, LINNET_TOO_LARGE,
+                "the plan needs more memory on device %s than linnet_plan_config.max_device_bytes allows", info.name);
         ln_expected(error, "at most %llu bytes", (unsigned long long)most);
         ln_got(error, "%llu bytes", (unsigned long long)info.total);
         return ln_hint(error, "raise linnet_plan_config.max_device_bytes, or use smaller shapes");

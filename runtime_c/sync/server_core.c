@@ -35,7 +35,8 @@ static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_confi
                LINNET_INVALID_ARGUMENT;
     }
     if (m->push_bytes <= c->max_bytes / at_once) return LINNET_OK;
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "max_bytes is too small for the gradients of a step");
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                 "linnet_server_config.max_bytes is too small for the gradients of a step");
     ln_sync_expected(error, "at least %llu bytes for each of %llu workers", (unsigned long long)m->push_bytes,
                      (unsigned long long)at_once);
     return ln_sync_got(error, "%llu bytes", (unsigned long long)c->max_bytes), LINNET_INVALID_ARGUMENT;

@@ -31,9 +31,45 @@ int tool_fail(const char *tool, const char *format, ...) {
     return TOOL_FAILED;
 }
 
+void tool_words(const char *from, char *text, size_t size) {
+    static const struct {
+        const char *field, *option;
+    } names[] = {{"plan_config.shapes", "--shape"},
+                 {"plan_config.fetches", "--fetch"},
+                 {"plan_config.devices", "--device"},
+                 {"plan_config.max_bytes", "--memory"},
+                 {"plan_config.threads", "--threads"},
+                 {"plan_config.precision", "--precision"},
+                 {"plan_config.strict_dims", "--strict-dims"},
+                 {"plan_config.tuning", "--tuning"},
+                 {"plan_get_info reports", "`linnet plan` reports"},
+                 {"model_config.user_ops", "--user-ops"},
+                 {"model_config.verify", "--verify"},
+                 {"server_config.max_bytes", "--memory"}};
+    size_t used = 0;
+    while (used + 1 < size && *from) {
+        const char *word = NULL;
+        if (!strncmp(from, "linnet_", 7))
+            for (size_t i = 0; i < sizeof names / sizeof *names && !word; i++)
+                if (!strncmp(from + 7, names[i].field, strlen(names[i].field)))
+                    word = names[i].option, from += 7 + strlen(names[i].field);
+        if (word)
+            used += (size_t)snprintf(text + used, size - used, "%s", word);
+        else
+            text[used++] = *from++;
+    }
+    text[used < size ? used : size - 1] = 0;
+}
+
+void tool_message(const linnet_error *error, char *text, size_t size) {
+    char record[1024];
+    linnet_error_format(error, record, sizeof record);
+    tool_words(record, text, size);
+}
+
 int tool_fail_record(const char *tool, const linnet_error *error) {
     char text[1024];
-    linnet_error_format(error, text, sizeof text);
+    tool_message(error, text, sizeof text);
     return tool_fail(tool, "%s", text);
 }
 
@@ -189,7 +225,10 @@ static int take_device(tool_options *options, const char *name) {
 /* Prints what the plan does not take from the tuning file. */
 static void warn(void *context, int32_t level, const char *text) {
     const tool_options *options = context;
-    if (level == LINNET_LOG_WARNING) fprintf(stderr, "%s: warning: %s\n", options->tool, text);
+    char words[1024];
+    if (level != LINNET_LOG_WARNING) return;
+    tool_words(text, words, sizeof words);
+    fprintf(stderr, "%s: warning: %s\n", options->tool, words);
 }
 
 int tool_bind(const tool_options *options, bool bound) {
@@ -266,6 +305,29 @@ bool tool_user_ops(const char *tool, const char *path, linnet_model_config *conf
     return true;
 }
 
+bool tool_is_checkpoint(const char *tool, const char *path, const linnet_model *model) {
+    const char *digest = linnet_model_metadata(model, "checkpoint_of");
+    if (digest)
+        tool_fail(tool,
+                  "%s is a checkpoint, not a model: it has the values of variables, but no graph; give the model with "
+                  "digest %s, which it was saved from; linnet-run and linnet-train load this file with --checkpoint",
+                  path, digest);
+    return digest != NULL;
+}
+
+int tool_no_signature(const tool_options *options, const linnet_model *model, const char *name, const char *option) {
+    char list[256] = "";
+    if (tool_is_checkpoint(options->tool, options->model, model)) return TOOL_FAILED;
+    for (int i = 0; i < linnet_model_signature_count(model); i++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, " %s", linnet_model_signature_name(model, i));
+    }
+    return tool_fail(
+        options->tool,
+        "%s has no signature '%s'; it has:%s; choose one with %s NAME, or add one in Python with graph.signature",
+        options->model, name, list[0] ? list : " none", option);
+}
+
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature) {
     linnet_error error;
     linnet_model_config how;
@@ -280,11 +342,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
-        const char *first = linnet_model_signature_name(*model, 0);
-        tool_fail(options->tool,
-                  "the model has no signature '%s'; it has %d signatures, the first is '%s'; choose one with "
-                  "--signature NAME",
-                  name, linnet_model_signature_count(*model), first ? first : "");
+        tool_no_signature(options, *model, name, "--signature");
         linnet_model_free(*model);
         *model = NULL;
         return TOOL_FAILED;

@@ -26,6 +26,11 @@ enum {
 /* Print one line, "linnet-run: error: ...", to standard error. The first two return TOOL_FAILED, the last
  * TOOL_USAGE. */
 int tool_fail(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
+/* Copies a message of the library. Where it names a field of a config, the copy names the option that sets this field.
+ */
+void tool_words(const char *from, char *text, size_t size);
+/* linnet_error_format with the words of tool_words. */
+void tool_message(const linnet_error *error, char *text, size_t size);
 int tool_fail_record(const char *tool, const linnet_error *error);
 int tool_usage(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
 int tool_no_memory(const char *tool);
@@ -75,6 +80,11 @@ bool tool_user_ops(const char *tool, const char *path, linnet_model_config *conf
  * created.
  */
 int tool_bind(const tool_options *options, bool bound);
+/* Whether the file is a checkpoint. Prints an error if so. */
+bool tool_is_checkpoint(const char *tool, const char *path, const linnet_model *model);
+/* Prints that the model has no signature of this name, and which it has. Returns TOOL_FAILED. */
+int tool_no_signature(const tool_options *options, const linnet_model *model, const char *name, const char *option);
+/* Opens the model and finds its signature. Prints errors. */
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
 
 /* inputs.c. tool_take_batches adds a shape for each input whose only open dimension is the batch, and says so: the

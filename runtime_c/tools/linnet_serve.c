@@ -272,6 +272,7 @@ static int serve(const options *o) {
     if (!tool_user_ops(tool, o->user_ops, &config)) return TOOL_FAILED;
     allow_descriptors();
     if (linnet_model_open(o->model, &config, &model, &error)) return tool_fail_record(tool, &error);
+    if (tool_is_checkpoint(tool, o->model, model)) return linnet_model_free(model), TOOL_FAILED;
     if (linnet_server_create(model, NULL, &o->config, &server, &error)) {
         linnet_model_free(model);
         return tool_fail_record(tool, &error);

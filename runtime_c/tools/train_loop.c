@@ -38,7 +38,7 @@ static void describe_integers(const trainer *t, char *text, size_t size) {
 
 static int run_failed(const trainer *t, long long step, const linnet_error *error) {
     char text[1024], integers[512] = "";
-    linnet_error_format(error, text, sizeof text);
+    tool_message(error, text, sizeof text);
     if (error->code == LINNET_INDEX_OUT_OF_RANGE) describe_integers(t, integers, sizeof integers);
     return tool_fail(t->tool, "step %lld: %s%s; the step changed no variable", step + 1, text, integers);
 }

@@ -28,17 +28,7 @@ static const char *train_signature(const trainer *t) {
 
 static int find_signature(const trainer *t, const char *name, const char *option) {
     const int found = linnet_model_find_signature(t->model, name);
-    if (found < 0) {
-        char list[256] = "";
-        for (int i = 0; i < linnet_model_signature_count(t->model); i++) {
-            const size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, " %s", linnet_model_signature_name(t->model, i));
-        }
-        tool_fail(
-            t->tool,
-            "%s has no signature '%s'; it has:%s; choose one with %s NAME, or add one in Python with graph.signature",
-            t->o->common.model, name, list[0] ? list : " none", option);
-    }
+    if (found < 0) tool_no_signature(&t->o->common, t->model, name, option);
     return found;
 }
 

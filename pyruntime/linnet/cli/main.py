@@ -4,6 +4,7 @@ tune, devices, check-device, deploy, report and those for training. A failure pr
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ from linnet.cli.quantize import quantize
 from linnet.cli.report import report
 from linnet.cli.run import run
 from linnet.cli.tune import tune
+from linnet.cli.words import command_line_words
 from linnet.clib.errors import ConversionError, Error
 from linnet.clib.version import __version__
 from linnet.report.tables import show as _show
@@ -72,6 +74,7 @@ def main() -> NoReturn:
 
 
 def _main(arguments: Sequence[str]) -> int:
+    command = cli.commands.get(arguments[0]) if arguments else None
     try:
         result = cli.main(list(arguments), prog_name="linnet", standalone_mode=False)
         sys.stdout.flush()
@@ -80,11 +83,19 @@ def _main(arguments: Sequence[str]) -> int:
         from linnet.report.text import problem_table
 
         one, what = len(error.problems) == 1, error.tensor or "the model"
-        _fail(str(error.problems[0]) if one else f"cannot convert {what}: {len(error.problems)} problems")
+        problems = [
+            dataclasses.replace(
+                problem,
+                reason=command_line_words(problem.reason, command),
+                hint=command_line_words(problem.hint, command),
+            )
+            for problem in error.problems
+        ]
+        _fail(str(problems[0]) if one else f"cannot convert {what}: {len(problems)} problems")
         if not one:
-            _show(problem_table(error.problems), error=True)
+            _show(problem_table(problems), error=True)
         if "--json" in arguments:
-            click.echo(json.dumps({"problems": [vars(problem) for problem in error.problems]}))
+            click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}))
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
@@ -101,7 +112,7 @@ def _main(arguments: Sequence[str]) -> int:
     except MemoryError:
         _fail("out of memory")
     except Error as error:
-        _fail(str(error))
+        _fail(command_line_words(str(error), command))
         return 2 if isinstance(error, CommandLineError) else 1
     except OSError as error:
         _fail(f"cannot write the output: {error.strerror or error}; the output may be missing or incomplete")

@@ -136,6 +136,16 @@ class ConversionError(Error):
         )
 
 
+def checkpoint_as_model(where: str, digest: str) -> FileError:
+    """A checkpoint was given where a model is needed. digest: that of the checkpoint's model."""
+    return FileError(
+        f"'{where}' is a checkpoint, not a model: it has the values of variables, but no graph",
+        code=208, tensor=where, expected=f"the model with digest {digest}, which this checkpoint was saved from",
+        hint=f"give that model: `linnet run MODEL --checkpoint {where}` loads the checkpoint into it, as Store.load does in "
+        "Python",
+    )  # fmt: skip
+
+
 def class_of(code: int) -> type[Error]:
     """The exception class for a status code."""
     groups = {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}

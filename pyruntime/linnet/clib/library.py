@@ -11,6 +11,7 @@ from typing import Any
 
 from linnet.clib.errors import STATUS, Error, class_of
 from linnet.clib.ffi import ffi
+from linnet.clib.names import python_names
 
 NULL = ffi.NULL
 # Threads may still be running inside the library when Python exits and closes it, so it stays mapped.
@@ -77,13 +78,17 @@ def log_callback() -> Any:
         import logging
 
         level = logging.WARNING if level >= library().LINNET_LOG_WARNING else logging.INFO
-        logging.getLogger("linnet").log(level, "%s", _text(message))
+        logging.getLogger("linnet").log(level, "%s", _message(message))
 
     return ffi.callback("linnet_log", send)
 
 
 def _text(field: Any) -> str:
     return bytes(ffi.string(field)).decode("utf-8", "replace")
+
+
+def _message(field: Any) -> str:
+    return python_names(_text(field))
 
 
 _pending = threading.local()
@@ -105,14 +110,14 @@ def take_cause(code: int) -> BaseException | None:
 def exception(record: Any) -> Error:
     """Converts a filled `linnet_error` to an exception. Does not raise it."""
     made = class_of(record.code)(
-        _text(record.what) or _text(library().linnet_status_name(record.code)),
+        _message(record.what) or _text(library().linnet_status_name(record.code)),
         code=record.code,
         op=_text(record.op),
         op_index=record.op_index,
         tensor=_text(record.tensor),
-        expected=_text(record.expected),
-        got=_text(record.got),
-        hint=_text(record.hint),
+        expected=_message(record.expected),
+        got=_message(record.got),
+        hint=_message(record.hint),
     )
     made.__cause__ = take_cause(record.code)
     return made

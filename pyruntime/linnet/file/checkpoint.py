@@ -16,9 +16,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import tables
-from linnet.file.layout import HEADER
-
-MODEL_KEY = "checkpoint_of"
+from linnet.file.layout import CHECKPOINT_KEY, HEADER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +68,6 @@ def _metadata(path: str | Path) -> dict[str, str]:
             content = file.read(min(start + size, os.fstat(file.fileno()).st_size) - HEADER.size)
         pairs = tables.root(content).tables(tables.MODEL_METADATA)  # the structure follows the header
         found = {pair.text(tables.PAIR_KEY): pair.text(tables.PAIR_VALUE) for pair in pairs}
-        return {key: value for key, value in found.items() if key != MODEL_KEY}
+        return {key: value for key, value in found.items() if key != CHECKPOINT_KEY}
     except (OSError, struct.error, IndexError, ValueError):
         return {}

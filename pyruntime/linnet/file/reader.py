@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet._generated.fb import Model
-from linnet.clib.errors import FileError
+from linnet.clib.errors import FileError, checkpoint_as_model
 from linnet.file.digests import check_segments
-from linnet.file.layout import ALIGNMENT, FORMAT_VERSION, HEADER, MAGIC
+from linnet.file.layout import ALIGNMENT, CHECKPOINT_KEY, FORMAT_VERSION, HEADER, MAGIC
 from linnet.ir.dtypes import DTYPE_NAMES, Quantization, blocks_of, bytes_of, numpy_dtype, unpacked
 from linnet.ir.encode import BY_ID, decode_attributes
 from linnet.ir.function import Function, Node, Tensor, Variable
@@ -26,8 +26,15 @@ G = TypeVar("G", bound=Graph)
 
 def read(path: Path, kind: type[G]) -> G:
     """Reads a .lnt file into a graph of class `kind`. Raises FileError if it is missing, not a .lnt file, too new,
-    truncated or damaged (weights are checked too)."""
-    return read_into(kind(), read_bytes(path), str(path))
+    truncated or damaged (weights are checked too), or if it is a checkpoint."""
+    return read_model(kind(), read_bytes(path), str(path))
+
+
+def read_model(graph: G, content: bytes | mmap.mmap, where: str) -> G:
+    """As read_into, but raises FileError for a checkpoint too."""
+    if (digest := read_into(graph, content, where).metadata.get(CHECKPOINT_KEY)) is not None:
+        raise checkpoint_as_model(where, digest)
+    return graph
 
 
 def read_bytes(path: Path) -> bytes:

@@ -86,7 +86,7 @@ def recipe_steps(graph: Graph, spec: str, signature: str = "infer") -> tuple[str
     elif len(sides) != 2 and details.get("resize") is None:
         raise UsageError(
             f"input {name!r} leaves its height and width open", code=104, tensor=name, expected="a fixed size",
-            hint=f"give --shape {name}=1,3,224,224 (input_shapes), or a detail such as resize=224",
+            hint=f"give input_shapes={{{name!r}: (1, 3, 224, 224)}}, or a detail such as resize=224",
         )  # fmt: skip
     return name, steps | {"fit": fit} | details
 

@@ -117,7 +117,7 @@ def _range(name: str, i: int, fixed: int | None, given: Dim) -> tuple[int, int]:
             tensor=name,
             expected="a number or a range, such as 1..8",
             got="?",
-            hint=f"give the bounds of every open dimension: --input {name}=1..8,... or bounds={{{name!r}: ((1, 8), ...)}}",
+            hint=f"give the bounds of every open dimension: bounds={{{name!r}: ((1, 8), ...)}}",
         )
     low, high = (fixed, fixed) if given is None else (given, given) if isinstance(given, int) else given
     if low is None or high is None or not 0 <= low <= high:

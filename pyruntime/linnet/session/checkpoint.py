@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from linnet.clib.errors import FileError
-from linnet.file.checkpoint import MODEL_KEY, Checkpoint
+from linnet.file.checkpoint import Checkpoint
+from linnet.file.layout import CHECKPOINT_KEY
 from linnet.file.reader import from_bytes, read_bytes
 from linnet.session.model import Model
 
@@ -19,7 +20,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     graph = from_bytes(content, str(path), verify=False)
     Model(content, verify=True)
     metadata = dict(graph.metadata)
-    if MODEL_KEY not in metadata:
+    if CHECKPOINT_KEY not in metadata:
         raise FileError(
             f"'{path}' is a model, not a checkpoint",
             code=208,
@@ -27,4 +28,4 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
             hint="open it with linnet.Model",
         )
     variables = {name: np.array(variable.value) for name, variable in graph.variables.items()}
-    return Checkpoint(variables, metadata, metadata.pop(MODEL_KEY))
+    return Checkpoint(variables, metadata, metadata.pop(CHECKPOINT_KEY))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from linnet.clib.errors import Error, UsageError
+from linnet.clib.errors import Error, UsageError, checkpoint_as_model
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
@@ -149,6 +149,7 @@ class Model:
     def _signature(self, name: str) -> int:
         index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
         if index < 0:
+            self.refuse_checkpoint()
             raise UsageError(
                 f"the model has no signature named {name!r}",
                 code=102,
@@ -156,6 +157,13 @@ class Model:
                 expected=" or ".join(self.signatures),
             )
         return index
+
+    def refuse_checkpoint(self) -> None:
+        """Raises FileError if the file is a checkpoint, which has no signatures."""
+        from linnet.file.layout import CHECKPOINT_KEY
+
+        if (digest := self.metadata(CHECKPOINT_KEY)) is not None:
+            raise checkpoint_as_model(self.path or "this file", digest)
 
     def _specs(self, signature: str, which: str) -> list[TensorSpec]:
         index, info, lib = self._signature(signature), new_struct("linnet_tensor_info"), library()

@@ -79,6 +79,7 @@ class Server:
         _choose("mode", mode, MODES)
         _choose("durability", durability, DURABILITIES)
         self.model = model if isinstance(model, Model) else Model(model)
+        self.model.refuse_checkpoint()
         if store is not None and store.model is not self.model:
             raise UsageError(
                 "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"

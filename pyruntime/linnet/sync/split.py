@@ -11,7 +11,7 @@ from typing import Literal
 
 from linnet.clib.errors import FileError, UsageError
 from linnet.facade import Graph
-from linnet.file.reader import read_into
+from linnet.file.reader import read_model
 from linnet.ir.function import Function, functions_of
 from linnet.ir.user_op import named_in
 from linnet.passes import remove_dead_functions, simplify
@@ -100,7 +100,7 @@ def _opened(model: Graph | str | Path) -> tuple[Graph, str]:
         raise FileError(
             f"cannot read the model: {error}", code=201 if missing else 202, tensor=str(model), hint="check the path"
         ) from error
-    graph = read_into(Graph(), content, str(model))
+    graph = read_model(Graph(), content, str(model))
     return graph, _job(model, graph)
 
 

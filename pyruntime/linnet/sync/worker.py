@@ -134,6 +134,7 @@ class Worker:
         isa_max: str | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
+        self.model.refuse_checkpoint()
         if store is not None and store.model is not self.model:
             raise UsageError(
                 "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"

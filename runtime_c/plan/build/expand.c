@@ -289,7 +289,7 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
                     ln_expected(w->error, "%lld, as axis %d of input '%s'", (long long)o->dims[e], e,
                                 signature->inputs[k]);
                     ln_got(w->error, "%lld as axis %d", (long long)t->dims[d], d);
-                    return ln_hint(w->error, "give it one size, or plan without strict_dims");
+                    return ln_hint(w->error, "give it one size, or plan without linnet_plan_config.strict_dims");
                 }
             }
         }

@@ -28,7 +28,7 @@ void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes,
 linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status status, linnet_error *error) {
     kept->limit = NULL;
     if (status != LINNET_OUT_OF_MEMORY || b->memory.refused == 0) return status;
-    ln_fail(error, LINNET_TOO_LARGE, "planning needs more memory than the bound set by max_bytes");
+    ln_fail(error, LINNET_TOO_LARGE, "planning needs more memory than linnet_plan_config.max_bytes allows");
     ln_expected(error, "at most %zu bytes, which is the bound plus 32 MiB", b->memory.most);
     ln_got(error, "%zu bytes or more at %llu nodes", b->memory.refused, (unsigned long long)b->nodes);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or reduce the nodes that calls and loops expand to");
@@ -36,7 +36,7 @@ linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status s
 
 linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error) {
     if (bound == 0 || bytes <= bound) return LINNET_OK;
-    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound set by max_bytes");
+    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than linnet_plan_config.max_bytes allows");
     ln_expected(error, "at most %llu bytes", (unsigned long long)bound);
     ln_got(error, "%llu bytes", (unsigned long long)bytes);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or use smaller shapes");
