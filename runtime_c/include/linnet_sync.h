@@ -84,7 +84,7 @@ typedef struct linnet_server_config {
     int64_t batch;       /* examples in a global batch; each worker gets a share that fits its speed; 0: no shares */
     uint64_t max_bytes;  /* memory for gradients in flight; 0: 1 GiB */
     int32_t max_workers; /* largest number of connections; 0: 4096 */
-    bool plain;          /* gradients are not compressed; false: workers get the compression that they ask for */
+    bool plain;          /* neither gradients nor values are compressed; false: workers get what they ask for */
     const char *metrics; /* address for Prometheus (HTTP, text format); NULL: none */
     int32_t threads;     /* threads that compute updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
@@ -162,7 +162,10 @@ typedef struct linnet_worker_config {
                                           TIMED_OUT. While linnet_worker_step computes it is used as
                                           linnet_run_config.poll; true: CANCELLED. NULL: signals do not end calls */
     void *interrupted_context;
-    const char *name; /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
+    const char *name;         /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
+    int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 values of 1024 or
+                                 more elements and rows of such tables. The store then has the rounded values; the
+                                 servers keep f32 */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);
@@ -253,8 +256,9 @@ typedef struct linnet_worker_info {
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory that the worker holds, without the store's */
     int32_t link_count;                      /* servers */
-    double loss;        /* mean loss of all workers in the step of the last push, weighted as their gradients */
-    double loss_weight; /* weight behind it; 0: no worker has an output `loss` */
+    double loss;              /* mean loss of all workers in the step of the last push, weighted as their gradients */
+    double loss_weight;       /* weight behind it; 0: no worker has an output `loss` */
+    int32_t pull_compression; /* linnet_sync_compression of values that all servers agreed to */
 } linnet_worker_info;
 
 LINNET_API void linnet_worker_info_init_sized(linnet_worker_info *info, size_t size);

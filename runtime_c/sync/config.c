@@ -53,6 +53,9 @@ linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_work
     if (config->group < 0) return wrong("group", "0 or more", config->group, error);
     if (config->compression < LINNET_SYNC_PLAIN || config->compression > LINNET_SYNC_ONE_BIT)
         return wrong("compression", "a value of linnet_sync_compression", config->compression, error);
+    if (config->pull_compression < LINNET_SYNC_PLAIN || config->pull_compression > LINNET_SYNC_BF16)
+        return wrong("pull_compression", "LINNET_SYNC_PLAIN, LINNET_SYNC_F16 or LINNET_SYNC_BF16",
+                     config->pull_compression, error);
     if (config->fraction == 0) config->fraction = 0.01;
     if (!(config->fraction > 0 && config->fraction <= 1)) {
         wrong("fraction", "a number above 0 and at most 1", 0, error);
