@@ -243,7 +243,8 @@ def python_builders(ops: list[Op]) -> str:
     out = [
         f'"""One typed function per op ({NOTE})."""', "", "from __future__ import annotations", "",
         "from collections.abc import Sequence", "",
-        "from linnet.ir.function import Function, Operators, Tensor, emit", "", "",
+        "from linnet.ir.function import Function, Operators, Tensor, emit",
+        "from linnet.ir.operators import along, axes_of", "", "",
     ]  # fmt: skip
     out += ["__all__ = ["] + [f'    "{name}",' for name in sorted(builder_name(op.name) for op in ops)] + ["]", "", ""]
     for op in ops:
@@ -261,6 +262,13 @@ def python_builders(ops: list[Op]) -> str:
                 )
                 operands.append(name)
         keyword = [f"{a['name']}: {ATTRIBUTE_TYPES[a['type']][3]} = {default_of(a)!r}" for a in op.attributes]
+        values = [f'"{a["name"]}": {a["name"]}' for a in op.attributes]
+        if "axes" in taken:  # one word for users: `axis`, a number or several
+            both, named = "axis" in taken, [a["name"] for a in op.attributes]
+            keyword[named.index("axes")] = "axis: int | Sequence[int] | None = None"
+            values[named.index("axes")] = "**along(kind, axis)" if both else '"axes": axes_of(axis)'
+            if both:
+                del keyword[named.index("axis")], values[named.index("axis")]
         several = variadic_out or len(op.outputs) > 1
         least = op.arity(op.outputs)[0]
         if (several and least != len(op.outputs)) or variadic_out:
@@ -271,7 +279,7 @@ def python_builders(ops: list[Op]) -> str:
         out += [f"    {p}," for p in positional] + ["    *,"] + [f"    {k}," for k in keyword]
         out.append(f") -> {'list[Tensor]' if several else 'Tensor'}:")
         out.append(f'    """{op.doc}"""')
-        attributes = ", ".join(f'"{a["name"]}": {a["name"]}' for a in op.attributes)
+        attributes = ", ".join(values)
         count = "outputs" if "outputs: int" in " ".join(keyword) else str(len(op.outputs))
         out.append(
             f'    result = emit("{op.name}", [{", ".join(operands)}], {{{attributes}}}, {count}, name, function)'

@@ -133,7 +133,7 @@ def reductions() -> Iterator[Case]:
         for axes in ([], [1], [0, -1]):
             name = f"reduce_{kind}_{keep}_{''.join(map(str, axes))}"
             yield Case(
-                name, lambda x, k=kind, a=axes, d=keep: ops.reduce(x, kind=k, axes=a, keep_dims=d), (apart(2, 3, 2),)
+                name, lambda x, k=kind, a=axes, d=keep: ops.reduce(x, kind=k, axis=a, keep_dims=d), (apart(2, 3, 2),)
             )
         yield Case(
             f"reduce_{kind}_{keep}_none",
@@ -432,23 +432,23 @@ def resizes() -> Iterator[Case]:
     for aspect in ("not_larger", "not_smaller"):
         yield Case(
             f"resize_{aspect}",
-            lambda x, a=aspect: ops.resize(ops.multiply(x, x), mode="linear", axes=[2, 3], sizes=[7, 6], aspect=a),
+            lambda x, a=aspect: ops.resize(ops.multiply(x, x), mode="linear", axis=[2, 3], sizes=[7, 6], aspect=a),
             (some(1, 2, 4, 5),), open=False,
         )  # fmt: skip
     for mode, value in itertools.product(("nearest", "linear", "cubic"), (0.0, 0.5)):
         yield Case(
             f"resize_region_{mode}_{value}",
             lambda x, m=mode, v=value: ops.resize(
-                ops.multiply(x, x), None, None, const(x, [0.1, -0.3, 0.9, 1.2], np.float32), mode=m, axes=[2, 3],
+                ops.multiply(x, x), None, None, const(x, [0.1, -0.3, 0.9, 1.2], np.float32), mode=m, axis=[2, 3],
                 sizes=[5, 6], coordinates="tf_crop_and_resize", extrapolation_value=v,
             ),
             (some(1, 2, 4, 5),),
         )  # fmt: skip
     yield Case(
-        "resize_operands", lambda x: ops.resize(x, const(x, [1.0, 1.5], np.float32), mode="linear", axes=[0, 2]), (some(2, 2, 4),)
+        "resize_operands", lambda x: ops.resize(x, const(x, [1.0, 1.5], np.float32), mode="linear", axis=[0, 2]), (some(2, 2, 4),)
     )  # fmt: skip
     yield Case(
-        "resize_sizes", lambda x: ops.resize(x, None, const(x, [5, 7]), mode="linear", axes=[0, 2]), (some(2, 2, 4),)
+        "resize_sizes", lambda x: ops.resize(x, None, const(x, [5, 7]), mode="linear", axis=[0, 2]), (some(2, 2, 4),)
     )
 
 

@@ -108,7 +108,7 @@ def test_broadcasting_sums_over_what_was_repeated(a: tuple[int, ...], b: tuple[i
 
 
 def test_equal_maxima_share_the_gradient() -> None:
-    _, found = session(lambda x: ops.reduce(x, kind="max", axes=[0]), [np.array([1.0, 3.0, 3.0])])
+    _, found = session(lambda x: ops.reduce(x, kind="max", axis=[0]), [np.array([1.0, 3.0, 3.0])])
     assert found[0][0] == 0 and found[0][1] == found[0][2] > 0
 
 

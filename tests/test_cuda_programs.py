@@ -58,7 +58,7 @@ def convolution(*, sums: bool) -> Graph:
     x = graph.placeholder("x", (1, 8, 12, 12))
     w = graph.constant(np.random.default_rng(0).standard_normal((8, 8, 3, 3)).astype(np.float32), "w")
     y = ops.softmax(ops.relu(ops.conv(x, w, pads=[1] * 4)), axis=-1)
-    graph.signature("infer", {"x": x}, {"y": ops.reduce(y, kind="sum", axes=[-1]) if sums else y})
+    graph.signature("infer", {"x": x}, {"y": ops.reduce(y, kind="sum", axis=[-1]) if sums else y})
     return graph.freeze()
 
 

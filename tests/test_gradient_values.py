@@ -38,12 +38,12 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: weighted(ops.softmax(x, axis=1)),
     "log softmax": lambda x: weighted(ops.softmax(x, axis=0, log=True)),
     "cross entropy": lambda x: weighted(linnet.losses.softmax_cross_entropy(x, constant(x, [1, 0, 3, 2]))),
-    "mean": lambda x: weighted(ops.reduce(x, kind="mean", axes=[1], keep_dims=False)),
-    "max": lambda x: weighted(ops.reduce(x, kind="max", axes=[1], keep_dims=False)),
-    "sum of squares": lambda x: weighted(ops.reduce(x, kind="sum_square", axes=[0])),
-    "norm": lambda x: weighted(ops.reduce(x, kind="l2", axes=[0])),
-    "log sum exp": lambda x: weighted(ops.reduce(x, kind="log_sum_exp", axes=[1])),
-    "product": lambda x: weighted(ops.reduce(x, kind="prod", axes=[1])),
+    "mean": lambda x: weighted(ops.reduce(x, kind="mean", axis=[1], keep_dims=False)),
+    "max": lambda x: weighted(ops.reduce(x, kind="max", axis=[1], keep_dims=False)),
+    "sum of squares": lambda x: weighted(ops.reduce(x, kind="sum_square", axis=[0])),
+    "norm": lambda x: weighted(ops.reduce(x, kind="l2", axis=[0])),
+    "log sum exp": lambda x: weighted(ops.reduce(x, kind="log_sum_exp", axis=[1])),
+    "product": lambda x: weighted(ops.reduce(x, kind="prod", axis=[1])),
     "batch norm mean": lambda x: weighted(
         ops.batch_norm(constant(x, V), *(constant(x, W[i]) for i in (0, 1)), x[0], constant(x, np.abs(W[2])), epsilon=0.3)
     ),
@@ -101,7 +101,7 @@ def test_cross_entropy_of_labels_that_are_fed() -> None:
 def test_equal_maxima_share_their_gradient() -> None:
     graph = Graph()
     x = graph.placeholder("x", (2, 4), "f64")
-    y = (ops.reduce(x, kind="max", axes=[1], keep_dims=False) * constant(x, np.array([1.0, 6.0]))).sum()
+    y = (ops.reduce(x, kind="max", axis=[1], keep_dims=False) * constant(x, np.array([1.0, 6.0]))).sum()
     (slope,) = gradients(y, [x])
     graph.signature("infer", {"x": x}, {"slope": slope})
     found = linnet.Session(graph).run({"x": np.array([[1.0, 3, 3, 2], [5, 5, 0, 5]])})["slope"]

@@ -274,12 +274,12 @@ def test_axes_are_from_minus_the_rank_to_the_rank(rank: int) -> None:
     makes: list[Callable[[Tensor, int], Any]] = [
         lambda x, a: ops.softmax(x, axis=a),
         lambda x, a: ops.layer_norm(x, axis=a),
-        lambda x, a: ops.reduce(x, axes=[a]),
-        lambda x, a: ops.reduce(x, kind="argmax", axes=[a]),
+        lambda x, a: ops.reduce(x, axis=[a]),
+        lambda x, a: ops.reduce(x, kind="argmax", axis=[a]),
         lambda x, a: ops.gather(x, x.function.constant(np.array([0])), axis=a),
         lambda x, a: ops.copy([x, x], kind="concat", axis=a),
-        lambda x, a: ops.copy([x], kind="squeeze", axes=[a]),
-        lambda x, a: ops.copy([x], kind="slice", starts=[0], ends=[1], axes=[a]),
+        lambda x, a: ops.copy([x], kind="squeeze", axis=[a]),
+        lambda x, a: ops.copy([x], kind="slice", starts=[0], ends=[1], axis=[a]),
         lambda x, a: ops.cumsum(x, x.function.constant(np.array(a))),
         lambda x, a: ops.top_k(x, x.function.constant(np.array([1])), axis=a),
     ]

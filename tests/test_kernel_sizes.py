@@ -43,8 +43,8 @@ def test_long_lines(size: int) -> None:
     same(lambda x: ops.softmax(x, axis=1), 3, size)
     same(lambda x: ops.softmax(x * 60.0, axis=1), 3, size)  # most are negligible compared with the largest
     same(lambda x: ops.layer_norm(x, axis=1)[0], 3, size)
-    same(lambda x: ops.reduce(x - 5.0, kind="max", axes=[1]), 3, size)
-    same(lambda x: ops.reduce(x, kind="sum", axes=[0]), size, 9, tolerance=1e-4)
+    same(lambda x: ops.reduce(x - 5.0, kind="max", axis=[1]), 3, size)
+    same(lambda x: ops.reduce(x, kind="sum", axis=[0]), size, 9, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("k", [33, 500, 2000])

@@ -44,7 +44,7 @@ def net(dtype: str = "f32") -> linnet.Graph:
     y = ops.relu(ops.conv(y, weights(40, 1, 5, 5), weights(40), group=40, pads=[2, 2, 2, 2]))
     y = ops.conv(y, weights(20, 40, 1, 1), weights(20))
     y = ops.conv_transpose(y, weights(20, 12, 2, 2), weights(12), strides=[2, 2])
-    y = ops.reshape(ops.mean(y, axes=[2]), (1, -1))
+    y = ops.reshape(ops.mean(y, axis=[2]), (1, -1))
     y = ops.matmul(y, weights(12 * 48, 64))
     graph.signature("infer", {"x": x}, {"y": y})
     return graph

@@ -23,7 +23,7 @@ graph = linnet.Graph(seed=1)
 x = graph.placeholder("x", (2, 8, 9, 9))
 w, v = graph.variable("w", linnet.init.glorot((8, 8, 3, 3))), graph.variable("v", linnet.init.glorot((8, 1, 3, 3)))
 y = ops.conv(ops.conv(x, w), v, group=8)
-y = ops.softmax(ops.pool(y * 0.5 + 1.0, kernel=[2, 2], kind="max")[0].sum(axes=[2, 3]), axis=1)
+y = ops.softmax(ops.pool(y * 0.5 + 1.0, kernel=[2, 2], kind="max")[0].sum(axis=[2, 3]), axis=1)
 graph.signature("infer", {"x": x}, {"y": y})
 feeds = {"x": np.random.default_rng(1).normal(size=(2, 8, 9, 9)).astype(np.float32)}
 fast = linnet.Session(graph).run(feeds)["y"]

@@ -45,7 +45,7 @@ def test_views_begin_on_a_line(rows: int, copies: int) -> None:
     graph = Graph()
     x = graph.placeholder("x", (64, 1), "f32")
     whole = ops.softmax(x, axis=0)
-    part = ops.copy([whole], kind="slice", starts=[rows], ends=[64], axes=[0])[0]
+    part = ops.copy([whole], kind="slice", starts=[rows], ends=[64], axis=[0])[0]
     y = ops.softmax(part, axis=0)
     graph.signature("infer", {"x": x}, {"y": y})
     session = linnet.Session(graph)

@@ -74,7 +74,7 @@ class Builder:
                 if shape[axis] < 4:
                     return
                 half = shape[axis] // 2
-                made = ops.copy([x], kind="slice", starts=[half], ends=[shape[axis]], axes=[axis], steps=[1])[0]
+                made = ops.copy([x], kind="slice", starts=[half], ends=[shape[axis]], axis=[axis], steps=[1])[0]
             case 8:
                 perm = [[0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2]][int(self.rng.integers(3))]
                 made = ops.transpose(x, perm)

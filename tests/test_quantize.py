@@ -472,7 +472,7 @@ def test_what_f16_cannot_hold_stays_f32(tmp_path: Path) -> None:
     """A sum of squares of 1e5, with calibration and without; and values so small that f16 would make them zero."""
     graph = linnet.Graph()
     x = graph.placeholder("x", (2, 512))
-    power = ops.reduce(x * x, kind="sum", axes=[1], keep_dims=True)
+    power = ops.reduce(x * x, kind="sum", axis=[1], keep_dims=True)
     tiny = x * 1e-9
     graph.signature("infer", {"x": x}, {"y": x / ops.sqrt(power), "z": tiny * 1e9 + x})
     feeds = [{"x": np.random.default_rng(i).uniform(5, 25, (2, 512)).astype(np.float32)} for i in range(4)]

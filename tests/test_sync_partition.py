@@ -79,7 +79,7 @@ def test_an_optimizer_of_ones_own_is_split_by_what_it_computes() -> None:
         """Each row's gradient scaled to length one."""
 
         def update(self, variable: Any, w: Any, g: Any, slots: Any, step: Any) -> list[Tensor]:
-            length = ops.reduce(g * g, kind="sum", axes=[1]) if g.rank == 2 else g * g
+            length = ops.reduce(g * g, kind="sum", axis=[1]) if g.rank == 2 else g * g
             return [w - step.rate * g / ops.sqrt(length + 1e-6)]
 
     for optimizer in (Lion, RowNorm):

@@ -54,7 +54,7 @@ def mlp(
         inputs[name] = graph.placeholder(name, ())
         loss = loss * inputs[name] / value
     graph.signature("infer", {"x": x}, {"logits": logits})
-    hits = ops.reduce(logits, kind="argmax", axes=[1], keep_dims=False).equal(t.cast("i64")).cast("f32").mean()
+    hits = ops.reduce(logits, kind="argmax", axis=[1], keep_dims=False).equal(t.cast("i64")).cast("f32").mean()
     signatures(graph, loss, linnet.Adam(rate), inputs, {"accuracy": hits}, accumulate=accumulate)
     linnet.passes.run(graph).save(path)
     return path

@@ -39,7 +39,7 @@ def network() -> linnet.Graph:
 
     y = ops.conv(ops.relu(ops.conv(x, weight(8, 1, 3, 3), group=8, pads=[1, 1, 1, 1])), weight(8, 8, 1, 1))
     y = ops.conv(y, weight(8, 8, 1, 1))
-    graph.signature("infer", {"x": x}, {"y": ops.softmax(y.sum(axes=[2, 3]), axis=1)})
+    graph.signature("infer", {"x": x}, {"y": ops.softmax(y.sum(axis=[2, 3]), axis=1)})
     return graph
 
 

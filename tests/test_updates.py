@@ -76,7 +76,7 @@ class RandomStep:
             case 7:
                 return ops.gather(a, self.ids, axis=0)
             case 8:
-                return ops.clip(a + a.sum(axes=1, keep_dims=True), -9, 9)
+                return ops.clip(a + a.sum(axis=1, keep_dims=True), -9, 9)
             case _:
                 return ops.concat([a[:3], b[3:]], 0)
 

@@ -86,7 +86,7 @@ def test_a_constant_result_of_an_exact_op_is_computed_once() -> None:
     x = graph.placeholder("x", (2,))
     kept, _ = _keep(run=run, exact=True)(graph.constant(X))
     graph.signature(
-        "infer", {"x": x}, {"y": ops.reduce(kept, kind="sum", axes=[1], keep_dims=False) * ops.reduce(x, kind="sum")}
+        "infer", {"x": x}, {"y": ops.reduce(kept, kind="sum", axis=[1], keep_dims=False) * ops.reduce(x, kind="sum")}
     )
     session = linnet.Session(graph)
     for _ in range(3):
@@ -136,7 +136,7 @@ def test_in_the_body_of_a_loop() -> None:
     def body(state: Any) -> Any:
         i, total = state
         kept, _ = op(x - i.cast("f32"))
-        return [i + 1, total + ops.reduce(kept, kind="sum", axes=[0, 1], keep_dims=False)]
+        return [i + 1, total + ops.reduce(kept, kind="sum", axis=[0, 1], keep_dims=False)]
 
     _, total = linnet.while_loop(
         lambda state: state[0] < n, body, [graph.constant(np.int64(0)), graph.constant(np.float32(0))]

@@ -206,7 +206,7 @@ class Builder:
         return ops.reshape(x, [0, -1])
 
     def mean(self, x: Tensor) -> Tensor:
-        return ops.reduce(x, kind="mean", axes=[2, 3], keep_dims=False)
+        return ops.reduce(x, kind="mean", axis=[2, 3], keep_dims=False)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y

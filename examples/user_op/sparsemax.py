@@ -36,8 +36,8 @@ def gradient(
     """Where the result is not 0: the gradient minus its mean over these elements."""
     (y,), (g,) = outputs, gradients
     support = linnet.pointwise([y], lambda v: (v > 0.0).select(1.0, 0.0), dtypes=[y.dtype])
-    count = ops.reduce(support, kind="sum", axes=[-1])
-    mean = ops.reduce(g * support, kind="sum", axes=[-1]) / count
+    count = ops.reduce(support, kind="sum", axis=[-1])
+    mean = ops.reduce(g * support, kind="sum", axis=[-1]) / count
     return [support * (g - mean)]
 
 

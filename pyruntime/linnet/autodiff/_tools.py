@@ -127,9 +127,9 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
         elif not isinstance(small, int) and (small is None or small != large):
             unsure = True  # 1 or the full size; decided at run time
     if axes:
-        g = ops.reduce(g, kind="sum", axes=axes, keep_dims=True)
+        g = ops.reduce(g, kind="sum", axis=axes, keep_dims=True)
     if extra:
-        g = ops.copy([g], kind="squeeze", axes=range(extra))[0]
+        g = ops.copy([g], kind="squeeze", axis=range(extra))[0]
     if unsure:
         ones = elementwise([ops.shape(like)], lambda d: d.eq(1), "bool")
         where = ops.copy([ops.nonzero(ones)], kind="reshape", shape=[-1])[0]

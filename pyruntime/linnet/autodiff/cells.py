@@ -87,7 +87,7 @@ def walk_steps(
         return final, made
     zero, one = rows[0].function.constant(0), rows[0].function.constant(1)
     steps = ops.range_(zero, ops.reshape(ops.shape(rows[0], start=0, end=1), []), one)
-    ends = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axes=[1])[0]
+    ends = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axis=[1])[0]
 
     def masked(state: _State, row: _State) -> tuple[_State, list[Tensor]]:
         here = elementwise([row[-1], ends], lambda t, n: t < n, "bool")
@@ -189,11 +189,11 @@ def _activation(node: Node, d: int, index: int) -> Callable[..., Tensor]:
 def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
     if shape_of(x)[axis] == size:
         return x
-    return ops.copy([x], kind="slice", starts=[start], ends=[start + size], axes=[axis], steps=[1])[0]
+    return ops.copy([x], kind="slice", starts=[start], ends=[start + size], axis=[axis], steps=[1])[0]
 
 
 def row_of(x: Tensor, d: int) -> Tensor:
-    return ops.copy([part(x, 0, d, 1)], kind="squeeze", axes=[0])[0]
+    return ops.copy([part(x, 0, d, 1)], kind="squeeze", axis=[0])[0]
 
 
 def split(x: Tensor, count: int) -> list[Tensor]:
@@ -201,7 +201,7 @@ def split(x: Tensor, count: int) -> list[Tensor]:
 
 
 def stacked(parts: list[Tensor], axis: int) -> Tensor:
-    rows = [ops.copy([t], kind="unsqueeze", axes=[axis])[0] for t in parts]
+    rows = [ops.copy([t], kind="unsqueeze", axis=[axis])[0] for t in parts]
     return rows[0] if len(rows) == 1 else ops.concat(rows, axis)
 
 

@@ -29,7 +29,7 @@ def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
 
         def of(x: Tensor, d: int = d) -> Tensor:
             """The part [time, batch, hidden] of this direction."""
-            return ops.copy([part(x, 1, d, 1)], kind="squeeze", axes=[1])[0]
+            return ops.copy([part(x, 1, d, 1)], kind="squeeze", axis=[1])[0]
 
         own = part(gates, 2, d * width, width)
         rows = [own]
@@ -98,11 +98,11 @@ def before(y: Tensor, initial: Tensor | None, lengths: Tensor | None, d: int, ba
     """The states before each step of direction d, [time, batch, hidden], derived from the states after each step, y
     [time, directions, batch, hidden]. Values past a row's length are undefined. back: whether the direction runs from
     the last step to the first."""
-    y = ops.copy([part(y, 1, d, 1)], kind="squeeze", axes=[1])[0]
+    y = ops.copy([part(y, 1, d, 1)], kind="squeeze", axis=[1])[0]
     starts, ends = ([1], [2**31 - 1]) if back else ([0], [-1])
-    rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axes=[0], steps=[1])[0]
+    rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axis=[0], steps=[1])[0]
     if initial is None:  # y is 0 past a row's length, and so is the initial state
-        return ops.copy([rest], kind="pad", pads=[0, 1] if back else [1, 0], axes=[0])[0]
+        return ops.copy([rest], kind="pad", pads=[0, 1] if back else [1, 0], axis=[0])[0]
     first = part(initial, 0, d, 1)
     moved = ops.concat([rest, first] if back else [first, rest], 0)
     if not back or lengths is None:
@@ -110,6 +110,6 @@ def before(y: Tensor, initial: Tensor | None, lengths: Tensor | None, d: int, ba
     # In the backward direction, a row begins at its own last step.
     zero, one = y.function.constant(0), y.function.constant(1)
     steps = ops.range_(zero, ops.gather(ops.shape(y), zero), one)
-    steps = ops.copy([steps], kind="unsqueeze", axes=[1, 2])[0]
-    last = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axes=[0, 2])[0]
+    steps = ops.copy([steps], kind="unsqueeze", axis=[1, 2])[0]
+    last = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axis=[0, 2])[0]
     return elementwise([steps, last, moved, first], lambda t, n, m, f: (t + 1).eq(n).select(f, m), y.dtype)

@@ -80,7 +80,7 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
     if (
         steps == [-1] and starts == [-1] and _values(node, "ends", 2, "ends")[0] <= -(1 << 62)
     ):  # the whole axis, reversed
-        return ops.copy([g], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=axes, steps=[-1])[0]
+        return ops.copy([g], kind="slice", starts=[-1], ends=[-(1 << 63)], axis=axes, steps=[-1])[0]
     if any(s != 1 for s in steps):
         return _scattered(node, x, g)
     before, sizes = [0] * rank, shape_of(x)
@@ -121,12 +121,12 @@ def _tile(node: Node, x: Tensor, g: Tensor) -> Tensor:
     if all(r == 1 for r in repeats):
         return g
     if sum(not isinstance(s, int) for s in sizes) > 1:
-        columns = [ops.copy([t], kind="unsqueeze", axes=[1])[0] for t in (integers(x, repeats), ops.shape(x))]
+        columns = [ops.copy([t], kind="unsqueeze", axis=[1])[0] for t in (integers(x, repeats), ops.shape(x))]
         spread = ops.copy([g, ops.reshape(ops.concat(columns, 1), [-1])], kind="reshape", allow_zero=True)[0]
     else:
         apart = [n for r, s in zip(repeats, sizes, strict=True) for n in (r, s if isinstance(s, int) else -1)]
         spread = ops.copy([g], kind="reshape", shape=apart, allow_zero=True)[0]
-    return ops.reduce(spread, kind="sum", axes=range(0, 2 * len(sizes), 2), keep_dims=False)
+    return ops.reduce(spread, kind="sum", axis=range(0, 2 * len(sizes), 2), keep_dims=False)
 
 
 def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:

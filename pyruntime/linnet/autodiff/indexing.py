@@ -26,7 +26,7 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     axis = node.attribute("axis") % rank
     if axis == 0 and x.variable is not None and x.static_shape is not None:
         return [rows_of(x, indices, g, node.attribute("from_end"))]
-    rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
+    rows = ops.copy([indices], kind="unsqueeze", axis=[count])[0]
     if axis == 0:
         return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]
     # Move the gathered axis to the front on both sides.
@@ -92,7 +92,7 @@ def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
         return ops.multiply(value, here), here
 
     moved = [ops.transpose(t, order) for t in (x, g)]
-    none = ops.scale(ops.reduce(moved[0], kind="sum", axes=[0], keep_dims=False), 0.0)
+    none = ops.scale(ops.reduce(moved[0], kind="sum", axis=[0], keep_dims=False), 0.0)
     _, after = scan(step, none, (moved[0], moved[1]), reverse=not reverse)
     return [ops.multiply(before, ops.transpose(after, back))]
 

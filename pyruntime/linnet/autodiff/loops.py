@@ -207,9 +207,9 @@ def _placed(x: Tensor, rows: Tensor, places: Tensor, count: Tensor, backwards: b
     count from the last iteration to 0."""
     length, known = x.shape[0] if x.shape else None, elements_of(count)
     if backwards and length is not None and known == (length,):
-        return ops.copy([rows], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=[0], steps=[-1])[0]
+        return ops.copy([rows], kind="slice", starts=[-1], ends=[-(1 << 63)], axis=[0], steps=[-1])[0]
     if x.variable is not None and x.static_shape is not None:
         return rows_of(x, places, rows)
     rank = places.rank
-    at = ops.copy([places], kind="unsqueeze", axes=[0 if rank is None else rank])[0]
+    at = ops.copy([places], kind="unsqueeze", axis=[0 if rank is None else rank])[0]
     return ops.scatter(filled(x, 0.0), at, rows, kind="nd", reduction="add")

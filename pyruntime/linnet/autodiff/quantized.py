@@ -83,13 +83,13 @@ def _summed(node: Node, g: Tensor, x: Tensor) -> Tensor:
         total = ops.reduce(g, kind="sum", keep_dims=False)
         return total if scale.shape == () else ops.reshape(total, [1])
     if not block:
-        return ops.reduce(g, kind="sum", axes=[i for i in range(rank) if i != axis], keep_dims=False)
+        return ops.reduce(g, kind="sum", axis=[i for i in range(rank) if i != axis], keep_dims=False)
     (size,) = static(x, [axis])
     count = -(-size // block)
     pads = [0] * rank + [count * block - size if i == axis else 0 for i in range(rank)]
     whole = ops.copy([g], kind="pad", pads=pads)[0] if any(pads) else g
     sizes = [d for i, n in enumerate(static(x)) for d in ((count, block) if i == axis else (n,))]
-    return unbroadcast(ops.reduce(ops.reshape(whole, sizes), kind="sum", axes=[axis + 1], keep_dims=False), scale)
+    return unbroadcast(ops.reduce(ops.reshape(whole, sizes), kind="sum", axis=[axis + 1], keep_dims=False), scale)
 
 
 RULES: dict[str, Rule] = {"quantize": quantize_gradient, "dequantize": dequantize_gradient}

@@ -43,7 +43,7 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
         by_weights = _stack(made)
     if needs[6]:
         hidden = [ops.copy([part], kind="split", axis=2, outputs=GATES[kind])[-1] for part in parts]
-        by_bias = _stack([ops.reduce(part, kind="sum", axes=[0, 1], keep_dims=False) for part in hidden])
+        by_bias = _stack([ops.reduce(part, kind="sum", axis=[0, 1], keep_dims=False) for part in hidden])
     return [
         dp if needs[0] else None, by_weights, dh if needs[2] else None, dc if needs[3] else None, None, None, by_bias
     ]  # fmt: skip
@@ -99,4 +99,4 @@ def _units(x: Tensor) -> int:
 
 
 def _stack(parts: list[Tensor]) -> Tensor:
-    return ops.concat([ops.copy([t], kind="unsqueeze", axes=[0])[0] for t in parts], 0)
+    return ops.concat([ops.copy([t], kind="unsqueeze", axis=[0])[0] for t in parts], 0)

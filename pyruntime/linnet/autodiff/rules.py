@@ -58,14 +58,14 @@ def reduce_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     if not axes and kind in ("sum", "mean", "max", "min", "prod"):
         return [g]
     if not node.attribute("keep_dims") and axes:
-        g, y = (ops.copy([t], kind="unsqueeze", axes=axes)[0] for t in (g, y))
+        g, y = (ops.copy([t], kind="unsqueeze", axis=axes)[0] for t in (g, y))
     if kind == "sum":
         return [expand_like(g, x)]
     if kind == "mean":
         return [expand_like(ops.divide(g, _count(x, axes)), x)]
     if kind in ("max", "min"):
         hits = elementwise([x, y], lambda v, top: v.eq(top), "bool")
-        ties = ops.reduce(ops.cast(hits, dtype=x.dtype), kind="sum", axes=axes, keep_dims=True)
+        ties = ops.reduce(ops.cast(hits, dtype=x.dtype), kind="sum", axis=axes, keep_dims=True)
         return [elementwise([hits, g, ties], lambda h, d, n: h.select(d / n, 0.0), x.dtype)]
     if kind == "prod":
         return [_prod(x, axes, g)]
@@ -85,7 +85,7 @@ def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
     """The product of all other elements, axis by axis. This is correct even if elements are zero."""
     stages = [x]
     for axis in axes[:-1]:
-        stages.append(ops.reduce(stages[-1], kind="prod", axes=[axis], keep_dims=True))
+        stages.append(ops.reduce(stages[-1], kind="prod", axis=[axis], keep_dims=True))
     for value, axis in zip(stages[::-1], axes[::-1], strict=True):
         along = integers(x, axis)
         before = ops.cumsum(value, along, exclusive=True, product=True)
@@ -106,11 +106,11 @@ def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     row, column = len(shape_of(a)) == 1, len(shape_of(b)) == 1
     left, right = a, b
     if row:
-        left, ta = ops.copy([a], kind="unsqueeze", axes=[0])[0], False
-        g = ops.copy([g], kind="unsqueeze", axes=[-1 if column else -2])[0]
+        left, ta = ops.copy([a], kind="unsqueeze", axis=[0])[0], False
+        g = ops.copy([g], kind="unsqueeze", axis=[-1 if column else -2])[0]
     if column:
-        right, tb = ops.copy([b], kind="unsqueeze", axes=[1])[0], False
-        g = ops.copy([g], kind="unsqueeze", axes=[-1])[0]
+        right, tb = ops.copy([b], kind="unsqueeze", axis=[1])[0], False
+        g = ops.copy([g], kind="unsqueeze", axis=[-1])[0]
     if needs[0]:
         if ta:
             made = ops.matmul(right, g, transpose_a=tb, transpose_b=True)
@@ -139,9 +139,9 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
     if node.attribute("log"):
         if (single := _single(g, y, axes[0])) is not None:
             return [single]
-        total = ops.reduce(g, kind="sum", axes=axes)
+        total = ops.reduce(g, kind="sum", axis=axes)
         return [elementwise([g, y, total], lambda d, v, s: d - v.unary("exp") * s, y.dtype)]
-    total = ops.reduce(ops.multiply(g, y), kind="sum", axes=axes)
+    total = ops.reduce(ops.multiply(g, y), kind="sum", axis=axes)
     return [elementwise([g, y, total], lambda d, v, s: v * (d - s), y.dtype)]
 
 
@@ -171,8 +171,8 @@ def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
 def _normal(x: Tensor, axes: list[int], epsilon: float, rms: bool) -> Tensor:
     """x minus its mean (except with rms), divided by its standard deviation."""
     if not rms:
-        x = ops.subtract(x, ops.reduce(x, kind="mean", axes=axes))
-    square = ops.reduce(ops.multiply(x, x), kind="mean", axes=axes)
+        x = ops.subtract(x, ops.reduce(x, kind="mean", axis=axes))
+    square = ops.reduce(ops.multiply(x, x), kind="mean", axis=axes)
     return elementwise([x, square], lambda v, s: v / (s + epsilon).unary("sqrt"), x.dtype)
 
 
@@ -191,10 +191,10 @@ def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[Tensor]:
         made = [_affine(_normal(x, axes, epsilon, rms), scale, bias)]
         if any(g is not None for g in given[1:]):
-            mean = ops.reduce(x, kind="mean", axes=axes)
+            mean = ops.reduce(x, kind="mean", axis=axes)
             made.append(ops.scale(mean, 0.0) if rms else mean)
             rest = ops.subtract(x, made[1])
-            square = ops.reduce(ops.multiply(rest, rest), kind="mean", axes=axes)
+            square = ops.reduce(ops.multiply(rest, rest), kind="mean", axis=axes)
             made.append(elementwise([square], lambda s: 1.0 / (s + epsilon).unary("sqrt"), x.dtype))
         return made
 

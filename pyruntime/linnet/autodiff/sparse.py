@@ -62,7 +62,7 @@ class SparseRows:
         """The sum of its squared elements as a scalar, after rows with equal ids are added up."""
         total = self.sums()
         first = elementwise([_changes(total.ids)], lambda c: c.max((c.iota(0) < 1).cast("i32")), "bool")
-        wide = ops.copy([first], kind="unsqueeze", axes=range(1, len(self.shape)))[0] if len(self.shape) > 1 else first
+        wide = ops.copy([first], kind="unsqueeze", axis=range(1, len(self.shape)))[0] if len(self.shape) > 1 else first
         return elementwise([total.rows, wide], lambda v, c: c.select(v * v, 0.0), REGISTER[self.dtype]).sum()
 
     def apply(self, body: Callable[[Tensor], Tensor]) -> SparseRows:

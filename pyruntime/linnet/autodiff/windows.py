@@ -78,7 +78,7 @@ class _Window:
         """t with `before` more elements in front (fewer if negative), and padded or cropped at the end to the length of
         `like`."""
         after = ops.subtract(ops.subtract(self.lengths(like), self.lengths(t)), before)
-        return ops.copy([t, ops.concat([before, after], 0)], kind="pad", axes=self.axes)[0]
+        return ops.copy([t, ops.concat([before, after], 0)], kind="pad", axis=self.axes)[0]
 
 
 def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
@@ -102,7 +102,7 @@ def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor
 def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tensor:
     """Gradient of a conv's weights."""
     if window.open_pads is not None:
-        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
+        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axis=window.axes)[0]
     return ops.conv_gradient(
         x, g, kernel=window.kernel, strides=window.strides, dilations=window.dilations, pads=window.pads, group=group,
         channel_axis=window.channel_axis,
@@ -112,7 +112,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tenso
 def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
     """The conv itself, with the window's output size."""
     if window.open_pads is not None:
-        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
+        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axis=window.axes)[0]
     made = ops.conv(
         x, w, strides=window.strides, dilations=window.dilations, pads=window.pads, group=group,
         channel_axis=window.channel_axis,
@@ -122,12 +122,12 @@ def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tenso
     if static(made, window.axes) == tuple(window.out):
         return made
     return ops.copy(  # output padding of at least one stride
-        [made], kind="slice", starts=[0] * window.count, ends=window.out, axes=window.axes, steps=[1] * window.count
+        [made], kind="slice", starts=[0] * window.count, ends=window.out, axis=window.axes, steps=[1] * window.count
     )[0]
 
 
 def _bias_gradient(g: Tensor, window: _Window) -> Tensor:
-    return ops.reduce(g, kind="sum", axes=[0, *window.axes], keep_dims=False)
+    return ops.reduce(g, kind="sum", axis=[0, *window.axes], keep_dims=False)
 
 
 def _window_of(node: Node, x: Tensor, y: Tensor, w: Tensor) -> tuple[_Window, int]:
@@ -187,7 +187,7 @@ def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
             lambda m, s, span: (m - 1) * s + span, "i64",
         )  # fmt: skip
         after = ops.subtract(ops.subtract(steps, window.lengths(g)), pads[0])
-        g = ops.copy([g, ops.concat([pads[0], after], 0)], kind="pad", axes=window.axes)[0]
+        g = ops.copy([g, ops.concat([pads[0], after], 0)], kind="pad", axis=window.axes)[0]
         return ops.conv_gradient(
             g, x, kernel=window.kernel, strides=window.strides, dilations=window.dilations, group=group,
             channel_axis=window.channel_axis,
@@ -198,7 +198,7 @@ def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
     if any(over):
         ends = [n - o for n, o in zip(window.sizes, over, strict=True)]
         g = ops.copy(
-            [g], kind="slice", starts=[0] * window.count, ends=ends, axes=window.axes, steps=[1] * window.count
+            [g], kind="slice", starts=[0] * window.count, ends=ends, axis=window.axes, steps=[1] * window.count
         )[0]
     return _weight_gradient(g, x, window, group)
 
@@ -271,7 +271,7 @@ def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, s
     axis, region = axes[i], operand(node, 3)
     length = ops.reshape(ops.shape(x, start=axis, end=axis + 1), [])
     numbers = ops.range_(integers(x, 0), length, integers(x, 1))
-    column = ops.copy([numbers], kind="unsqueeze", axes=[1])[0]
+    column = ops.copy([numbers], kind="unsqueeze", axis=[1])[0]
     eye = elementwise([numbers, column], lambda a, b: a.eq(b).select(1.0, 0.0), x.dtype)
     how: dict[str, Any] = {**node.attributes, "axes": (1,), "scales": (), "sizes": (), "extrapolation_value": 0.0}
     operands: list[Tensor | None] = [eye, None, None, None]
@@ -294,10 +294,10 @@ def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[i
     ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]
     pick = min if node.attribute("aspect") == "not_larger" else max
     first = ratios.index(pick(ratios))
-    wide = ops.copy([ops.copy([eye], kind="unsqueeze", axes=[2])[0]], kind="expand", shape=[1, 1, lengths[first]])[0]
+    wide = ops.copy([ops.copy([eye], kind="unsqueeze", axis=[2])[0]], kind="expand", shape=[1, 1, lengths[first]])[0]
     made = emit("resize", [wide], {**how, "axes": (1, 2), "sizes": (wanted[i], wanted[first])})[0]
-    row = ops.copy([made], kind="slice", starts=[0], ends=[1], axes=[2], steps=[1])[0]
-    return ops.copy([row], kind="squeeze", axes=[2])[0]
+    row = ops.copy([made], kind="slice", starts=[0], ends=[1], axis=[2], steps=[1])[0]
+    return ops.copy([row], kind="squeeze", axis=[2])[0]
 
 
 RULES: dict[str, Rule] = {

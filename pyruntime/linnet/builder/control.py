@@ -148,7 +148,7 @@ def scan(
     results = loop_node(body, trips, None, start, len(stacked))
     ys = results[len(start) :]
     if reverse:
-        ys = [ops.copy([y], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=[0], steps=[-1])[0] for y in ys]
+        ys = [ops.copy([y], kind="slice", starts=[-1], ends=[-(1 << 63)], axis=[0], steps=[-1])[0] for y in ys]
     return rebuild(iter(results[: len(start)])), rebuild_y(iter(ys))
 
 

@@ -74,7 +74,7 @@ def _merged(x: Tensor, batch: int, groups: Sequence[int]) -> Tensor:
     for group in groups:
         part = known[at : at + group]
         dims.append(math.prod(d for d in part if isinstance(d, int)) if all(isinstance(d, int) for d in part) else None)
-        size = reduce(shape(x, start=at, end=at + group), kind="prod", axes=[0]) if group else None
+        size = reduce(shape(x, start=at, end=at + group), kind="prod", axis=[0]) if group else None
         sizes.append(x.function.constant(np.ones(1, np.int64)) if size is None else size)
         at += group
     return _shaped(x, dims, sizes)

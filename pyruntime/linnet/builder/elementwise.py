@@ -85,6 +85,7 @@ trunc, rint = (
     _named("x rounded to the nearest integer, halves to even", "round"),
 )
 isnan, isinf = _named("Whether x is not a number", "is_nan"), _named("Whether x is infinite", "is_inf")
+isfinite = _unary("Whether x is neither infinite nor not a number", lambda v: (v - v).eq(0))
 sigmoid = _named("1 / (1 + exp(-x))", "sigmoid")
 relu = _unary("max(x, 0)", lambda v: v.max(0))
 relu6 = _unary("min(max(x, 0), 6) (Krizhevsky 2010)", lambda v: v.max(0).min(6))
@@ -183,6 +184,36 @@ def arctan2(a: Any, b: Any, *, name: str = "") -> Tensor:
 def logical_not(x: Operators, *, name: str = "") -> Tensor:
     """Logical not of a bool tensor."""
     return _apply(lambda v: v.eq(0), x, name=name, dtype="bool")
+
+
+def equal(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a == b, as bool. (`a == b` compares identity, because tensors are keys of dictionaries.)"""
+    return _apply(lambda x, y: x.eq(y), a, b, name=name, dtype="bool")
+
+
+def not_equal(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a and b differ, as bool."""
+    return _apply(lambda x, y: x.ne(y), a, b, name=name, dtype="bool")
+
+
+def less(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a < b, as bool."""
+    return _apply(lambda x, y: x < y, a, b, name=name, dtype="bool")
+
+
+def less_equal(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a <= b, as bool."""
+    return _apply(lambda x, y: x <= y, a, b, name=name, dtype="bool")
+
+
+def greater(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a > b, as bool."""
+    return _apply(lambda x, y: x > y, a, b, name=name, dtype="bool")
+
+
+def greater_equal(a: Any, b: Any, *, name: str = "") -> Tensor:
+    """Whether a >= b, as bool."""
+    return _apply(lambda x, y: x >= y, a, b, name=name, dtype="bool")
 
 
 def logical_and(a: Any, b: Any, *, name: str = "") -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linnet.ir.function import Function, Operators, Tensor, emit
+from linnet.ir.operators import along, axes_of
 
 
 __all__ = [
@@ -67,8 +68,7 @@ def copy(
     x: Sequence[Operators],
     *,
     kind: str = 'identity',
-    axis: int = 0,
-    axes: Sequence[int] = (),
+    axis: int | Sequence[int] | None = None,
     perm: Sequence[int] = (),
     starts: Sequence[int] = (),
     ends: Sequence[int] = (),
@@ -86,7 +86,7 @@ def copy(
     function: Function | None = None,
 ) -> list[Tensor]:
     """Moves elements without changing them. `kind` says how. Shapes, sizes, pads and repeats come from the attribute, or from the second and later inputs if these are given (1-D i64 tensors, known at plan time unless the graph really depends on data): reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). The semantics are those of the ONNX ops with the same names at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes. concat, split and slice are views if the layout allows it."""
-    result = emit("copy", [*x], {"kind": kind, "axis": axis, "axes": axes, "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode, "dtype": dtype}, outputs, name, function)
+    result = emit("copy", [*x], {"kind": kind, **along(kind, axis), "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode, "dtype": dtype}, outputs, name, function)
     return result
 
 
@@ -95,7 +95,7 @@ def reduce(
     axes_operand: Operators | None = None,
     *,
     kind: str = 'sum',
-    axes: Sequence[int] = (),
+    axis: int | Sequence[int] | None = None,
     keep_dims: bool = True,
     noop_with_empty_axes: bool = False,
     select_last_index: bool = False,
@@ -103,7 +103,7 @@ def reduce(
     function: Function | None = None,
 ) -> Tensor:
     """Reduces over axes, given as an attribute or as the second input (1-D i64). No axes means all axes, unless noop_with_empty_axes. argmax and argmin take one axis and give i64. Floats accumulate in f32 (f64 for f64). i8 and i16 with quantization are dequantized when read if the output is f32. An empty reduction gives the kind's identity."""
-    result = emit("reduce", [x, axes_operand], {"kind": kind, "axes": axes, "keep_dims": keep_dims, "noop_with_empty_axes": noop_with_empty_axes, "select_last_index": select_last_index}, 1, name, function)
+    result = emit("reduce", [x, axes_operand], {"kind": kind, "axes": axes_of(axis), "keep_dims": keep_dims, "noop_with_empty_axes": noop_with_empty_axes, "select_last_index": select_last_index}, 1, name, function)
     return result[0]
 
 
@@ -284,7 +284,7 @@ def resize(
     exclude_outside: bool = False,
     antialias: bool = False,
     extrapolation_value: float = 0.0,
-    axes: Sequence[int] = (),
+    axis: int | Sequence[int] | None = None,
     aspect: str = 'stretch',
     sizes: Sequence[int] = (),
     scales: Sequence[float] = (),
@@ -292,7 +292,7 @@ def resize(
     function: Function | None = None,
 ) -> Tensor:
     """ONNX Resize (opset 19): sizes as an attribute or the third input, or scales as an attribute or the second input. Any axes may be resized; usually they are the spatial ones. cubic uses cubic_coefficient and exclude_outside."""
-    result = emit("resize", [x, scales_operand, sizes_operand, roi], {"mode": mode, "coordinates": coordinates, "nearest": nearest, "cubic_coefficient": cubic_coefficient, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "axes": axes, "aspect": aspect, "sizes": sizes, "scales": scales}, 1, name, function)
+    result = emit("resize", [x, scales_operand, sizes_operand, roi], {"mode": mode, "coordinates": coordinates, "nearest": nearest, "cubic_coefficient": cubic_coefficient, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "axes": axes_of(axis), "aspect": aspect, "sizes": sizes, "scales": scales}, 1, name, function)
     return result[0]
 
 

@@ -64,7 +64,7 @@ def _at(x: Tensor, row: int | None, column: int | None) -> Tensor:
     places = {-2: row, -1: column}
     axes = [axis for axis, place in places.items() if place is not None]
     starts = [place for place in places.values() if place is not None]
-    return copy([x], kind="slice", axes=axes, starts=starts, ends=[s + 1 for s in starts])[0]
+    return copy([x], kind="slice", axis=axes, starts=starts, ends=[s + 1 for s in starts])[0]
 
 
 def _eye(a: Tensor, columns: int) -> Tensor:
@@ -96,7 +96,7 @@ def solve(a: Operators, b: Operators, *, name: str = "") -> Tensor:
     for j in range(n):
         size = pointwise([_at(made, None, j)], lambda v, j=j: (v.iota(rank - 2) < j).select(-1.0, abs(v)), left.dtype)
         chosen = one_hot(argmax(size, rank - 2, keep_dims=True), n, left.dtype)  # [..., 1, 1, n]
-        mask = matrix_transpose(copy([chosen], kind="squeeze", axes=[rank - 2])[0])
+        mask = matrix_transpose(copy([chosen], kind="squeeze", axis=[rank - 2])[0])
         pivot = sum(mask * made, -2, keep_dims=True)
 
         def swap(v: Expr, m: Expr, p: Expr, q: Expr, j: int = j) -> Expr:
@@ -108,7 +108,7 @@ def solve(a: Operators, b: Operators, *, name: str = "") -> Tensor:
             [made, row, _at(made, None, j)],
             lambda v, r, c, j=j: v.iota(rank - 2).eq(j).select(r, v - c * r), left.dtype,
         )  # fmt: skip
-    return copy([made], kind="slice", axes=[-1], starts=[n], ends=[1 << 62], name=name)[0]
+    return copy([made], kind="slice", axis=[-1], starts=[n], ends=[1 << 62], name=name)[0]
 
 
 def inverse(a: Operators, *, name: str = "") -> Tensor:

@@ -146,7 +146,7 @@ def _segments(x: Tensor, ids: Operators, count: int | Tensor, reduction: str, va
     limit = _integers(x, count) if isinstance(count, int) else count
     places = pointwise([cast(ids, dtype="i64"), limit], lambda i, n: (i < 0).select(n, (i < n).select(i, i + 1)))
     made = scatter(_filled(value, x.dtype, more, x), expand_dims(places, 1), x, kind="nd", reduction=reduction)
-    return copy([made], kind="slice", axes=[0], starts=[0], ends=[-1], name=name)[0]
+    return copy([made], kind="slice", axis=[0], starts=[0], ends=[-1], name=name)[0]
 
 
 def _amounts(x: Tensor, ids: Operators, count: int | Tensor) -> Tensor:

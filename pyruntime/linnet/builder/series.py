@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from linnet.builder.generated import copy, cumsum, gather, matmul, pool, shape
+from linnet.builder import generated
+from linnet.builder.generated import copy, gather, matmul, pool, shape
 from linnet.builder.mapping import pointwise
 from linnet.builder.shaping import concat, expand_dims, reshape, squeeze, transpose
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.expr import positive_power
-from linnet.ir.function import Operators, Tensor
+from linnet.ir.function import Function, Operators, Tensor
 
 MOST_MATRIX = 1 << 24  # elements of the matrix of a Fourier transform
 
@@ -82,25 +83,35 @@ def roll(
 
 
 def _part(x: Tensor, axis: int, start: int, end: int) -> Tensor:
-    return copy([x], kind="slice", axes=[axis], starts=[start], ends=[end])[0]
+    return copy([x], kind="slice", axis=[axis], starts=[start], ends=[end])[0]
+
+
+def cumsum(
+    x: Operators, axis: int | Operators = -1, *, exclusive: bool = False, reverse: bool = False, product: bool = False,
+    name: str = "", function: Function | None = None,
+) -> Tensor:  # fmt: skip
+    """Running sums along an axis: a number, or a scalar tensor of i32 or i64. exclusive: without the element itself.
+    reverse: from the end. product: running products."""
+    tensor = x.tensor()
+    if not isinstance(axis, Operators):
+        axis = tensor.function.constant(np.int64(_axis(tensor, axis)))
+    return generated.cumsum(
+        tensor, axis, exclusive=exclusive, reverse=reverse, product=product, name=name, function=function
+    )
 
 
 def cumulative_sum(
     x: Operators, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str = ""
 ) -> Tensor:
     """Running sums along an axis. exclusive: without the element itself. reverse: from the end."""
-    tensor = x.tensor()
-    along = tensor.function.constant(np.int64(_axis(tensor, axis)))
-    return cumsum(tensor, along, exclusive=exclusive, reverse=reverse, name=name)
+    return cumsum(x, axis, exclusive=exclusive, reverse=reverse, name=name)
 
 
 def cumulative_prod(
     x: Operators, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str = ""
 ) -> Tensor:
     """Running products along an axis. exclusive: without the element itself. reverse: from the end."""
-    tensor = x.tensor()
-    along = tensor.function.constant(np.int64(_axis(tensor, axis)))
-    return cumsum(tensor, along, exclusive=exclusive, reverse=reverse, product=True, name=name)
+    return cumsum(x, axis, exclusive=exclusive, reverse=reverse, product=True, name=name)
 
 
 def cumulative_max(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions that move elements or reduce over axes, under NumPy's names. Each creates one `copy` or `reduce` node.
+"""Functions that move elements or reduce along axes, under NumPy's names. Each creates one `copy` or `reduce` node.
 Sizes may be negative or 0 as defined by the op `copy`. Negative axes count from the end."""
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from linnet.builder.generated import cast, copy, reduce
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.function import Operators
+from linnet.ir.operators import Axis, axes_of
 
 if TYPE_CHECKING:
     from linnet.ir.function import Tensor
 
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
-Axes = int | Sequence[int]
-
-
-def _axes(axes: Axes) -> Sequence[int]:
-    return [axes] if isinstance(axes, int) else axes
 
 
 def reshape(x: Operators, shape: Sequence[int], *, name: str = "") -> Tensor:
@@ -39,14 +35,16 @@ def transpose(x: Operators, perm: Sequence[int] = (), *, name: str = "") -> Tens
     return copy([x.tensor()], kind="transpose", perm=perm, name=name)[0]
 
 
-def expand_dims(x: Operators, axes: Axes, *, name: str = "") -> Tensor:
-    """Inserts dimensions of size 1 at the positions `axes` of the result."""
-    return copy([x.tensor()], kind="unsqueeze", axes=_axes(axes), name=name)[0]
+def expand_dims(x: Operators, axis: int | Sequence[int], *, name: str = "") -> Tensor:
+    """Inserts dimensions of size 1 at the position or positions `axis` of the result."""
+    return copy([x.tensor()], kind="unsqueeze", axis=axes_of(axis), name=name)[0]
 
 
-def squeeze(x: Operators, axes: Axes = (), *, name: str = "") -> Tensor:
-    """Removes the dimensions `axes`, which must have size 1. Empty `axes` remove every dimension of size 1."""
-    return copy([x.tensor()], kind="squeeze", axes=_axes(axes), name=name)[0]
+def squeeze(x: Operators, axis: Axis = None, *, name: str = "") -> Tensor:
+    """Removes the dimension or dimensions `axis`, which must have size 1. None: every dimension of size 1."""
+    if axis is not None and not axes_of(axis):  # like NumPy: nothing to remove
+        return reshape(x, [0] * len(x.shape or ()), name=name) if x.shape else x.tensor()
+    return copy([x.tensor()], kind="squeeze", axis=axes_of(axis), name=name)[0]
 
 
 def broadcast_to(x: Operators, shape: Sequence[int], *, name: str = "") -> Tensor:
@@ -100,11 +98,11 @@ def pad(
     return copy([x.tensor()], kind="pad", pads=flat, pad_mode=mode, value=value, name=name)[0]
 
 
-def flip(x: Operators, axes: Axes, *, name: str = "") -> Tensor:
-    """Reverses the order of elements along axes."""
-    axes = _axes(axes)
+def flip(x: Operators, axis: Axis = None, *, name: str = "") -> Tensor:
+    """Reverses the order of elements along an axis, or along several axes. None: along all."""
+    axes = list(range(len(x.shape or ()))) if axis is None else axes_of(axis)
     ends, steps = [_FIRST] * len(axes), [-1] * len(axes)
-    return copy([x.tensor()], kind="slice", axes=axes, starts=[_LAST] * len(axes), ends=ends, steps=steps, name=name)[0]
+    return copy([x.tensor()], kind="slice", axis=axes, starts=[_LAST] * len(axes), ends=ends, steps=steps, name=name)[0]
 
 
 def one_hot(labels: Operators, classes: int, dtype: str = "f32", *, name: str = "") -> Tensor:
@@ -115,38 +113,39 @@ def one_hot(labels: Operators, classes: int, dtype: str = "f32", *, name: str = 
     return cast(index.equal(classes_), dtype=dtype, name=name)
 
 
-def _reduce(x: Operators, kind: str, axes: Axes, keep_dims: bool, name: str) -> Tensor:
-    return reduce(x.tensor(), kind=kind, axes=_axes(axes), keep_dims=keep_dims, name=name)
+def _reduce(x: Operators, kind: str, axis: Axis, keep_dims: bool, name: str) -> Tensor:
+    named = axis is not None  # like NumPy: None stands for all axes, and () for none
+    return reduce(x.tensor(), kind=kind, axis=axis, keep_dims=keep_dims, noop_with_empty_axes=named, name=name)
 
 
-def sum(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Sum over axes, or over all axes if none are given."""
-    return _reduce(x, "sum", axes, keep_dims, name)
+def sum(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """Sum along an axis, or along several axes. None: over all elements."""
+    return _reduce(x, "sum", axis, keep_dims, name)
 
 
-def mean(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Mean over axes, or over all axes if none are given."""
-    return _reduce(x, "mean", axes, keep_dims, name)
+def mean(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """Mean along an axis, or along several axes. None: over all elements."""
+    return _reduce(x, "mean", axis, keep_dims, name)
 
 
-def max(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Maximum over axes, or over all axes if none are given."""
-    return _reduce(x, "max", axes, keep_dims, name)
+def max(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """Maximum along an axis, or along several axes. None: over all elements."""
+    return _reduce(x, "max", axis, keep_dims, name)
 
 
-def min(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Minimum over axes, or over all axes if none are given."""
-    return _reduce(x, "min", axes, keep_dims, name)
+def min(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """Minimum along an axis, or along several axes. None: over all elements."""
+    return _reduce(x, "min", axis, keep_dims, name)
 
 
-def prod(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Product over axes, or over all axes if none are given."""
-    return _reduce(x, "prod", axes, keep_dims, name)
+def prod(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """Product along an axis, or along several axes. None: over all elements."""
+    return _reduce(x, "prod", axis, keep_dims, name)
 
 
-def logsumexp(x: Operators, axes: Axes = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """log(sum(exp(x))) over axes without overflow, or over all axes if none are given."""
-    return _reduce(x, "log_sum_exp", axes, keep_dims, name)
+def logsumexp(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
+    """log(sum(exp(x))) along an axis, or along several axes without overflow. None: over all elements."""
+    return _reduce(x, "log_sum_exp", axis, keep_dims, name)
 
 
 def argmax(x: Operators, axis: int, *, keep_dims: bool = False, name: str = "") -> Tensor:

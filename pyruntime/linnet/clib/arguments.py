@@ -324,8 +324,10 @@ def _check_class(cls: Any, name: str) -> None:
 
 
 def check_all(namespace: dict[str, Any], names: Iterable[str], *, strict: bool = False) -> None:
-    """Replaces what a package exports by what `checked` makes of it."""
-    for name in names:
+    """Replaces what a package exports by what `checked` makes of it. dir() of the package then lists just these names."""
+    exported = sorted(names)
+    namespace["__dir__"] = lambda: exported
+    for name in exported:
         if name in namespace:
             package = "linnet" if name in PUBLIC else namespace["__name__"]
             namespace[name] = checked(namespace[name], f"{package}.{name}", strict=strict)

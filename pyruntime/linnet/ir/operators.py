@@ -5,6 +5,7 @@ Numbers become immediates of a map, arrays become constants of the tensor's dtyp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 
@@ -15,6 +16,7 @@ from linnet.ir.dtypes import Dim, Quantization, numbers_of
 
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 Index = int | slice | EllipsisType | None
+Axis = int | Sequence[int] | None  # of functions that work along axes
 
 
 if TYPE_CHECKING:
@@ -144,21 +146,21 @@ class Arithmetic(Generic[T]):
                 )  # fmt: skip
         return _index(self.tensor(), keys)
 
-    def sum(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
-        """Sum over axes, or over all axes if none are given."""
-        return _reduce(self.tensor(), "sum", axes, keep_dims)
+    def sum(self, axis: Axis = None, *, keep_dims: bool = False) -> T:
+        """Sum along an axis, or along several axes. None: over all elements."""
+        return _reduce(self.tensor(), "sum", axis, keep_dims)
 
-    def mean(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
-        """Mean over axes, or over all axes if none are given."""
-        return _reduce(self.tensor(), "mean", axes, keep_dims)
+    def mean(self, axis: Axis = None, *, keep_dims: bool = False) -> T:
+        """Mean along an axis, or along several axes. None: over all elements."""
+        return _reduce(self.tensor(), "mean", axis, keep_dims)
 
-    def max(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
-        """Maximum over axes, or over all axes if none are given."""
-        return _reduce(self.tensor(), "max", axes, keep_dims)
+    def max(self, axis: Axis = None, *, keep_dims: bool = False) -> T:
+        """Maximum along an axis, or along several axes. None: over all elements."""
+        return _reduce(self.tensor(), "max", axis, keep_dims)
 
-    def min(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
-        """Minimum over axes, or over all axes if none are given."""
-        return _reduce(self.tensor(), "min", axes, keep_dims)
+    def min(self, axis: Axis = None, *, keep_dims: bool = False) -> T:
+        """Minimum along an axis, or along several axes. None: over all elements."""
+        return _reduce(self.tensor(), "min", axis, keep_dims)
 
     def reshape(self, *shape: int | Sequence[int]) -> T:
         """The same elements in another shape, given as numbers or one sequence. One entry may be -1; an entry of 0
@@ -220,8 +222,24 @@ def _binary(a: Arithmetic[T], b: Any, body: Callable[[Any, Any], Any]) -> T:
     return made[0]
 
 
-def _reduce(x: T, kind: str, axes: int | Sequence[int], keep_dims: bool) -> T:
-    return _emit(x, "reduce", {"kind": kind, "axes": [axes] if isinstance(axes, int) else axes, "keep_dims": keep_dims})
+def axes_of(axis: Axis) -> list[int]:
+    """`axis` of a public function as the list that ops take; None gives an empty one."""
+    if axis is None:
+        return []
+    return [index(axis)] if isinstance(axis, SupportsIndex) else [index(a) for a in axis]
+
+
+def along(kind: str, axis: Axis) -> dict[str, Any]:
+    """The attribute of the op `copy` for `axis`: some kinds work along one axis, others along several."""
+    if kind in ("slice", "squeeze", "unsqueeze", "pad"):
+        return {"axes": axes_of(axis)}
+    return {"axis": 0 if axis is None else axis}
+
+
+def _reduce(x: T, kind: str, axis: Axis, keep_dims: bool) -> T:
+    named = axis is not None  # like NumPy: None stands for all axes, and () for none
+    attributes = {"kind": kind, "axes": axes_of(axis), "keep_dims": keep_dims, "noop_with_empty_axes": named}
+    return _emit(x, "reduce", attributes)
 
 
 def _index(x: T, keys: tuple[Index, ...]) -> T:

@@ -52,9 +52,9 @@ def _spatial(x: Operators, channel_axis: int, kind: str) -> list[int]:
 
 def global_avg_pool(x: Operators, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
     """The mean over all spatial axes: [batch, channels, spatial...] -> [batch, channels]."""
-    return ops.reduce(x, kind="mean", axes=_spatial(x, channel_axis, "global_avg_pool"), keep_dims=keep_dims)
+    return ops.reduce(x, kind="mean", axis=_spatial(x, channel_axis, "global_avg_pool"), keep_dims=keep_dims)
 
 
 def global_max_pool(x: Operators, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
     """The maximum over all spatial axes: [batch, channels, spatial...] -> [batch, channels]."""
-    return ops.reduce(x, kind="max", axes=_spatial(x, channel_axis, "global_max_pool"), keep_dims=keep_dims)
+    return ops.reduce(x, kind="max", axis=_spatial(x, channel_axis, "global_max_pool"), keep_dims=keep_dims)

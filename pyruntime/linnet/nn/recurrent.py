@@ -184,7 +184,7 @@ def _layer(
         outputs=3 if kind == "lstm" else 2,
     )  # fmt: skip
     if directions == 1:
-        return ops.copy([y], kind="squeeze", axes=[1])[0], after
+        return ops.copy([y], kind="squeeze", axis=[1])[0], after
     return ops.reshape(ops.transpose(y, [0, 2, 1, 3]), [0, 0, directions * units]), after
 
 

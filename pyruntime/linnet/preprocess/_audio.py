@@ -178,12 +178,12 @@ def audio(
         if features is None:
             return _shaped(x if samples is None else _to_length(x, samples), old, places)
         if features.peak:
-            x = pointwise([x, ops.reduce(x, kind="max", axes=[0])], lambda v, top: v / top.max(1e-9))
+            x = pointwise([x, ops.reduce(x, kind="max", axis=[0])], lambda v, top: v / top.max(1e-9))
         if samples is not None:
             x = _to_length(x, samples)
         y = _features(x, features, rate)
         if isinstance(frames, int):
-            y = ops.copy([y], kind="slice", starts=[0], ends=[frames], axes=[1])[0]
+            y = ops.copy([y], kind="slice", starts=[0], ends=[frames], axis=[1])[0]
         return _shaped(y, old, places)
 
     edit.prepend(input, dtype, (f"{input} samples",), "audio", build)
@@ -251,7 +251,7 @@ def _to_length(x: Tensor, samples: int) -> Tensor:
 
 def _signal(x: Tensor) -> Tensor:
     """Reshapes [N] to [1, 1, N], the form that a convolution takes."""
-    return ops.copy([x], kind="unsqueeze", axes=[0, 1])[0]
+    return ops.copy([x], kind="unsqueeze", axis=[0, 1])[0]
 
 
 def _weights(x: Tensor, rows: npt.NDArray[np.float64]) -> Tensor:

@@ -64,18 +64,18 @@ def new_size(size: Tensor, fit: Fit) -> Tensor:
         return _to_multiple(size, fit.multiple)
     function, (height, width) = size.function, fit.resize
     if fit.kind in ("shortest", "longest"):
-        side = ops.reduce(size, kind="min" if fit.kind == "shortest" else "max", axes=[0])
+        side = ops.reduce(size, kind="min" if fit.kind == "shortest" else "max", axis=[0])
         made = pointwise([size, side], lambda v, s: (v * height / s).max(1), "i64")
     elif fit.kind == "letterbox":
         wanted = function.constant(np.array(fit.resize, np.int64))
         factors = pointwise([wanted, size], lambda w, v: w.cast("f64") / v.cast("f64"), "f64")
-        factor = ops.reduce(factors, kind="min", axes=[0])
+        factor = ops.reduce(factors, kind="min", axis=[0])
         made = pointwise([size, factor], lambda v, f: (v.cast("f64") * f).unary("round").max(1.0), "i64")
     elif height and width:
         return function.constant(np.array(fit.resize, np.int64))
     else:  # one side is given; the other keeps the aspect ratio
         known = 0 if height else 1
-        side = ops.copy([size], kind="slice", starts=[known], ends=[known + 1], axes=[0])[0]
+        side = ops.copy([size], kind="slice", starts=[known], ends=[known + 1], axis=[0])[0]
         made = pointwise([size, side], lambda v, s: (v * max(height, width) / s).max(1), "i64")
     return _to_multiple(made, fit.multiple)
 

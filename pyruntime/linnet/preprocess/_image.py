@@ -190,7 +190,7 @@ def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
         return emit("resize", [x, None, size], {**how, "axes": [0, 1]})[0]
     known = None if size.data is None else [int(n) for n in size.data]
     height, width = (
-        ops.copy([size], kind="slice", starts=[i], ends=[i + 1], axes=[0])[0] for i in (0, 1)
+        ops.copy([size], kind="slice", starts=[i], ends=[i + 1], axis=[0])[0] for i in (0, 1)
     )  # if the size is constant, it is folded into these
     channels = _channels(x)
     rows = emit("resize", [x, None, width], {**how, "axes": [1]})[0]
@@ -216,7 +216,7 @@ def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float) -> Tensor:
     begin = offset(resized, fit)
     end = pointwise([canvas, resized, begin], lambda c, v, o: c - v - o, "i64")
     pads = ops.concat([begin, end], 0)
-    placed = ops.copy([x, pads], kind="pad", axes=[0, 1], value=float(pad))[0]
+    placed = ops.copy([x, pads], kind="pad", axis=[0, 1], value=float(pad))[0]
     return ops.reshape(placed, [*fit.canvas, _channels(x)])  # the size is known, whatever the photo's size
 
 
@@ -257,7 +257,7 @@ def _values(
     if picked and (picked != [0, 1, 2] or x.shape is None or x.shape[axis] != 3):
         x = _pick(x, picked, axis)
     if order[0] == "N":
-        x = ops.copy([x], kind="unsqueeze", axes=[0])[0]
+        x = ops.copy([x], kind="unsqueeze", axis=[0])[0]
         axis += 1
     factor, shift = affine
     if old.dtype in ("f32", "f16", "bf16", "f64"):
@@ -269,7 +269,7 @@ def _pick(x: Tensor, channels: list[int], axis: int) -> Tensor:
     """Selects three consecutive channels, in ascending or descending order."""
     step = channels[1] - channels[0]
     end = channels[-1] + step if channels[-1] + step >= 0 else -1 << 31
-    return ops.copy([x], kind="slice", starts=[channels[0]], ends=[end], axes=[axis], steps=[step])[0]
+    return ops.copy([x], kind="slice", starts=[channels[0]], ends=[end], axis=[axis], steps=[step])[0]
 
 
 def _scaled(

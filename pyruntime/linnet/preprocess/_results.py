@@ -142,7 +142,7 @@ def ctc(
     edit.function.source = "postprocess:ctc"
     x = real(edit.output(output))
     if x.rank == 3 and x.shape is not None and x.shape[0] in (1, None):
-        x = ops.copy([x], kind="squeeze", axes=[0])[0]
+        x = ops.copy([x], kind="squeeze", axis=[0])[0]
     if x.rank != 2 or x.shape is None:
         raise UsageError(
             f"output {output!r} cannot be decoded as text", code=104, tensor=output, expected="[1, T, classes]",
@@ -153,13 +153,13 @@ def ctc(
     if isinstance(classes, int) and 1 <= classes - len(alphabet) <= 2 and 0 <= blank <= len(alphabet):
         spaced = [*alphabet, " "] if classes - len(alphabet) == 2 else alphabet
         alphabet = [*spaced[:blank], "", *spaced[blank:]]
-    best = ops.reduce(x, kind="argmax", axes=[1], keep_dims=False)
+    best = ops.reduce(x, kind="argmax", axis=[1], keep_dims=False)
     before = ops.copy([best], kind="pad", pads=[1, -1], value=-1.0)[0]
     fresh = pointwise([best, before], lambda b, p: b.ne(p) & b.ne(blank))
     steps = ops.reshape(ops.nonzero(fresh), [-1])
     made = {
         names[0]: ops.gather(best, steps),
-        names[1]: ops.gather(ops.reduce(x, kind="max", axes=[1], keep_dims=False), steps),
+        names[1]: ops.gather(ops.reduce(x, kind="max", axis=[1], keep_dims=False), steps),
     }
     edit.replace_outputs([output], made, keep)
     edit.describe(names[0], "text", scores=names[1])
@@ -199,7 +199,7 @@ def mask(
     for axis, index in ((layout.find("C"), channel), (layout.find("N"), 0)):
         if axis >= 0:  # channels go first, so the batch axis stays in place
             x = ops.gather(x, edit.function.constant(np.array([index], np.int64)), axis=axis)
-    x = ops.copy([x], kind="squeeze", axes=[i for i, a in enumerate(layout) if a in "NC"])[0] if len(layout) > 2 else x
+    x = ops.copy([x], kind="squeeze", axis=[i for i, a in enumerate(layout) if a in "NC"])[0] if len(layout) > 2 else x
     x = on_photo(edit, x, input)
     made: Tensor = pointwise([x], lambda v: (v > threshold) * 255, "u8")
     edit.replace_outputs([output], {name: made}, keep)
@@ -224,7 +224,7 @@ def on_photo(edit: Edit, x: Tensor, input: str | None) -> Tensor:
         begin = offset(resized, fit)
         end = pointwise([canvas, resized, begin], lambda c, v, o: v - c + o, "i64")
         pads = ops.concat([pointwise([begin], lambda o: -o), end], 0)
-        x = ops.copy([x, pads], kind="pad", axes=[0, 1], pad_mode="edge")[0]
+        x = ops.copy([x, pads], kind="pad", axis=[0, 1], pad_mode="edge")[0]
     return resize_map(x, size)
 
 

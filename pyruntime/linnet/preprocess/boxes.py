@@ -233,7 +233,7 @@ def _grid(size: tuple[int, int], stride: int, per_cell: int) -> Floats:
 
 def _points(raw: Tensor, corner: Tensor, stride: int) -> Tensor:
     """Converts [M,10] in strides from each cell's corner to [M,5,2] in pixels."""
-    cells = ops.copy([corner], kind="unsqueeze", axes=[1])[0]
+    cells = ops.copy([corner], kind="unsqueeze", axis=[1])[0]
     made: Tensor = pointwise([ops.reshape(raw, [0, 5, 2]), cells], lambda d, c: c + d * stride)
     return made
 
@@ -244,7 +244,7 @@ def _joined(boxes: Sequence[Tensor], scores: Sequence[Tensor], points: Sequence[
 
 
 def _columns(x: Tensor, start: int, end: int = 1 << 31) -> Tensor:
-    return ops.copy([x], kind="slice", starts=[start], ends=[end], axes=[1])[0]
+    return ops.copy([x], kind="slice", starts=[start], ends=[end], axis=[1])[0]
 
 
 def _rows(x: Tensor) -> object:
@@ -267,7 +267,7 @@ def _matrix(edit: Edit, output: str) -> Tensor:
                                                                                       "time",
             got="any shape" if x.shape is None else str(list(x.shape)),
         )  # fmt: skip
-    return x if len(x.shape) == 2 else ops.copy([x], kind="squeeze", axes=[0])[0]
+    return x if len(x.shape) == 2 else ops.copy([x], kind="squeeze", axis=[0])[0]
 
 
 # ---- selection
@@ -311,7 +311,7 @@ def _finish(edit: Edit, outputs: Sequence[str], found: _Candidates, options: Opt
     boxes, scores = found.boxes, found.scores
     classes = scores.shape[0] if scores.shape else None
     if classes != 1 and not options.get("multi_label", False):
-        best = ops.reduce(scores, kind="argmax", axes=[0], keep_dims=True)
+        best = ops.reduce(scores, kind="argmax", axis=[0], keep_dims=True)
         scores = pointwise([scores, best], lambda s, b: b.eq(b.iota(0)).select(s, -1.0), "f32")
     chosen = _suppress(boxes, scores, options)
     class_box = _columns(chosen, 1)  # [n,2]
@@ -338,7 +338,7 @@ def _finish(edit: Edit, outputs: Sequence[str], found: _Candidates, options: Opt
 def _suppress(boxes: Tensor, scores: Tensor, options: Options) -> Tensor:
     """Indices i64 [n,3] (0, class, box), ordered by class, then by descending score."""
     function = boxes.function
-    batched = [ops.copy([t], kind="unsqueeze", axes=[0])[0] for t in (boxes, scores)]
+    batched = [ops.copy([t], kind="unsqueeze", axis=[0])[0] for t in (boxes, scores)]
     most = function.constant(np.int64(options.get("limit", 100)))
     thresholds = [
         function.constant(np.float32(options.get(name, default)))  # type: ignore[arg-type]

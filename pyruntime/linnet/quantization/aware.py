@@ -107,7 +107,7 @@ def fake_quantize_weights(w: Tensor, axis: int | None, bits: int = 8) -> Tensor:
     """Rounds w to symmetric integers of `bits` bits with one scale per slice of `axis`. The gradient passes through."""
     rank, limit = len(w.static_shape or ()), weight_limit(bits)
     rest = [a for a in range(rank) if a != axis]
-    peak = ops.reduce(pointwise([w], abs, "f32"), kind="max", axes=rest if axis is not None else [], keep_dims=True)
+    peak = ops.reduce(pointwise([w], abs, "f32"), kind="max", axis=rest if axis is not None else [], keep_dims=True)
     scale = stop_gradient(pointwise([peak], lambda p: (p / float(limit) >= 1e-30).select(p / float(limit), 1.0), "f32"))
     return on_grid(w, scale, 0.0, -limit, limit)
 

@@ -16,6 +16,7 @@ from linnet.clib.errors import Error, UsageError, checkpoint_as_model
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
+from linnet.session.lifetime import Native, described
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,12 +93,14 @@ class Verified:
     problems: int
 
 
-class Model:
+class Model(Native):
     """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
     verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
     file given by path (its weights stay on disk until used). True also rejects a file without digests. user_ops: the
     user ops that the file names; a Graph also brings those that it was built with. Raises FileError, GraphError,
     UsageError."""
+
+    _instead = "send its path or its bytes, and create a Model from them in the other process"
 
     def __init__(
         self,
@@ -145,6 +148,13 @@ class Model:
             string_of(lib.linnet_model_signature_name(self.pointer, i))
             for i in range(lib.linnet_model_signature_count(self.pointer))
         ]
+
+    def __repr__(self) -> str:
+        of = f" of {self.path!r}" if self.path else ""
+        texts = [
+            f"{name} ({described(self.inputs(name))} -> {described(self.outputs(name))})" for name in self.signatures
+        ]
+        return f"<linnet.Model{of}: {'; '.join(texts) or 'no signature'}>"
 
     def _signature(self, name: str) -> int:
         index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
@@ -243,9 +253,11 @@ class Model:
         return specs
 
 
-class Store:
+class Store(Native):
     """The variables of a model, independent of any session. Several sessions may share one store if they belong to the
     same Model. `store[name]` returns a copy; `store[name] = value` writes. Thread safe."""
+
+    _instead = "send {name: store[name] for name in store}, or save a checkpoint"
 
     def __init__(self, model: Model) -> None:
         out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
@@ -254,6 +266,10 @@ class Store:
         self.model = model
         self.pointer = ffi.gc(out[0], library().linnet_store_free)
         self._specs = {spec.name: spec for spec in model.variables}
+
+    def __repr__(self) -> str:
+        size = int(library().linnet_store_bytes(self.pointer))
+        return f"<linnet.Store: {len(self)} variable{'s' * (len(self) != 1)}, {size:,} bytes>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)
@@ -336,35 +352,35 @@ def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
 
 
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
-    """The value as an array of the declared dtype, without loss. Raises UsageError (WRONG_DTYPE) if that is not
-    possible."""
+    """The value as an array of the declared dtype. Lists, numbers, and arrays of float64 and int64, which NumPy makes of
+    them, are converted if the dtype can hold them; floats are rounded. Raises UsageError (WRONG_DTYPE) otherwise."""
     wanted = numpy_dtype(spec.dtype)
     if bits_of(spec.dtype) == 4 and (whole := _four_bits(value, wanted)) is not None:
         return whole
+    array: Array = np.asarray(value)
+    given, hint = array.dtype, f"convert the array first: array.astype(numpy.{wanted})"
     if isinstance(value, np.ndarray | np.generic):
-        array: Array = np.asarray(value)
-        if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
+        if given == wanted or given.newbyteorder("=") == wanted:
             return array.astype(wanted, copy=False)
-        if spec.dtype == "bf16" and array.dtype.name == "bfloat16":
+        if spec.dtype == "bf16" and given.name == "bfloat16":
             return array.view(np.uint16)
-        given = array.dtype
+        convertible = given in (np.float64, np.int64)
     else:
-        array = np.asarray(value)
-        given = array.dtype
-        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}.get(wanted.kind, "")
-        if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
-            try:
-                return np.asarray(value, wanted)
-            except (OverflowError, ValueError):
-                pass
+        convertible = True
+    allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}.get(wanted.kind, "")
+    if convertible and ((given.kind in allowed and spec.dtype != "bf16") or not array.size):
+        with np.errstate(over="ignore"):
+            made = array.astype(wanted)
+        if np.array_equal(np.isfinite(made), np.isfinite(array)) if wanted.kind == "f" else np.array_equal(made, array):
+            return made
+        hint = f"a value is out of the range of {spec.dtype}"
     try:
         got = dtype_of(given)
     except UsageError:
         got = str(given)
     raise UsageError(
         f"{role} {spec.name!r} has the wrong dtype", code=103, tensor=spec.name,
-        expected=f"{spec.dtype} (NumPy {wanted})", got=got,
-        hint=f"convert the array first: array.astype(numpy.{wanted})",
+        expected=f"{spec.dtype} (NumPy {wanted})", got=got, hint=hint,
     )  # fmt: skip
 
 

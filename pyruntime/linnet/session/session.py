@@ -21,6 +21,7 @@ from linnet.clib.library import exception, library, new_struct
 from linnet.clib.precision import precision_number
 from linnet.ir.dtypes import packed
 from linnet.session import bounding, making
+from linnet.session.lifetime import Closes
 from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, isa_names, wrong_shape, wrong_type
 from linnet.session.planned import REGIONS, Planned, facts_of, info_of, special_of, steps_of
 from linnet.session.running import Runner
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _PLANS_KEPT = 8
 
 
-class Session:
+class Session(Closes):
     """Runs one signature of a model.
 
     model: a path, the bytes of a .lnt file, a Graph, or a Model.
@@ -75,7 +76,7 @@ class Session:
     user_ops: the user ops that the file names (see Model).
     tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
     bind_threads: each worker stays on a core of the largest cluster, where the system can do that; the caller is left alone.
-    Raises FileError, GraphError, UsageError, ResourceError.
+    A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
     _keeps_changes = False  # whether plans keep what each pass changed: session/planner.py
@@ -234,10 +235,10 @@ class Session:
     ) -> dict[str, Array]:
         """Runs once and returns new arrays by name.
 
-        feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers are
-            converted; arrays of another dtype are rejected. Any other tensor of the graph may be fed by its name: the
-            run then starts there, and inputs that only this tensor needs are not fed. Each set of feeds has its plan. A
-            fed tensor that no fetch needs is rejected, unless it is an input.
+        feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers, and arrays of
+            float64 and int64, are converted; arrays of another dtype are rejected. Any other tensor of the graph may be
+            fed by its name: the run then starts there, and inputs that only this tensor needs are not fed. Each set of
+            feeds has its plan. A fed tensor that no fetch needs is rejected, unless it is an input.
         fetches: as in the constructor; None: those of the session.
         timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
             main thread, and `cancel` ends a run in any thread. The run then ends before its next step and changes no
@@ -282,6 +283,7 @@ class Session:
         from linnet.session import binding
 
         with self._lock:
+            self._check_open()
             made = binding.bind(self, feeds, self._fetches if outputs is None else outputs)
             self._bindings.add(made)
             return made
@@ -342,6 +344,7 @@ class Session:
 
     def _planned(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Planned:
         """The plan for these input shapes and fetches, from the cache or newly made."""
+        self._check_open()
         key = (tuple(sorted(shapes.items())), fetches)
         planned = self._plans.get(key)
         if planned is None:
@@ -396,6 +399,7 @@ class Session:
         return Planned(ffi.gc(session_out[0], lib.linnet_session_free), key)
 
     def _current(self) -> Planned:
+        self._check_open()
         if self._last is None:
             raise UsageError(
                 "nothing is planned yet because the shapes of some inputs are open", code=304,

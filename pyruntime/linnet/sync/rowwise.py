@@ -153,7 +153,7 @@ class RowUpdate:
             if source.rank is not None and (source.rank < (rank or 0) or (source.shape or (0,))[0] == 1):
                 return ops.copy([source], kind="expand", shape=[d for d in shape if isinstance(d, int)])[0]
         return ops.copy(
-            [tensor], kind="slice", axes=[0], starts=[self.first], ends=[self.first + self.count], steps=[1]
+            [tensor], kind="slice", axis=[0], starts=[self.first], ends=[self.first + self.count], steps=[1]
         )[0]
 
     def _refused(self, node: Node, reason: str) -> UsageError:

@@ -1,0 +1,71 @@
+"""What all objects that own memory of the C library have in common: how they are shown, closed, and not pickled.
+Session, Model and Store inherit from here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+
+from linnet.clib.errors import UsageError
+
+if TYPE_CHECKING:
+    from linnet.session.model import Model, TensorSpec
+
+
+class Native:
+    """An object of this process: its memory cannot be sent to another one."""
+
+    _instead: ClassVar[str]  # what to send instead
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UsageError(
+            f"a {type(self).__name__} cannot be pickled or copied, because it owns memory of this process", code=101,
+            hint=self._instead,
+        )  # fmt: skip
+
+
+def described(specs: list[TensorSpec]) -> str:
+    """Tensors in one line: "x: f32[?, 3], t: i32[?]"."""
+    from linnet.session.model import shape_text
+
+    shown = [f"{s.name}: {s.dtype}{shape_text(s.shape) if s.shape is not None else ' of any shape'}" for s in specs[:4]]
+    return ", ".join(shown + ["..."] * (len(specs) > 4)) or "nothing"
+
+
+class Closes(Native):
+    """The end of a Session: `close`, or the end of a `with` block."""
+
+    _instead = "send the path or the bytes of the model, and create a Session from them in the other process"
+    _closed = False
+    _lock: threading.Lock
+    _last: Any
+    _arena: Any
+    _plans: MutableMapping[Any, Any]
+    model: Model
+    signature: str
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+    def close(self) -> None:
+        """Frees the plans, their memory and their threads now, not when the session is garbage-collected. Waits for the
+        current run. Variables can still be read; runs raise UsageError. Bindings keep their own memory."""
+        with self._lock:
+            self._closed, self._last, self._arena = True, None, None
+            self._plans.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the session is closed", code=101, hint="create a new Session of the same model")
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        of = f" of {self.model.path!r}" if self.model.path else ""
+        texts = f"{described(self.inputs)} -> {described(self.outputs)}"
+        return f"<linnet.Session{of}, signature {self.signature!r}{closed}: {texts}>"
