@@ -31,7 +31,7 @@ def build(rate: float = 0.02) -> linnet.Graph:
         loss = linnet.softmax_cross_entropy(network(True), t).mean()
     with graph.scope("net", reuse=True):
         logits = network(False)
-    best = linnet.ops.reduce(logits, kind="argmax", axes=[1], keep_dims=False)
+    best = linnet.ops.reduce(logits, kind="argmax", axis=[1], keep_dims=False)
     hits = best.equal(t.cast("i64"))
     graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.Adam(rate).minimize(loss))
     outputs = {

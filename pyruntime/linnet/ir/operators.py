@@ -224,9 +224,14 @@ def _binary(a: Arithmetic[T], b: Any, body: Callable[[Any, Any], Any]) -> T:
 
 def axes_of(axis: Axis) -> list[int]:
     """`axis` of a public function as the list that ops take; None gives an empty one."""
-    if axis is None:
-        return []
-    return [index(axis)] if isinstance(axis, SupportsIndex) else [index(a) for a in axis]
+    try:
+        if axis is None:
+            return []
+        return [index(axis)] if isinstance(axis, SupportsIndex) else [index(a) for a in axis]
+    except TypeError:
+        raise UsageError(
+            "axis has the wrong type", code=101, expected="an integer, integers, or None", got=f"{axis!r:.60}"
+        ) from None
 
 
 def along(kind: str, axis: Axis) -> dict[str, Any]:

@@ -387,8 +387,8 @@ class Session(Closes):
         lib, error = library(), ffi.new("linnet_error *")
         plan, most = bounding.fitting(self, shapes, fetches, separate)
         session_config = new_struct("linnet_session_config")
-        session_config.max_bytes, session_config.bind_threads = most, int(self._bind_threads)
-        session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
+        session_config.max_bytes, session_config.bind_threads = most, bool(self._bind_threads)
+        session_config.trace, session_config.count_special = bool(self._trace), bool(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
         if self._snapshot:  # one copy for all shapes

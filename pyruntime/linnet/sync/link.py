@@ -48,7 +48,7 @@ class Link:
             value = getattr(self, name)
             if value is not None:
                 setattr(config, name, c_text(str(value), keep))
-        config.insecure, config.chunk = int(self.insecure), self.chunk
+        config.insecure, config.chunk = bool(self.insecure), self.chunk
         config.heartbeat_ms = milliseconds("heartbeat", self.heartbeat)
         config.lease_ms = milliseconds("lease", self.lease)
         return config

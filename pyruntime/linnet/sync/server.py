@@ -91,12 +91,12 @@ class Server:
         addresses = [listen] if isinstance(listen, str) else list(listen)
         config.listen, config.listen_count = c_texts(addresses, keep), len(addresses)
         config.mode, config.durability = MODES.index(mode), DURABILITIES.index(durability)
-        config.workers, config.quorum, config.elastic = at_least("workers", workers, 1), quorum, int(elastic)
+        config.workers, config.quorum, config.elastic = at_least("workers", workers, 1), quorum, bool(elastic)
         config.staleness = -1 if staleness is None else staleness
         config.save_every, config.batch = save_every, batch
         config.max_bytes, config.max_workers = at_least("max_bytes", max_bytes, 0), max_workers
-        config.plain = plain
-        config.threads, config.repair = threads or 0, int(repair)
+        config.plain = bool(plain)
+        config.threads, config.repair = threads or 0, bool(repair)
         if folder is not None:
             config.folder = c_text(str(folder), keep)
         if metrics is not None:

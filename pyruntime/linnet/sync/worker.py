@@ -153,7 +153,7 @@ class Worker:
         config, chosen = new_struct("linnet_worker_config"), Compression.parse(compression)
         config.link = (link or Link()).config(keep)
         config.worker = -1 if number is None else number
-        config.group, config.read_only, config.keep_pulled = group, int(read_only), int(keep_pulled)
+        config.group, config.read_only, config.keep_pulled = group, bool(read_only), bool(keep_pulled)
         config.compression, config.fraction = chosen.encoding, chosen.fraction
         config.pull_compression = Compression.of_values(pull_compression).encoding
         config.lost_ms, config.timeout_ms = milliseconds("lost", lost), milliseconds("timeout", timeout)
