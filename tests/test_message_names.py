@@ -47,7 +47,7 @@ def test_python_reads_no_name_of_c() -> None:
 
 def test_python_names_the_argument(tmp_path: Path) -> None:
     model = bytes_of("mlp")
-    with pytest.raises(linnet.Error, match=r"no tensor has this name from fetches=; ") as failed:
+    with pytest.raises(linnet.Error, match=r"no input, output, step or tensor named 'nosuch'; expected ") as failed:
         linnet.Session(model, fetches=["nosuch"]).run(feeds("mlp"))
     assert "linnet_" not in str(failed.value)
     with pytest.raises(linnet.Error, match=r"than max_bytes= allows; .*; raise max_bytes=, or") as failed:
@@ -61,14 +61,14 @@ def test_commands_name_the_option(
     model = tmp_path / "m.lnt"
     model.write_bytes(bytes_of("mlp"))
     done = linnet_command("run", model, "--random", "--fetch", "nosuch")
-    assert done.returncode == 1 and "no tensor has this name from --fetch; " in done.stderr
+    assert done.returncode == 1 and "no input, output, step or tensor named 'nosuch'; expected " in done.stderr
     for name, value in feeds("mlp").items():
         np.save(tmp_path / f"{name}.npy", value)
     done = subprocess.run(
         [build("release", "linnet-run") / "linnet-run", model, "--random", "--fetch", "nosuch"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert done.returncode == 1 and "no tensor has this name from --fetch; " in done.stderr
+    assert done.returncode == 1 and "no tensor or step has this name from --fetch; " in done.stderr
     done = subprocess.run(
         [build("release", "linnet-train") / "linnet-train", "--memory", "100", "--data", "x.npz", model],
         capture_output=True, text=True, check=False, timeout=60,

@@ -113,6 +113,23 @@ def test_inside_another_project(how: str, library: str, tmp_path: Path) -> None:
     assert project(tmp_path, how, library, *QUICK) == OUTPUT
 
 
+@pytest.mark.parametrize("how", [INSIDE, FETCHED], ids=["add_subdirectory", "FetchContent"])
+def test_another_project_builds_what_it_links_and_installs_its_own_files(how: str, tmp_path: Path) -> None:
+    need("ninja")
+    text = PROJECT.format(how=how, library="linnet::linnet_static") + "install(FILES app.c DESTINATION share)\n"
+    (tmp_path / "CMakeLists.txt").write_text(text)
+    (tmp_path / "app.c").write_text(PROGRAM)
+    build, prefix, others = tmp_path / "build", tmp_path / "prefix", ("runtime_c/sync", "kernels_gpu", "liblinnet.so")
+    run(["cmake", "-G", "Ninja", "-S", str(tmp_path), "-B", str(build), *QUICK])
+    steps = run(["ninja", "-C", str(build), "-t", "commands", "all"])
+    assert "liblinnet.a" in steps and not [name for name in (*others, "tests/c", "runtime_c/tools") if name in steps]
+    run(["cmake", "--install", str(build), "--prefix", str(prefix)])  # nothing of linnet, which has not been built
+    assert [path for path in prefix.rglob("*") if path.is_file()] == [prefix / "share" / "app.c"]
+    run(["cmake", "-S", str(tmp_path), "-B", str(build), "-DLINNET_INSTALL=ON"])
+    steps = run(["ninja", "-C", str(build), "-t", "commands", "all"])
+    assert all(name in steps for name in others[::2]) and "linnet" in (build / "cmake_install.cmake").read_text()
+
+
 def test_the_folder_of_headers() -> None:
     folder = Path(linnet.include_dir())
     assert {path.name for path in folder.glob("*.h")} == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from linnet.ir.function import emit
 from linnet.quantization.debug import debug_quantization
 from linnet.quantization.table import Row, Table
 from linnet.report import debug_text
+from tests.native import build
 
 RNG = np.random.default_rng(3)
 
@@ -135,6 +137,12 @@ def test_the_error_of_an_unknown_name_lists_the_nearest() -> None:
         session.run(feeds, ["clases"])
     with pytest.raises(linnet.UsageError, match=r"step or tensor named 'nothing'; expected y;"):
         session.run(feeds, ["nothing"])
+    with pytest.raises(linnet.UsageError, match=r"'norm_1'; expected stem, of which it has become a part;"):
+        session.run(feeds, ["norm_1"])
+    with pytest.raises(
+        linnet.UsageError, match=r"no layer of the model; expected classes, of which it has become a part"
+    ):
+        linnet.quantize(graph, _batches(), "i8", effort="fast", table=Table([Row("norm_2", "f32")]))
     with pytest.raises(linnet.UsageError, match=r"step or tensor named 'stem_rel'; expected stem_relu"):
         session.run({"stem_rel": feeds["x"]})
     with pytest.raises(linnet.UsageError, match=r"placement matches no step.*expected stem or stem_relu"):
@@ -160,3 +168,18 @@ def test_linnet_run_fetches_steps(tmp_path: Path, capsys: pytest.CaptureFixture[
         cli.main(["run", str(tmp_path / "m.lnt"), "--random", "--fetch", "pol"], standalone_mode=False)
     with pytest.raises(linnet.UsageError, match=r"named 'stemm'; expected stem or stem_relu"):
         cli.main(["run", str(tmp_path / "m.lnt"), "--random", "--input", "stemm=x.npy"], standalone_mode=False)
+
+
+def test_linnet_run_in_c_fetches_steps_and_names_the_nearest(tmp_path: Path) -> None:
+    linnet.from_onnx(_net()).save(tmp_path / "m.lnt")
+
+    def fetched(name: str) -> subprocess.CompletedProcess[str]:
+        command = [build("release") / "linnet-run", tmp_path / "m.lnt", "--random", "--fetch", name]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert fetched("pool").stdout.startswith("pool: f32 [1, 8, 1, 1]")
+    for wrong, near in (("stemrelu", "; the nearest name is 'stem_relu'"), ("clases", "; the nearest name is 'classes'")):
+        assert near in fetched(wrong).stderr
+    for strange in ("nothing like it", "n" * 300, ""):
+        done = fetched(strange)
+        assert done.returncode and "nearest" not in done.stderr

@@ -18,9 +18,11 @@ from linnet.sync import simulate as sim
 from linnet.sync.simulate import published, units
 from linnet.sync.simulate.compute import Draws
 from linnet.sync.simulate.engine import Engine
+from linnet.sync.simulate.explain import parts_of
 from linnet.sync.simulate.links import FairLink, FifoLink, fair_departures
 from linnet.sync.simulate.phases import sync_steps
 from linnet.sync.simulate.predict import setting_of, spread_over, step_of
+from tests.native import ROOT
 
 FREE = sim.Hardware(
     latency=0, message=0, worker_message=0, receive=0, send=0, aggregate=0, apply=0, row=0, worker_rate=1e9, server_rate=1e9
@@ -630,3 +632,32 @@ def test_command_takes_costs(command: Callable[..., str], tmp_path: Path) -> Non
     for text, reason in (('{"mesage": 1}', "the file of costs has unknown names"), ("[1]", "must hold a JSON object")):
         path.write_text(text)
         assert reason in command(*line, "--costs", str(path), status=1)
+
+
+def test_the_output_explains_itself(command: Callable[..., str]) -> None:
+    """The example of the README: backup workers gain what the output says, and the parts of a step are named."""
+    readme = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("linnet simulate"))
+    text = command(*readme.split()[1:])
+    assert "a step takes the first 50 gradients of 54, and on average 1.58 s instead of 2.62 s." in text
+    assert "65% more examples per second; 5.9% of the gradients are dropped." in text
+    assert "Speed-up: against one worker" in text and "waiting for slower workers" in text
+    text = command("simulate", "--workers", "50", "--backup", "4", "--steps", "20")
+    assert "All workers are equally fast here, so backup workers cannot help" in text
+    assert "99% of a step are transfers: 10.8 GB to and from 1 server." in text
+    text = command("simulate", "--backup", "2", "--scatter", "lognormal:0.3", "--workers", "8", "--steps", "20")
+    assert "Without backup workers for comparison: --backup 0,2." in text
+
+
+def test_the_parts_of_a_step() -> None:
+    """Computing, transfers and waiting add up to the step, and are what a closed formula says where one is known."""
+    even = setting(sim.Compute(1.0), sim.Traffic(1.0, 1.0), workers=20)
+    assert parts_of(sim.run(even, steps=20)) == pytest.approx((1.0, 0.0, 0.0), abs=1e-3)
+    slow = dataclasses.replace(even, compute=sim.Compute(1.0, "stragglers:0.5,1"))
+    parts = parts_of(sim.run(slow, steps=200))  # in nearly each step, one of 20 workers takes twice as long
+    assert (
+        parts.computing == pytest.approx(1.5 / 2.1, abs=0.04)
+        and parts.transfers < 1e-3
+        and sum(parts) == pytest.approx(1.0)
+    )
+    far = setting(sim.Compute(1.0), sim.Traffic(1e9, 1e9), workers=1)  # a second in each direction
+    assert parts_of(sim.run(far, steps=20)) == pytest.approx((1 / 3, 2 / 3, 0.0), abs=1e-2)

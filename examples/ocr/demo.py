@@ -56,10 +56,10 @@ def run(options: report.Options) -> list[report.Row]:
     }
     page = demo_page()
     calibration: dict[str, list[Feeds]] = {}
-    rows = []
+    rows, read, works = [], {}, {}
     for dtype in report.DTYPES:
         if sys.stderr.isatty():  # half a minute without output is long
-            print(f"{dtype}: converting three networks, reading the page, timing ...", file=sys.stderr)
+            print(f"{dtype}: converting three networks, reading the page ...", file=sys.stderr)
         paths = {name: options.out / f"ocr-{name}-{dtype}.lnt" for name in graphs}
         for name, graph in graphs.items():
             made = graph if dtype == "f32" else linnet.quantize(graph, calibration[name], dtype=dtype)
@@ -72,18 +72,16 @@ def run(options: report.Options) -> list[report.Row]:
             calibration = calibration_feeds(reader)
         lines = reader.read(page.image)
         wrong, total = characters_wrong(page.lines, [line.text for line in lines]), characters(page.lines)
-        row = report.Row(
-            dtype,
-            sum(path.stat().st_size for path in paths.values()),
-            sum(session.memory["total"] for session in sessions.values()),
-            wrong,
-            total,
-            report.median_ms(partial(reader.read, page.image), options.seconds),
-        )
-        rows.append(row)
-        title = f"{dtype}: {wrong} of {total} characters wrong, {row.milliseconds:.0f} ms"
-        annotate(page.image, lines, page.lines, title, options.out / f"ocr-{dtype}.png")
-    report.print_table(f"OCR: a page of {len(page.lines)} lines", rows, "characters", "whole page")
+        file_bytes = sum(path.stat().st_size for path in paths.values())
+        rows.append(report.Row(dtype, file_bytes, sum(s.memory["total"] for s in sessions.values()), wrong, total))
+        read[dtype], works[dtype] = lines, partial(reader.read, page.image)
+    if sys.stderr.isatty():
+        print("timing, each format in turn ...", file=sys.stderr)
+    timing = report.timed(works, options.seconds)
+    for row in rows:
+        title = f"{row.dtype}: {row.wrong} of {row.total} characters wrong, {timing.median(row.dtype):.0f} ms"
+        annotate(page.image, read[row.dtype], page.lines, title, options.out / f"ocr-{row.dtype}.png")
+    report.print_table(f"OCR: a page of {len(page.lines)} lines", rows, timing, "characters", "whole page")
     print(f"The page as each format read it: {options.out}/ocr-*.png")
     return rows
 

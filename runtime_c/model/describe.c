@@ -56,6 +56,42 @@ int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *
     return -1;
 }
 
+enum { MOST_NAME = 63 }; /* bytes of names that are compared */
+
+/* How many bytes have to be added, removed or replaced to turn one name into the other (Levenshtein 1966). */
+static int changes(const char *a, const char *b) {
+    const size_t m = strlen(a), n = strlen(b);
+    if (m > MOST_NAME || n > MOST_NAME) return INT32_MAX;
+    int row[MOST_NAME + 1];
+    for (size_t j = 0; j <= n; ++j) row[j] = (int)j;
+    for (size_t i = 0; i < m; ++i) {
+        int corner = row[0]++;
+        for (size_t j = 0; j < n; ++j) {
+            const int other = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]), same = corner + (a[i] != b[j]);
+            corner = row[j + 1];
+            row[j + 1] = same < other ? same : other;
+        }
+    }
+    return row[n];
+}
+
+const char *ln_nearest_name(const ln_signature *s, const ln_function *f, const char *name) {
+    const char *near = NULL;
+    int least = 1 + (int)strlen(name) / 2; /* more changes would make it another name */
+    const int32_t ports = f->n_inputs + f->n_outputs, steps = ports + f->n_nodes;
+    for (int32_t i = 0; i < steps + f->n_values; ++i) {
+        const char *other = i < f->n_inputs ? s->inputs[i]
+                            : i < ports     ? s->outputs[i - f->n_inputs]
+                            : i < steps     ? f->nodes[i - ports].name
+                                            : f->values[i - steps].name;
+        const int differ = changes(name, other);
+        if (differ >= least || other[0] == 0) continue;
+        least = differ;
+        near = other;
+    }
+    return near;
+}
+
 linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
                                       linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);

@@ -106,5 +106,8 @@ linnet_model *ln_model_retain(linnet_model *model);
 /* The value of that name, which is the name of an output of the signature, of any value of its function, or of a node,
  * whose first output it then is. -1: none. *own: the model's copy of the name. */
 int32_t ln_find_tensor(const ln_signature *signature, const ln_function *f, const char *name, const char **own);
+/* Of the names that ln_find_tensor knows and of the inputs, the one that is most like `name`, for an error. NULL: none
+ * is. */
+const char *ln_nearest_name(const ln_signature *signature, const ln_function *f, const char *name);
 
 #endif

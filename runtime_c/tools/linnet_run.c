@@ -30,7 +30,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --shape NAME=1,3,...  full shape of an input that has no file and whose\n"
                            "                        dimensions the model leaves open. With --random, an\n"
                            "                        open batch is 1 by default\n"
-                           "  --fetch NAME          compute this output or tensor instead of all outputs;\n"
+                           "  --fetch NAME          compute this output, tensor or step, not all outputs;\n"
                            "                        may be repeated\n"
                            "  -o, --output-dir DIR  write each output to NAME.npy in this folder, which is\n"
                            "                        created if it is absent\n"

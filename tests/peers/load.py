@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.load import Meter, busy_ticks
+
 LEAST_SHARE = 0.9  # of the processor time that a measuring process asked for
 MOST_LOAD = 0.1  # cores that others use before the measurement starts
 
@@ -32,11 +34,11 @@ class Load:
 def of_others(seconds: float = 1.0) -> Load:
     """What others use within the next seconds, including the time that a hypervisor takes."""
     before, start = _processes(), time.monotonic()
-    total = _busy_ticks()
+    total = busy_ticks()
     time.sleep(seconds)
     tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
     passed = (time.monotonic() - start) * tick
-    after, used = _processes(), _busy_ticks() - total
+    after, used = _processes(), busy_ticks() - total
     own = str(os.getpid())
     rates = {
         pid: (name, (ticks - before.get(pid, (name, 0))[1]) / passed)
@@ -68,33 +70,6 @@ def refuse_disturbed(what: str, found: Mapping[str, float], load: Load) -> None:
         )
 
 
-class Meter:
-    """The cores that others use from its making to `others()`: all work of the machine, less that of this process and of
-    those that it started and waited for. 0 where the system does not say."""
-
-    def __init__(self) -> None:
-        self._start, self._ticks, self._own = time.monotonic(), _busy_ticks(), _own_seconds()
-
-    def others(self) -> float:
-        tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-        used = (_busy_ticks() - self._ticks) / tick - (_own_seconds() - self._own)
-        return max(0.0, used / (time.monotonic() - self._start))
-
-
-def _own_seconds() -> float:
-    return sum(os.times()[:4])
-
-
-def _busy_ticks() -> int:
-    """User, nice, system, interrupts and stolen time of all cores."""
-    try:
-        words = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-    except OSError:
-        return 0
-    user, nice, system, _idle, _iowait, *rest = map(int, words[:8])
-    return user + nice + system + sum(rest)
-
-
 def _processes() -> Mapping[str, tuple[str, int]]:
     """Name and ticks of each process."""
     found = {}
@@ -107,3 +82,6 @@ def _processes() -> Mapping[str, tuple[str, int]]:
         fields = rest.split()
         found[path.parent.name] = (name, int(fields[11]) + int(fields[12]))
     return found
+
+
+__all__ = ["LEAST_SHARE", "MOST_LOAD", "Busy", "Load", "Meter", "disturbed", "of_others", "refuse", "refuse_disturbed"]

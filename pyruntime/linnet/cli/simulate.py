@@ -176,7 +176,7 @@ def simulate(
     Examples:
 
     \b
-    linnet simulate --workers 50 --backup 0,1,2,3,4,5 --scatter stragglers:0.03,0.3
+    linnet simulate --workers 50 --backup 0,4 --step-time 1s --scatter stragglers:0.02,2 --servers 16
     linnet simulate model.lnt --link 1gbit --workers 1,2,4,8,16
     linnet simulate --published all --plot published.png
     """
@@ -269,6 +269,7 @@ def _say_model(model: Path | None, step: Step, setting: Setting) -> None:
 
 
 def _show_results(found: dict[str, list[Result]]) -> None:
+    from linnet.sync.simulate import explain
     from linnet.sync.simulate.units import duration_text, size_text
 
     shown = table(
@@ -285,7 +286,16 @@ def _show_results(found: dict[str, list[Result]]) -> None:
                 f"{r.efficiency:.0%}", f"{r.dropped:.1%}", f"{r.staleness:.3g}", size_text(r.bytes_per_step),
                 f"{busiest} {r.busy[busiest]:.0%}" if busiest else "",
             )  # fmt: skip
-    show(shown)
+    parts = {label: [explain.parts_of(r) for r in results] for label, results in found.items()}
+    times = table(
+        "Where the time of a step goes", "mode", ">workers", ">computing", ">transfers", ">waiting for slower workers"
+    )
+    for label, results in found.items():
+        for r, shares in zip(results, parts[label], strict=True):
+            times.add_row(label, str(r.setting.hardware.workers), *(f"{share:.0%}" for share in shares))
+    show(shown, times)
+    for line in explain.lines(found, parts):
+        click.echo(line)
 
 
 def _comparisons(published: str | None, outlook: bool, seed: int, plot: Path | None, as_json: bool) -> None:

@@ -4,7 +4,7 @@ library's error record. Errors that Python itself finds have the same form: what
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 STATUS: Final[dict[int, str]] = {
@@ -153,10 +153,16 @@ def class_of(code: int) -> type[Error]:
     return ended.get(code) or groups.get(code // 100, Error)
 
 
-def nearest(name: str, names: Collection[str], usual: Collection[str] | None = None) -> str:
+def nearest(
+    name: str, names: Collection[str], usual: Collection[str] | None = None, merged: Mapping[str, str] | None = None
+) -> str:
     """The three names that are most like one that a user gave, for the field `expected`: "a, b or c". If none is like it: the
-    usual names, by default the first three; "" if there are none. Wildcards in the name are left out."""
+    usual names, by default the first three; "" if there are none. Wildcards in the name are left out.
+    merged: names that became a part of another, which is then meant."""
     import difflib
+
+    if merged and name in merged:
+        return f"{merged[name]}, of which it has become a part"
 
     plain, every = name.strip("*?").casefold(), list(dict.fromkeys(names))
     parts = [other for other in every if len(plain) > 2 and plain in other.casefold()]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from linnet.clib.errors import nearest
 from linnet.file import tables
 from linnet.file.dim_names import entry_of, model_of
+from linnet.file.node_names import merged_into
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +20,12 @@ def near(source: bytes | str | Path, signature: str, name: str, fed: bool) -> st
     if both is None:
         return ""
     entry, function = both
-    steps = [node.text(tables.NODE_NAME) for node in function.tables(tables.FUNCTION_NODES)]
+    steps = {n.text(tables.NODE_NAME): n.text(tables.NODE_SOURCE) for n in function.tables(tables.FUNCTION_NODES)}
     tensors = list(function.tables(tables.FUNCTION_TENSORS))
     results = {i for node in function.tables(tables.FUNCTION_NODES) for i in node.numbers(tables.NODE_OUTPUTS)}
     outputs, inputs = entry.texts(tables.SIGNATURE_OUTPUTS), entry.texts(tables.SIGNATURE_INPUTS)
     every = [*outputs, *inputs, *steps, *(tensors[i].text(tables.TENSOR_NAME) for i in sorted(results))]
-    return nearest(name, [name for name in every if name], inputs if fed else outputs)
+    return nearest(name, [name for name in every if name], inputs if fed else outputs, merged_into(steps))
 
 
 def steps_of(source: bytes | str | Path) -> list[str]:

@@ -3,7 +3,7 @@ A node that a converter or a pass made from several source nodes is called like 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from linnet.ir import traits
 from linnet.ir.function import Function, Node
@@ -14,6 +14,16 @@ _HEAVY = traits.family("product", "recurrent")
 def step_names(function: Function) -> dict[Node, str]:
     """The name of each node, by which every tool and the file know it."""
     return dict(zip(function.nodes, node_names(function.nodes), strict=True))
+
+
+def merged_into(steps: Mapping[str, str]) -> dict[str, str]:
+    """For the name of each source node that has no step of its own, the first step that it became a part of. steps: the
+    `source` of each step by its name."""
+    found: dict[str, str] = {}
+    for step, source in steps.items():
+        for part in source.split("+"):
+            found.setdefault(part.partition(":")[2], step)
+    return {name: step for name, step in found.items() if name and name not in steps}
 
 
 def node_names(nodes: Sequence[Node]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from linnet.facade import Graph
-from linnet.file.node_names import step_names
+from linnet.file.node_names import merged_into, step_names
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor
@@ -67,16 +67,19 @@ def _aliases(steps: Mapping[Node, str]) -> dict[Node, list[str]]:
     return {node: [t.name for t in node.outputs if t.name not in taken] for node in steps}
 
 
-def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str]]:
-    """The names that rows of a table may match: of layers and of tensors."""
+def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str], dict[str, str]]:
+    """The names that rows of a table may match: of layers and of tensors. And for the names of source nodes that became a part
+    of a layer, that layer."""
     layers: list[str] = []
     tensors: list[str] = []
+    sources: dict[str, str] = {}
     for function in functions:
         steps = step_names(function)
+        sources |= {name: node.source for node, name in steps.items()}
         aliases = _aliases(steps)
         layers += [*steps.values(), *(name for node in steps for name in aliases[node])]
         tensors += [t.name for t in function.tensors() if t.data is None]
-    return [name for name in dict.fromkeys(layers) if name], tensors
+    return [name for name in dict.fromkeys(layers) if name], tensors, merged_into(sources)
 
 
 class Decisions:

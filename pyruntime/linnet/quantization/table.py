@@ -9,7 +9,7 @@ import dataclasses
 import fnmatch
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from linnet.clib.errors import UsageError, nearest
@@ -75,15 +75,16 @@ class Table:
                 return row
         return None
 
-    def check(self, layers: Collection[str], tensors: Collection[str]) -> None:
-        """Raises UsageError for a row that matches none of the model's layers or tensors, and names those nearest to it."""
+    def check(self, layers: Collection[str], tensors: Collection[str], merged: Mapping[str, str] | None = None) -> None:
+        """Raises UsageError for a row that matches none of the model's layers or tensors, and names those nearest to it.
+        merged: the layers that other nodes of the source model became a part of."""
         for row in self.rows:
             kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
             if any(_matches(row.pattern, name) for name in names):
                 continue
             raise UsageError(
                 f"a row of the quantization table matches no {kind} of the model", code=102, tensor=row.pattern,
-                expected=nearest(row.pattern, names) or f"a model with a {kind}", got=row.text(0).strip(),
+                expected=nearest(row.pattern, names, merged=merged) or f"a model with a {kind}", got=row.text(0).strip(),
                 hint="write the names of this model with --table-out (table_out=), or remove the row",
             )  # fmt: skip
 

@@ -228,11 +228,13 @@ static linnet_status settle(ln_work *w, ln_work_value *v) {
     return LINNET_OK;
 }
 
-static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const char *name, const char *field) {
-    ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor has this name from linnet_plan_config.%s", field);
+static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const ln_function *f, const char *name,
+                               const char *field) {
+    const char *near = ln_nearest_name(signature, f, name ? name : "");
+    ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor or step has this name from linnet_plan_config.%s", field);
     ln_at_tensor(w->error, name ? name : "");
-    ln_expected(w->error, "an input or output of signature %s, or a tensor of its function", signature->name);
-    return LINNET_UNKNOWN_NAME;
+    ln_expected(w->error, "an input or output of signature %s, or a tensor or step of its function", signature->name);
+    return near ? ln_hint(w->error, "the nearest name is '%.100s'", near) : LINNET_UNKNOWN_NAME;
 }
 
 /* Feed number i. Its readers get a new value, which is an input of the plan. Nodes that only the old value needs are
@@ -242,7 +244,7 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
     const char *name;
     int32_t at = find_input(signature, f, given->input);
     if (at < 0) at = ln_find_tensor(signature, f, given->input, &name);
-    if (at < 0) return no_tensor(w, signature, given->input, "feeds");
+    if (at < 0) return no_tensor(w, signature, f, given->input, "feeds");
     for (int32_t k = 0; k < f->n_inputs; ++k) {
         if (at != f->inputs[k]) continue;
         if (strcmp(given->input, signature->inputs[k]) == 0)
@@ -326,7 +328,7 @@ linnet_status ln_pass_expand(ln_work *w) {
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         const char *name = config->fetches != NULL ? config->fetches[i] : NULL, *own;
         const int32_t at = config->fetches == NULL ? f->outputs[i] : ln_find_tensor(signature, f, name, &own);
-        if (at < 0) return no_tensor(w, signature, name, "fetches");
+        if (at < 0) return no_tensor(w, signature, f, name, "fetches");
         w->fetches[i] = asked[i] = read_at(w, base, at);
         needed[at] = true;
     }
