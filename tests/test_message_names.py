@@ -122,6 +122,7 @@ def test_tools_tell_a_checkpoint_from_a_model(tool: str, checkpoint: Path) -> No
     ("command", "text", "expected"),
     [
         ("run", "give it in input_shapes={'x': (1, 3, 224, 224)}", "give it in --shape x=1,3,224,224"),
+        ("bench", "try input_shapes={'x': (1, 2), 'y': (3,)}", "try --shape x=1,2 --shape y=3"),
         ("convert", "set the shapes with input_shapes", "set the shapes with --shape"),
         ("plan", "give bounds={'x': ((1, 8), ...)}", "give --input x=1..8,..."),
         ("convert", "or give trust_pickle=True if", "or give --trust-pickle if"),

@@ -8,7 +8,9 @@ import dataclasses
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import click
@@ -75,6 +77,7 @@ def main() -> NoReturn:
 
 def _main(arguments: Sequence[str]) -> int:
     command = cli.commands.get(arguments[0]) if arguments else None
+    warnings.showwarning = partial(_warn, command)
     try:
         result = cli.main(list(arguments), prog_name="linnet", standalone_mode=False)
         sys.stdout.flush()
@@ -127,6 +130,10 @@ def _main(arguments: Sequence[str]) -> int:
             raise
         _fail(f"{type(error).__name__}: {error} (please report this; set LINNET_TRACEBACK=1 to see the traceback)")
     return 1
+
+
+def _warn(command: click.Command | None, message: Warning | str, *_: object) -> None:
+    click.echo("linnet: warning: " + command_line_words(str(message), command), err=True)
 
 
 def _fail(*messages: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ def run(
     planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
     if random:
         from linnet.session.bench import random_feeds
-        from linnet.session.open_sizes import kind_of, open_batches
+        from linnet.session.open_sizes import open_batches, usable_shapes
 
         given = shapes_of(shapes)
         for name in given:
@@ -149,7 +150,6 @@ def run(
         present = {name: np.shape(value) for name, value in feeds.items()} | given
         assumed = open_batches(opened, signature, list(specs.values()), present)
         note_batches(assumed)
-        kinds = {name: kind_of(opened, signature, name) for name in specs}
         missing = [spec for name, spec in specs.items() if name not in feeds]
         planned |= {spec.name: shape for spec in missing if (shape := (given | assumed).get(spec.name)) is not None}
     trace.phase("read inputs")
@@ -171,7 +171,7 @@ def run(
         session.variables.load(checkpoint)
     trace.phase("plan")
     if random:  # after planning, which rejects shapes for which there is too little memory
-        feeds |= random_feeds(missing, planned, kinds)
+        feeds |= random_feeds(missing, planned, partial(usable_shapes, opened, signature, planned, fetches or None))
         trace.phase("random inputs")
     outputs = session.run(feeds, timeout=timeout)
     trace.phase("run")
