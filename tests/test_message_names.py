@@ -86,6 +86,17 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "saved.lnt"
 
 
+@pytest.mark.parametrize("timeout", [1e-7, 2e-7])
+def test_the_time_of_a_run_differs_from_its_limit_in_the_error(timeout: float) -> None:
+    """Also if both are less than a microsecond."""
+    session = linnet.Session(bytes_of("conv_net"))
+    with pytest.raises(linnet.DeadlineExceeded) as failed:
+        session.run(feeds("conv_net"), timeout=timeout)
+    limit = float(failed.value.expected.removeprefix("at most ").removesuffix(" ms"))
+    needed = float(failed.value.got.removesuffix(" ms so far"))
+    assert limit == pytest.approx(1e3 * timeout, rel=0.01) and limit < needed < 10_000
+
+
 CHECKPOINT = "saved.lnt is a checkpoint, not a model"
 
 
