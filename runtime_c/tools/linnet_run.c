@@ -109,7 +109,7 @@ static int parse(run_options *o, int argc, char **argv) {
             o->feeds[o->n_feeds].name = path ? argv[i] : NULL;
             o->feeds[o->n_feeds++].path = path ? path + 1 : argv[i];
         } else {
-            return tool_usage(o->common.tool, "unknown option '%s'", argv[i]);
+            return tool_unknown(o->common.tool, help, argv[i]);
         }
     }
     return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given; give a .lnt file");
