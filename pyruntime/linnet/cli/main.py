@@ -72,12 +72,16 @@ for _command in cli_sync.COMMANDS:
 
 def main() -> NoReturn:
     """Entry point of the console script."""
+    warnings.showwarning = partial(_warn, _command_of(sys.argv[1:]))
     sys.exit(_main(sys.argv[1:]))
 
 
+def _command_of(arguments: Sequence[str]) -> click.Command | None:
+    return cli.commands.get(arguments[0]) if arguments else None
+
+
 def _main(arguments: Sequence[str]) -> int:
-    command = cli.commands.get(arguments[0]) if arguments else None
-    warnings.showwarning = partial(_warn, command)
+    command = _command_of(arguments)
     try:
         result = cli.main(list(arguments), prog_name="linnet", standalone_mode=False)
         sys.stdout.flush()
