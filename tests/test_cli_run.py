@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet.ir.function import Tensor
 from linnet.session.bench import random_feeds
 from linnet.session.model import TensorSpec
-from linnet.session.open_sizes import usable_shape
+from linnet.session.open_sizes import _combinations
 from tests.graphs import bytes_of
 from tests.test_tool_style import batched, tool
 from tests.test_tools_media import echo
@@ -67,13 +68,46 @@ def test_too_large_a_batch_is_refused_before_inputs_are_made(command: list[str],
         random_feeds([TensorSpec("x", "f32", (None, 1000))], {"x": (10**12, 1000)})
 
 
-def test_usable_shapes() -> None:
-    for shape, kind, expected in [
-        (None, "", (1, 3, 224, 224)), ((None, None), "", (1, 16)), ((2, None), "", (2, 16)), ((), "", ()),
-        ((None, None, None, 3), "", (1, 224, 224, 3)), ((None, 1, None, None), "", (1, 1, 224, 224)),
-        ((None, None, 3), "image", (480, 640, 3)), ((None,), "audio", (16000,)), ((None, None), "audio", (16000, 1)),
-    ]:  # fmt: skip
-        assert usable_shape(TensorSpec("x", "f32", shape), kind) == expected
+class Rule:
+    """A model whose inputs have these shapes and must meet a condition."""
+
+    def __init__(self, *shapes: tuple[int | str | None, ...]) -> None:
+        self.graph = linnet.Graph(seed=1)
+        self.inputs = [self.graph.placeholder(f"x{i}", shape) for i, shape in enumerate(shapes)]
+
+    def save(self, path: Path, y: Tensor) -> Path:
+        names = {f"x{i}": x for i, x in enumerate(self.inputs)}
+        self.graph.signature("infer", names, {"y": y})
+        self.graph.save(path)
+        return path
+
+
+def _constrained(folder: Path) -> dict[Path, str]:
+    """Models of open shapes, and the hint that works."""
+    tall, parts, two = Rule((None, 3, None, None)), Rule((None, None)), Rule(("n", "t"), (2, "n"))
+    pooled = tall.inputs[0].mean(3)  # [n, 3, height]
+    weights = tall.graph.constant(np.ones((48, 2), np.float32))
+    return {
+        tall.save(folder / "tall.lnt", pooled @ weights): "--shape x0=1,3,48,224",
+        parts.save(folder / "parts.lnt", parts.inputs[0].reshape((-1, 80))): "--shape x0=1,80",
+        two.save(folder / "two.lnt", two.inputs[0].sum() + two.inputs[1].sum()): "--shape x0=1,16 --shape x1=2,1",
+    }
+
+
+def test_hints_are_shapes_that_work(tmp_path: Path, linnet_command: Command) -> None:
+    """The hint lists all inputs, and the sizes fit the graph: `linnet run` and linnet-run find the same ones."""
+    for model, usable in _constrained(tmp_path).items():
+        for done in (linnet_command("run", model, "--random"), tool("linnet-run", model, "--random", cwd=tmp_path)):
+            assert done.returncode == 1 and done.stderr.endswith(f"give all sizes, for example {usable}\n"), done.stderr
+        for command in ("run", "bench"):
+            rest = ["--random"] if command == "run" else ["--seconds", "0.02"]
+            assert linnet_command(command, model, *rest, *usable.split()).returncode == 0
+        assert tool("linnet-run", model, "--random", *usable.split(), cwd=tmp_path).returncode == 0
+
+
+def test_sizes_are_tried_in_the_order_of_how_usual_they_are() -> None:
+    assert list(_combinations([2, 3])) == [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1], [1, 2]]
+    assert list(_combinations([])) == [[]]
 
 
 def test_a_trace_of_one_process(tmp_path: Path, linnet_command: Command) -> None:

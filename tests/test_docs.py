@@ -41,7 +41,7 @@ def _name(page: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Files that snippets may use: mnist_small.onnx (also as model.onnx), samples.npz, digit.npy f32 [1,1,28,28], model.lnt,
-    input.f32, photos/CLASS/0.png."""
+    input.f32, photos/CLASS/0.png, labels.txt."""
     digits = ROOT / "examples" / "mnist_small"
     for name in ("mnist_small.onnx", "model.onnx"):
         shutil.copy(digits / "mnist_small.onnx", tmp_path / name)
@@ -51,6 +51,7 @@ def folder(tmp_path: Path) -> Path:
         for name, pixels in zip(("seven", "other", "third"), samples["images"], strict=False):
             (tmp_path / "photos" / name).mkdir(parents=True)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / "0.png")
+    (tmp_path / "labels.txt").write_text("zero\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n")
     np.save(tmp_path / "digit.npy", image)
     image.tofile(tmp_path / "input.f32")
     linnet.from_onnx(tmp_path / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).save(tmp_path / "model.lnt")

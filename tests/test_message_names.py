@@ -86,6 +86,17 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "saved.lnt"
 
 
+@pytest.mark.parametrize("timeout", [1e-7, 2e-7])
+def test_the_time_of_a_run_differs_from_its_limit_in_the_error(timeout: float) -> None:
+    """Also if both are less than a microsecond."""
+    session = linnet.Session(bytes_of("conv_net"))
+    with pytest.raises(linnet.DeadlineExceeded) as failed:
+        session.run(feeds("conv_net"), timeout=timeout)
+    limit = float(failed.value.expected.removeprefix("at most ").removesuffix(" ms"))
+    needed = float(failed.value.got.removesuffix(" ms so far"))
+    assert limit == pytest.approx(1e3 * timeout, rel=0.01) and limit < needed < 10_000
+
+
 CHECKPOINT = "saved.lnt is a checkpoint, not a model"
 
 
@@ -122,6 +133,7 @@ def test_tools_tell_a_checkpoint_from_a_model(tool: str, checkpoint: Path) -> No
     ("command", "text", "expected"),
     [
         ("run", "give it in input_shapes={'x': (1, 3, 224, 224)}", "give it in --shape x=1,3,224,224"),
+        ("bench", "try input_shapes={'x': (1, 2), 'y': (3,)}", "try --shape x=1,2 --shape y=3"),
         ("convert", "set the shapes with input_shapes", "set the shapes with --shape"),
         ("plan", "give bounds={'x': ((1, 8), ...)}", "give --input x=1..8,..."),
         ("convert", "or give trust_pickle=True if", "or give --trust-pickle if"),

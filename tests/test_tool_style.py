@@ -223,3 +223,15 @@ def test_failures_of_training_say_what_to_do(arguments: list[str], folder: Path)
     assert done.returncode in (FAILED, USAGE) and done.stderr.startswith("linnet-train: error: "), done.stderr
     assert done.stderr.count("\n") == 1 and "; " in done.stderr, done.stderr
     assert re.search(r"; (`linnet|see|give|save|choose|convert|use|check|leave|join|raise)", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_an_option_that_does_not_exist_is_called_unknown(name: str, folder: Path) -> None:
+    """Not one that needs a value; a likely meaning is named."""
+    for given, nearest in (("--bogus", ""), ("--thread", "--threads"), ("--jsno", "--json"), ("--isamax", "--isa-max")):
+        if nearest and nearest not in tool(name, "--help", cwd=folder).stdout:
+            continue
+        for rest in ([], ["5"]):
+            done = tool(name, "mlp.lnt", given, *rest, cwd=folder)
+            said = f"unknown option '{given}'" + (f"; the nearest option is {nearest}" if nearest else "")
+            assert done.returncode == 2 and done.stderr == f"{name}: error: {said}; see {name} --help\n"

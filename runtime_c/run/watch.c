@@ -36,8 +36,8 @@ static linnet_status end(ln_watch *w, linnet_status status, const ln_step *step,
         ln_fail(error, status, "the run was cancelled%s", where);
     } else {
         ln_fail(error, status, "the run exceeded its time limit%s", where);
-        ln_expected(error, "at most %.3f ms", 1e-6 * (double)(w->deadline - w->begun));
-        ln_got(error, "%.3f ms so far", 1e-6 * (double)(now - w->begun));
+        ln_expected(error, "at most %.9g ms", 1e-6 * (double)(w->deadline - w->begun));
+        ln_got(error, "%.9g ms so far", 1e-6 * (double)(now - w->begun));
     }
     if (step != NULL) ln_at_node(error, step->index, step->name);
     ln_hint(error, "no variable has changed; the session can run again");

@@ -103,6 +103,13 @@ void tool_catch_signals(void);
 int tool_run(const tool_options *options, linnet_session *session);
 
 double tool_now(void); /* seconds */
+/* words.c. Returns the name of a step and of the steps fused into it. If that has more than `width` characters, "..."
+ * stands for the middle. */
+const char *tool_step_name(const linnet_step_info *step, size_t width, char *text, size_t size);
+/* Whether the help text names the option. */
+bool tool_knows(const char *help, const char *option);
+/* Prints that a tool has no such option, and the nearest one of its help text. Returns TOOL_USAGE. */
+int tool_unknown(const char *tool, const char *help, const char *option);
 /* Returns a text such as "f32 [1, 3, 224, 224]". */
 const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size);
 

@@ -95,7 +95,7 @@ static int parse(bench *b, int argc, char **argv) {
                 !tool_seconds(b->common.tool, "--seconds", value, &b->seconds))
                 return TOOL_USAGE;
         } else {
-            return tool_usage(b->common.tool, "unknown option '%s'", argv[i]);
+            return tool_unknown(b->common.tool, help, argv[i]);
         }
     }
     if (b->peaks && b->common.model) return tool_usage(b->common.tool, "--peaks takes no model");
@@ -361,13 +361,11 @@ static void print_json(const bench *b) {
  * so its time is also in the waits: `left` of it is taken off them. */
 static double own_ns(const linnet_step_info *s, double *left) {
     if (s->runs == 0) return 0;
-    double ns = (double)(s->device_ns > 0 ? s->device_ns : s->total_ns) / (double)s->runs;
-    if (s->kernel && strcmp(s->kernel, "wait") == 0) {
-        const double off = ns < *left ? ns : *left;
-        *left -= off;
-        ns -= off;
-    }
-    return ns;
+    const double ns = (double)(s->device_ns > 0 ? s->device_ns : s->total_ns) / (double)s->runs;
+    const bool waits = s->kernel && strcmp(s->kernel, "wait") == 0;
+    const double off = !waits ? 0 : ns < *left ? ns : *left;
+    *left -= off;
+    return ns - off;
 }
 
 static void print_text(const bench *b) {
@@ -404,10 +402,11 @@ static void print_text(const bench *b) {
     left = device;
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
-        double ns = own_ns(s, &left);
-        printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s%s%s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
-               ns > 0 ? (double)s->flops / ns : 0, kb * (double)s->bytes, s->layout, s->kernel, s->name,
-               s->fused && s->fused[0] ? " + " : "", s->fused ? s->fused : "");
+        const double ns = own_ns(s, &left);
+        char name[64];
+        printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
+               ns > 0 ? (double)s->flops / ns : 0, kb * (double)s->bytes, s->layout, s->kernel,
+               tool_step_name(s, 40, name, sizeof name));
     }
 }
 

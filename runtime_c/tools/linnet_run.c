@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
+static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [options]\n"
                            "Runs the model once and prints every output, with labels, boxes and text if the\n"
                            "model says how to read its outputs. Writes files only if told to.\n"
                            "\n"
@@ -79,8 +79,23 @@ typedef struct run_options {
 
 enum { SHOWN_VALUES = 8, JSON_VALUES = 1000 };
 
+/* Takes [NAME=]FILE, and splits it in place. */
+static int take_input(run_options *o, char *text) {
+    char *path = strchr(text, '=');
+    if (!text[0] || path == text || (path && !path[1]) || o->n_feeds == TOOL_MOST_OPTIONS)
+        return tool_usage(o->common.tool, "--input: expected NAME=FILE, got '%s'", text);
+    if (path) *path = 0;
+    o->feeds[o->n_feeds].name = path ? text : NULL;
+    o->feeds[o->n_feeds++].path = path ? path + 1 : text;
+    return TOOL_OK;
+}
+
 static int parse(run_options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-' && o->common.model) { /* the first is the model */
+            if (take_input(o, argv[i])) return TOOL_USAGE;
+            continue;
+        }
         int taken = tool_option(&o->common, argc, argv, &i);
         if (taken > 0) return taken;
         if (taken == 0) continue;
@@ -100,16 +115,10 @@ static int parse(run_options *o, int argc, char **argv) {
             const char *value = tool_value(o->common.tool, argc, argv, &i);
             if (!value || !tool_seconds(o->common.tool, "--timeout", value, &o->common.timeout)) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--input")) {
-            char *path;
             if (!tool_value(o->common.tool, argc, argv, &i)) return TOOL_USAGE;
-            path = strchr(argv[i], '=');
-            if (!argv[i][0] || path == argv[i] || (path && !path[1]) || o->n_feeds == TOOL_MOST_OPTIONS)
-                return tool_usage(o->common.tool, "--input: expected NAME=FILE, got '%s'", argv[i]);
-            if (path) *path = 0;
-            o->feeds[o->n_feeds].name = path ? argv[i] : NULL;
-            o->feeds[o->n_feeds++].path = path ? path + 1 : argv[i];
+            if (take_input(o, argv[i])) return TOOL_USAGE;
         } else {
-            return tool_usage(o->common.tool, "unknown option '%s'", argv[i]);
+            return tool_unknown(o->common.tool, help, argv[i]);
         }
     }
     return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given; give a .lnt file");

@@ -204,7 +204,7 @@ static int parse(options *o, int argc, char **argv) {
         } else if (takes_value(option)) {
             if (!(value = tool_value(tool, argc, argv, &i)) || !take_value(o, option, value)) return TOOL_USAGE;
         } else if (option[0] == '-') {
-            return tool_usage(tool, "unknown option '%s'", option);
+            return tool_unknown(tool, help, option);
         } else if (o->model) {
             return tool_usage(tool, "expected one model file, got '%s' and '%s'", o->model, option);
         } else {

@@ -107,6 +107,7 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
             *flags[k].value = true;
             return TOOL_OK;
         }
+    if (!tool_knows(help, option)) return tool_unknown(tool, help, option);
     if (!tool_value(tool, argc, argv, i)) return TOOL_USAGE;
     value = argv[*i];
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
@@ -135,10 +136,8 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     }
     if (!strcmp(option, "--checkpoint"))
         o->checkpoint = value;
-    else if (!strcmp(option, "--eval-signature"))
-        o->eval_signature = value;
     else
-        return tool_usage(tool, "unknown option '%s'", option);
+        o->eval_signature = value;
     return TOOL_OK;
 }
 

@@ -3,7 +3,7 @@
 
 function(linnet_tool name library)
   list(TRANSFORM ARGN PREPEND runtime_c/tools/)
-  add_executable(${name} runtime_c/tools/common.c ${ARGN})
+  add_executable(${name} runtime_c/tools/common.c runtime_c/tools/words.c ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   if(LINNET_OPTIMIZED) # as in the library: nothing here unwinds, and what nothing calls is left out
     target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables)

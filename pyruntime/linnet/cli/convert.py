@@ -13,6 +13,7 @@ import click
 from linnet.cli.options import (
     CommandLineError,
     json_option,
+    labels_option,
     shapes_of,
     shapes_option,
     trust_pickle_option,
@@ -35,6 +36,7 @@ _TIMED = 1.0  # seconds that --html measures
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
 @quantize_options("f32")
+@labels_option
 @shapes_option()
 @click.option(
     "--check", is_flag=True, help="Report problems, precision, memory and operation counts without writing a .lnt file."
@@ -52,6 +54,7 @@ def convert(
     model: Path,
     output: Path | None,
     quantizing: Quantizing,
+    labels: Path | None,
     inputs: Sequence[str],
     check: bool,
     html: Path | None,
@@ -86,6 +89,8 @@ def convert(
             tensor="-o",
             hint="remove one of them",
         )
+    if labels is not None and check:
+        raise CommandLineError("--labels has no effect with --check", code=101, hint="remove one of them")
     quantizing.check()
     shapes = shapes_of(inputs)
     if check:
@@ -93,14 +98,14 @@ def convert(
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
 
-    if not quantizing.asked and quantizing.image is None and is_linnet(model):
+    if not quantizing.asked and quantizing.image is None and labels is None and is_linnet(model):
         raise FileError(
             "is already a linnet file", tensor=str(model), code=203, hint="use it with linnet run, bench or inspect, or "
-            "change it with --dtype or --image",
+            "change it with --dtype, --image or --labels",
         )  # fmt: skip
     ops = user_ops_of(user_ops)
     graph = load_graph(model, shapes, user_ops=ops, trust_pickle=trust_pickle)
-    graph = finished(quantizing.apply(graph), quantizing)
+    graph, scores = finished(quantizing.apply(graph), quantizing, labels)
     assert output is not None
     content = write(graph, output, ops)
     dtype = graph.metadata["dtype"]
@@ -113,19 +118,26 @@ def convert(
     else:
         nodes = sum(report["ops"].values())
         click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))} -> {output}")
+        if scores:
+            click.echo(f"  {scores}")
     return 0
 
 
-def finished(graph: Graph, quantizing: Quantizing) -> Graph:
-    """The graph with the steps of --image, and with its dtype in the metadata."""
+def finished(graph: Graph, quantizing: Quantizing, labels: Path | None) -> tuple[Graph, str]:
+    """The graph with the steps of --image and --labels, and with its dtype in the metadata; and what its scores are."""
     from linnet.ir.graph import dtype_of_graph
 
+    scores = ""
     if quantizing.image is not None:
         from linnet.preprocess import recipe
 
         graph = recipe(graph, quantizing.image)
     graph.metadata.setdefault("dtype", dtype_of_graph(graph))
-    return graph
+    if labels is not None:
+        from linnet.preprocess import classes
+
+        graph, scores = classes(graph, labels)
+    return graph, scores
 
 
 def write(graph: Graph, output: Path, ops: Sequence[UserOp]) -> bytes:

@@ -8,7 +8,9 @@ import dataclasses
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import click
@@ -70,11 +72,16 @@ for _command in cli_sync.COMMANDS:
 
 def main() -> NoReturn:
     """Entry point of the console script."""
+    warnings.showwarning = partial(_warn, _command_of(sys.argv[1:]))
     sys.exit(_main(sys.argv[1:]))
 
 
+def _command_of(arguments: Sequence[str]) -> click.Command | None:
+    return cli.commands.get(arguments[0]) if arguments else None
+
+
 def _main(arguments: Sequence[str]) -> int:
-    command = cli.commands.get(arguments[0]) if arguments else None
+    command = _command_of(arguments)
     try:
         result = cli.main(list(arguments), prog_name="linnet", standalone_mode=False)
         sys.stdout.flush()
@@ -127,6 +134,10 @@ def _main(arguments: Sequence[str]) -> int:
             raise
         _fail(f"{type(error).__name__}: {error} (please report this; set LINNET_TRACEBACK=1 to see the traceback)")
     return 1
+
+
+def _warn(command: click.Command | None, message: Warning | str, *_: object) -> None:
+    click.echo("linnet: warning: " + command_line_words(str(message), command), err=True)
 
 
 def _fail(*messages: str) -> None:

@@ -14,6 +14,7 @@ from linnet.cli.options import (
     CommandLineError,
     eval_option,
     json_option,
+    labels_option,
     note,
     shapes_of,
     shapes_option,
@@ -45,6 +46,7 @@ _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes tha
     "i8",
     "f16 and bf16 store 16-bit floats, i16 and i8 integers; auto takes the first of i8, i16, f16 that is exact enough.",
 )
+@labels_option
 @eval_option
 @shapes_option()
 @threads_option
@@ -55,6 +57,7 @@ def quantize(
     model: Path,
     output: Path,
     quantizing: Quantizing,
+    labels: Path | None,
     evaluate: Path | None,
     inputs: Sequence[str],
     threads: int | None,
@@ -69,6 +72,8 @@ def quantize(
     """
     from linnet.cli.convert import finished, write
     from linnet.converters.formats import load_graph
+    from linnet.preprocess import classes
+    from linnet.preprocess._labels import read_labels
     from linnet.quantization.accuracy import evaluation
     from linnet.report import compare_text
 
@@ -84,17 +89,23 @@ def quantize(
             "--dtype f32 quantizes nothing", code=101, hint="give another --dtype or a --table, or use linnet convert"
         )
     quantizing.check()
+    if labels is not None:
+        read_labels(labels)  # so that an error comes before the work
     measure = None if evaluate is None else evaluation(evaluate, image=quantizing.image, note=note)
     if evaluate is not None and measure is None:
         note(f"{evaluate} has no sub-folders and so no labels; agreement with the float model is measured instead")
     ops = user_ops_of(user_ops)
     graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
     made, rows = _applied(graph, quantizing)
-    made = finished(made, quantizing)
+    made, _ = finished(made, quantizing, None)
     content = write(made, output, ops)
     pictures = evaluate if evaluate is not None and evaluate.is_dir() else None
     found = _compared(model, output, graph, made, quantizing, measure, pictures, threads, ops)
     kept = _kept(graph, made, quantizing, rows)
+    scores = ""
+    if labels is not None:  # after the comparison, which needs the outputs of the model
+        made, scores = classes(made, labels)
+        content = write(made, output, ops)
     if as_json:
         comparison = None if found is None else found.to_dict()
         report = {
@@ -104,6 +115,8 @@ def quantize(
         click.echo(json.dumps(report))
         return
     click.echo(f"{model}: {_size(model.stat().st_size)} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
+    if scores:
+        click.echo(f"  {scores}")
     tables = []
     if found is not None:
         for line in compare_text.lines(found):

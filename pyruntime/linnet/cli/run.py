@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 
 @click.command(short_help="Run a model once on arrays, images or audio.")
 @click.argument("model", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[[NAME=]FILE]...")
 @click.option(
     "--input",
     "inputs",
@@ -94,6 +96,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 @json_option
 def run(
     model: Path,
+    files: Sequence[str],
     inputs: Sequence[str],
     random: bool,
     shapes: Sequence[str],
@@ -113,7 +116,8 @@ def run(
     tuning: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL once on .npy arrays, images or audio. Prints the labels, boxes and text that the model finds."""
+    """Run MODEL once on .npy arrays, images or audio, each given as FILE or with --input. Prints the labels, boxes and text that
+    the model finds, or else a table of its outputs."""
     import numpy as np
 
     from linnet.cli.results import Described
@@ -131,7 +135,9 @@ def run(
     specs = {spec.name: spec for spec in opened.inputs(signature)}
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
-    for name, text in pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
+    for name, text in pairs(
+        [f"{only}={i}" if only and "=" not in i else i for i in (*inputs, *files)], "--input x=x.npy"
+    ):
         spec = specs.get(name) or opened.tensor(name, signature)
         if spec is None:
             raise unknown(opened, signature, name)
@@ -142,7 +148,7 @@ def run(
     planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
     if random:
         from linnet.session.bench import random_feeds
-        from linnet.session.open_sizes import kind_of, open_batches
+        from linnet.session.open_sizes import open_batches, usable_shapes
 
         given = shapes_of(shapes)
         for name in given:
@@ -150,7 +156,6 @@ def run(
         present = {name: np.shape(value) for name, value in feeds.items()} | given
         assumed = open_batches(opened, signature, list(specs.values()), present)
         note_batches(assumed)
-        kinds = {name: kind_of(opened, signature, name) for name in specs}
         missing = [spec for name, spec in specs.items() if name not in feeds]
         planned |= {spec.name: shape for spec in missing if (shape := (given | assumed).get(spec.name)) is not None}
     trace.phase("read inputs")
@@ -172,21 +177,23 @@ def run(
         session.variables.load(checkpoint)
     trace.phase("plan")
     if random:  # after planning, which rejects shapes for which there is too little memory
-        feeds |= random_feeds(missing, planned, kinds)
+        feeds |= random_feeds(missing, planned, partial(usable_shapes, opened, signature, planned, fetches or None))
         trace.phase("random inputs")
     outputs = session.run(feeds, timeout=timeout)
     trace.phase("run")
     if trace_file is not None:
         trace.write(trace_file, str(model), session.steps)
-    files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
+    written = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
-        _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})
-        described.save_pictures(outputs, {n: path.with_suffix(".png") for n, path in files.items() if path is not None})
+        _save_all(output_dir, {path: outputs[name] for name, path in written.items() if path is not None})
+        described.save_pictures(
+            outputs, {n: path.with_suffix(".png") for n, path in written.items() if path is not None}
+        )
     declared = {spec.name: spec.dtype for spec in session.outputs}
     report = [
         {
             "name": name, "dtype": declared.get(name) or dtype_of(value.dtype), "shape": list(value.shape),
-            **_figures(value), "file": None if files[name] is None else str(files[name]),
+            **_figures(value), "file": None if written[name] is None else str(written[name]),
         }
         for name, value in outputs.items()
     ]  # fmt: skip
@@ -200,13 +207,24 @@ def run(
     for row, value in zip(report, outputs.values(), strict=True):
         figures = [f"{row[key]:.6g}" if row[key] is not None else "" for key in _FIGURES]
         table.add_row(str(row["name"]), str(row["dtype"]), dims(value.shape), *figures, str(row["file"] or ""))
-    tables = [table]
-    for name, rows in described.found(outputs).items():
+    found = described.found(outputs)
+    best = [name for name, rows in found.items() if rows and set(rows[0]) == {"score", "label"}]
+    for name in best:
+        rows = found.pop(name)
+        for entry in [row for row in rows if row["score"]] or rows[:1]:  # 8 bits round small probabilities to 0
+            click.echo(f"{entry['label']} {_rounded(entry['score'])}")
+    tables = [] if best and output_dir is None else [table]  # the values of classes and scores are printed
+    for name, rows in found.items():
         columns = list(rows[0]) if rows else ["nothing found"]
         tables.append(_table(name, *(c if c in ("label", "text") else f">{c}" for c in columns)))
         for entry in rows:
             tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
     _show(*tables)
+
+
+def _rounded(score: float) -> str:
+    """Two decimals, or two digits of what is smaller."""
+    return f"{score:.2f}" if abs(score) >= 0.01 or score == 0 else f"{score:.2g}"
 
 
 def _figures(value: npt.NDArray[Any]) -> dict[str, Any]:

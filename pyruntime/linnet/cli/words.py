@@ -43,20 +43,20 @@ def command_line_words(text: str, command: click.Command | None) -> str:
             return match["said"].removesuffix(" (")
         if not match["value"] or getattr(given[option], "is_flag", False):
             return option
-        return f"{option} {_value(match['value'])}"
+        return " ".join(f"{option} {value}" for value in _values(match["value"]))
 
     return _ARGUMENT.sub(replace, text)
 
 
-def _value(text: str) -> str:
-    """A Python value as the command line takes it."""
+def _values(text: str) -> list[str]:
+    """A Python value as the command line takes it. An option is repeated for each key of a dict."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return text.strip("[]") or "..."
+        return [text.strip("[]") or "..."]
     if isinstance(value, dict):
-        return ", ".join(f"{name}={','.join(map(_size, shape))}" for name, shape in value.items())
-    return str(value)
+        return [f"{name}={','.join(map(_size, shape))}" for name, shape in value.items()]
+    return [str(value)]
 
 
 def _size(size: object) -> str:

@@ -168,8 +168,9 @@ def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str
                 f"'{path}' is {_KINDS[kind]}, but input {name!r} does not accept one",
                 code=101,
                 tensor=name,
-                hint="give a .npy file, or add the preprocessing for this input to the model with "
-                f"linnet.preprocess.{kind}",
+                hint="give a .npy file, or add the steps for this input to the model: "
+                + ("linnet convert MODEL -o OUT --image imagenet, or " if kind == "image" else "")
+                + f"linnet.preprocess.{kind}",
             )
         if kind == "audio":
             return read_sound(path, dtype, int(about[1].get("rate", "0")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,7 +157,7 @@ def random_sample(
     """Seeded random inputs of a model's file, or `first`; and the shapes of inputs that the model leaves open."""
     from linnet.session.bench import random_feeds
     from linnet.session.model import Model
-    from linnet.session.open_sizes import kind_of, open_batches
+    from linnet.session.open_sizes import open_batches, usable_shapes
 
     model = Model(content)
     specs = model.inputs(signature)
@@ -166,5 +167,5 @@ def random_sample(
     else:
         given = {name: shape for name, shape in shapes.items() if signature == "infer" or name in is_open}
         given |= open_batches(model, signature, specs, given)
-        sample = random_feeds(specs, given, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
+        sample = random_feeds(specs, given, partial(usable_shapes, model, signature, given))
     return sample, {name: sample[name].shape for name in is_open}

@@ -112,5 +112,5 @@ def text_of(found: Sequence[Mismatch]) -> str:
     """The text of the warning."""
     return (
         f"open dimensions with the same name have different sizes: {'; '.join(map(str, found))}. The run continues "
-        "with these sizes; use linnet.Session(..., strict_dims=True) to get an error instead"
+        "with these sizes; give strict_dims=True to get an error instead"
     )

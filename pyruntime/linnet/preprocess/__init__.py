@@ -6,13 +6,14 @@ from __future__ import annotations
 from linnet.clib.arguments import check_all
 from linnet.preprocess import boxes
 from linnet.preprocess._audio import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
+from linnet.preprocess._classes import classes
 from linnet.preprocess._edit import copy_signature, keep_outputs
 from linnet.preprocess._image import image
 from linnet.preprocess._recipes import recipe
 from linnet.preprocess._results import ctc, mask, sigmoid, softmax, top_k
 
 __all__ = [
-    "Features", "audio", "boxes", "copy_signature", "ctc", "image", "keep_outputs", "librosa_mel", "mask",
+    "Features", "audio", "boxes", "classes", "copy_signature", "ctc", "image", "keep_outputs", "librosa_mel", "mask",
     "mlperf_tiny_mfcc", "recipe", "sigmoid", "softmax", "top_k", "whisper_mel",
 ]  # fmt: skip
 

@@ -19,9 +19,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
     "raw": {"scale": 1.0},  # [0, 255]
 }
+RANGES = {"0..1": "unit", "-1..1": "symmetric", "0..255": "raw"}  # other names of presets
 RECIPES = (
-    "imagenet (torchvision's and timm's: the middle 224 of 256 pixels, minus mean, by std), unit (0 to 1), symmetric (-1 to 1) "
-    "or raw (0 to 255)"
+    "imagenet (torchvision's and timm's: the middle 224 of 256 pixels, minus mean, by std), unit or 0..1, symmetric or "
+    "-1..1, raw or 0..255, or details such as mean=0.5:0.4:0.3,std=0.2,layout=NHWC"
 )
 _SHRINK = 256 / 224  # torchvision resizes to 256 for a crop of 224
 
@@ -52,7 +53,8 @@ def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | Non
 
     spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet" (for torchvision and timm: the shorter side becomes 256/224 of the model's
     size, the middle is cut out, and mean and standard deviation are those of ImageNet), "unit" (values from 0 to 1), "symmetric"
-    (-1 to 1) or "raw" (0 to 255); the last three stretch the photo to the model's size. KEY=VALUE is the input's name, where the
+    (-1 to 1) or "raw" (0 to 255), which are also called "0..1", "-1..1" and "0..255"; these three stretch the photo to the
+    model's size. Without NAME it is "unit". KEY=VALUE is the input's name, where the
     model has several inputs that may be pictures (input=x), or an argument of `image`: colour=BGR, fit=letterbox, resize=256,
     crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255, mean=0.5:0.4:0.3, std=0.25.
     keep: name of a signature that keeps the model's own input, for runs without these steps. None: there is none.
@@ -93,6 +95,9 @@ def recipe_steps(graph: Graph, spec: str, signature: str = "infer") -> tuple[str
 
 def _parsed(spec: str) -> tuple[str, dict[str, Any]]:
     name, *parts = spec.split(",")
+    if name.partition("=")[0] in _DETAILS and "=" in name:  # details alone: pixels from 0 to 1, then mean and std
+        name, parts = "unit", [name, *parts]
+    name = RANGES.get(name, name)
     if name not in PRESETS:
         raise UsageError("unknown recipe for pictures", code=101, expected=RECIPES, got=repr(name))
     found: dict[str, Any] = {}

@@ -3,9 +3,6 @@ Labels are stored in the file's metadata, where linnet-run, `linnet run` and any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 
 from linnet.builder import ops
@@ -15,28 +12,7 @@ from linnet.facade import Graph
 from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import Edit, labels_key, real
 from linnet.preprocess._geometry import new_size, offset, photo_size
-
-Labels = Sequence[str] | str | Path
-
-
-def read_labels(labels: Labels) -> list[str]:
-    """The labels themselves, or the lines of a text file. Raises UsageError if the file cannot be read or a label
-    contains a line break."""
-    if isinstance(labels, str | Path):
-        try:
-            made = Path(labels).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"cannot read the labels in '{labels}'", code=101, tensor=str(labels), expected="a text file with "
-                                                                                                "one label per line",
-                got=str(getattr(error, "strerror", None) or error),
-            ) from None  # fmt: skip
-    else:
-        made = [str(label) for label in labels]
-    for i, label in enumerate(made):
-        if "\n" in label or "\0" in label:
-            raise UsageError(f"label {i} contains a line break", code=101, expected="one line", got=repr(label))
-    return made
+from linnet.preprocess._labels import Labels, read_labels
 
 
 def activated(x: Tensor, activation: str | None, axis: int = -1) -> Tensor:

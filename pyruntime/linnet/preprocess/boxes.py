@@ -19,7 +19,8 @@ from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import Edit, real
 from linnet.preprocess._geometry import Fit, mapping, photo_size
-from linnet.preprocess._results import Labels, activated, set_labels
+from linnet.preprocess._labels import Labels
+from linnet.preprocess._results import activated, set_labels
 
 Floats = npt.NDArray[np.float32]
 

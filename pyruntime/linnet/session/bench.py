@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from linnet.ir.user_op import UserOp
 from linnet.session import machine
 from linnet.session.device import Device
 from linnet.session.model import Model, TensorSpec
-from linnet.session.open_sizes import kind_of, open_batches, usable_shape
+from linnet.session.open_sizes import open_batches, usable_shapes
 from linnet.session.session import Session
 
 _LEAST_RUNS = 5
@@ -56,7 +57,7 @@ def measure(
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
     options |= {"devices": devices, "precision": precision, "max_device_bytes": max_device_bytes}
     session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
-    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
+    feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
@@ -134,10 +135,12 @@ def steady_times(session: Session, seconds: float) -> list[int]:
 
 
 def random_feeds(
-    specs: Sequence[TensorSpec], shapes: Mapping[str, Any], kinds: Mapping[str, str] | None = None
+    specs: Sequence[TensorSpec],
+    shapes: Mapping[str, Any],
+    usable: Callable[[], Mapping[str, Sequence[int]]] | None = None,
 ) -> dict[str, Any]:
     """Random input for timing: normally distributed floats, full-range quantized integers, and zeros for other integers
-    (ids, lengths). kinds: of inputs that take pictures or sound (open_sizes.kind_of), for the hint of an error. Raises
+    (ids, lengths). usable: gives shapes that work, for the hint of an error (open_sizes.usable_shapes). Raises
     UsageError, and ResourceError before it makes inputs for which there is too little memory."""
     generator, feeds, known = np.random.default_rng(0), dict[str, Any](), dict[str, Sequence[int]]()
     for spec in specs:
@@ -150,8 +153,7 @@ def random_feeds(
                 got="[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
                 if shape is not None
                 else "any rank",
-                hint=f"give all sizes, for example --shape {spec.name}="
-                + ",".join(map(str, usable_shape(spec, (kinds or {}).get(spec.name, "")))),
+                hint="give all sizes" + (f", for example input_shapes={dict(usable())}" if usable is not None else ""),
             )
         known[spec.name] = shape
     need = sum(math.prod(known[spec.name]) * _bytes_while_made(spec) for spec in specs)

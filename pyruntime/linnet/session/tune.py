@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from linnet.ir.user_op import UserOp
 from linnet.session.bench import random_feeds
 from linnet.session.choices import Choice, keys_of
 from linnet.session.model import Model, string_of
-from linnet.session.open_sizes import kind_of, open_batches
+from linnet.session.open_sizes import open_batches, usable_shapes
 from linnet.session.planner import Planner
 from linnet.session.session import Session
 
@@ -83,7 +84,7 @@ def tune(
     shapes |= assumed
     options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max, "precision": precision}
     Session(model, input_shapes=shapes, **options)  # rejects shapes for which there is too little memory
-    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
+    feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
     options["rates"] = rates or {}
     planner = Planner(model, **_tuned(options, {}))
     planner.plan(shapes)
