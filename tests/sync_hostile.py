@@ -321,6 +321,25 @@ def wrong_sizes(enemy: Enemy) -> None:
 
 
 @_attack
+def wrong_puts(enemy: Enemy) -> None:
+    """Puts values that are not whole, not finite, or of another size. None of them may change the job."""
+    if enemy.join():
+        one = enemy.tensor()
+        total, number = (
+            enemy.rng.choice([0, 1, one.size - 1, one.size + 1, 1 << 40, NONE]),
+            enemy.rng.choice([0, 1, NONE]),
+        )
+        choice = enemy.rng.randrange(3)
+        if choice == 0:
+            enemy.say("PUT", bytes(min(total, one.size)), step=number, tensor=one.number, total=total)
+        elif choice == 1:
+            enemy.say("PUT", b"\xff" * one.size, step=1, tensor=one.number)
+        else:
+            enemy.say("PUT", bytes(4), step=1, tensor=one.number, total=one.size)
+        enemy.answered()
+
+
+@_attack
 def chunks_out_of_order(enemy: Enemy) -> None:
     if enemy.join():
         one = enemy.tensor()

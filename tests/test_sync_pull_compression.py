@@ -86,6 +86,23 @@ def test_what_arrives(kind: str) -> None:
         assert status["values_saved"] == weights // 2 and status["values_sent"] > weights
 
 
+def test_averages_are_not_rounded() -> None:
+    """Even large ones: a moving average that is rounded in each step stops moving."""
+    graph = Graph(seed=5)
+    x, t = graph.placeholder("x", ("batch", 2000)), graph.placeholder("t", ("batch",), "i32")
+    loss = linnet.softmax_cross_entropy(nn.dense(nn.batch_norm(x, True), 4), t).mean()
+    linnet.sync.signatures(graph, loss, Momentum(0.1), {"x": x, "t": t})
+    with Server(graph) as server, Worker(graph, server.address, pull_compression="bf16", timeout=30) as worker:
+        random = np.random.default_rng(0)
+        worker.step({"x": random.standard_normal((8, 2000)).astype(np.float32), "t": np.arange(8, dtype=np.int32) % 4})
+        worker.pull()
+        for name in ("batch_norm/mean", "batch_norm/variance", "dense/weight"):
+            kept = server.store[name]
+            assert (as_pulled(kept, "bf16") != kept).any()
+            same = (worker.store[name] == kept).all()
+            assert same == (name != "dense/weight"), name
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["wide", "rows", "remote"])
 def test_steps_are_those_of_the_reference(name: str, kind: str) -> None:

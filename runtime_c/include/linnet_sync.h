@@ -166,6 +166,8 @@ typedef struct linnet_worker_config {
     int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 values of 1024 or
                                  more elements and rows of such tables. The store then has the rounded values; the
                                  servers keep f32 */
+    bool writer; /* may pull and put values (linnet_worker_put), and is not a member of the group, so that no step
+                       waits for it. Members may put values, too */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);
@@ -207,6 +209,15 @@ LINNET_API linnet_status linnet_worker_push(linnet_worker *worker, linnet_sessio
  * Errors: those of linnet_worker_pull, linnet_worker_push and linnet_run. */
 LINNET_API linnet_status linnet_worker_step(linnet_worker *worker, linnet_session *session, linnet_session *ids,
                                             double weight, linnet_error *error);
+
+/* Sets the value of a variable at its servers: one that workers pull and push. `data` has `bytes` bytes, the whole
+ * value in the variable's dtype. Returns when every server that has a part of it has stored its part, in the journal
+ * first. A lost connection is made again, and the value is stored once. A server stores it between two updates;
+ * gradients of a step that is open then were computed from the old value, and are applied to the new one. The state of
+ * the optimizer does not change. The store gets the value with the next pull. Errors: UNKNOWN_NAME, WRONG_SHAPE
+ * (bytes), INVALID_ARGUMENT (NaN or infinity; a variable that only updates change; a worker with read_only). */
+LINNET_API linnet_status linnet_worker_put(linnet_worker *worker, const char *name, const void *data, size_t bytes,
+                                           linnet_error *error);
 
 typedef enum linnet_sync_outcome {
     LINNET_SYNC_APPLIED = 0,

@@ -56,6 +56,7 @@ linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_work
     if (config->pull_compression < LINNET_SYNC_PLAIN || config->pull_compression > LINNET_SYNC_BF16)
         return wrong("pull_compression", "LINNET_SYNC_PLAIN, LINNET_SYNC_F16 or LINNET_SYNC_BF16",
                      config->pull_compression, error);
+    if (config->writer) config->read_only = 1; /* it is no member, and may put values */
     if (config->fraction == 0) config->fraction = 0.01;
     if (!(config->fraction > 0 && config->fraction <= 1)) {
         wrong("fraction", "a number above 0 and at most 1", 0, error);

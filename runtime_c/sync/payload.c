@@ -67,7 +67,7 @@ bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t
     memcpy(hello->job, bytes + 8, 16);
     memcpy(hello->nonce, bytes + 24, 16);
     memcpy(hello->name, bytes + 80, 16);
-    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_READER && hello->chunk >= LN_SYNC_CHUNK_MIN;
+    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_WRITER && hello->chunk >= LN_SYNC_CHUNK_MIN;
 }
 
 void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes) {
@@ -291,6 +291,18 @@ bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t le
     if (length != LN_SYNC_BEAT_BYTES || !zero(bytes + 24, 8)) return false;
     *beat = (ln_sync_beat){get64(bytes), get64(bytes + 8), get64(bytes + 16)};
     return true;
+}
+
+void ln_sync_stored_write(const ln_sync_stored *stored, unsigned char *bytes) {
+    memset(bytes, 0, LN_SYNC_STORED_BYTES);
+    bytes[0] = stored->outcome;
+    put64(bytes + 8, stored->version);
+}
+
+bool ln_sync_stored_read(ln_sync_stored *stored, const unsigned char *bytes, size_t length) {
+    if (length != LN_SYNC_STORED_BYTES || !zero(bytes + 1, 7)) return false;
+    *stored = (ln_sync_stored){bytes[0], get64(bytes + 8)};
+    return stored->outcome == LN_SYNC_APPLIED || stored->outcome == LN_SYNC_NOT_FINITE;
 }
 
 size_t ln_sync_saved_write(const ln_sync_saved *saved, unsigned char *bytes) {

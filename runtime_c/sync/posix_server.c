@@ -215,7 +215,8 @@ linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error
         status = ln_sync_server_failure(s->core, error);
         if (!status && s->folder && ln_sync_folder_journal(s->folder) > s->journal_limit)
             status = ln_sync_server_save(s->core, error);
-        over = updates && ln_sync_server_version(s->core) - s->created_version >= updates;
+        over =
+            updates && ln_sync_server_version(s->core) - ln_sync_server_puts(s->core) - s->created_version >= updates;
         if (over) break;
     }
     finish(s);

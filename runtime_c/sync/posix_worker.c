@@ -183,6 +183,17 @@ linnet_status linnet_worker_step(linnet_worker *worker, linnet_session *session,
     return status ? status : push(worker, session, weight, true, error);
 }
 
+linnet_status linnet_worker_put(linnet_worker *worker, const char *name, const void *data, size_t bytes,
+                                linnet_error *error) {
+    if (!worker) return null_argument("worker", error);
+    if (!name || (bytes && !data)) return null_argument(!name ? "name" : "data", error);
+    pthread_mutex_lock(&worker->moving);
+    linnet_status status = ln_sync_worker_begin_put(worker->core, name, data, bytes, error);
+    if (!status) status = ln_worker_drive(worker, error);
+    pthread_mutex_unlock(&worker->moving);
+    return status;
+}
+
 linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error) {
     if (!worker) return null_argument("worker", error);
     pthread_mutex_lock(&worker->moving);

@@ -4,7 +4,10 @@
  * A record: u64 sequence (closed steps before it), u64 version before it, u64 step, u32 group, u32 members, u32
  * tensors, u32 zero; per member u32 worker, u32 outcome; per tensor u64 number, u64 rows (0: dense), then row numbers
  * (i64, within the shard's part) and the combined gradient in its memory layout. A record without members and tensors
- * means that the group skips to the step after `step`. */
+ * means that the group skips to the step after `step`.
+ *
+ * A record of a put has FFFFFFFF in the place of `tensors`, which no earlier server accepts: its `step` is the number
+ * of the put, its `group` the tensor, and it has no members. The process (u64) and the value follow. */
 #include "sync/bytes.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
@@ -15,6 +18,7 @@
 #include <string.h>
 
 enum { HEAD = 40, PER_MEMBER = 8, PER_TENSOR = 16 };
+#define A_PUT UINT32_MAX
 
 static uint64_t value_bytes(const ln_sync_server *s, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
@@ -25,6 +29,29 @@ static uint64_t value_bytes(const ln_sync_server *s, uint32_t t) {
 static bool is_in(const ln_sync_server *s, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     return v->gradient && (v->entry.kind != LN_SYNC_SPARSE || s->rows[t]);
+}
+
+static void put_head(const ln_sync_server *s, unsigned char *at, uint64_t step, uint32_t group, uint32_t members,
+                     uint32_t tensors) {
+    put64(at, s->sequence);
+    put64(at + 8, s->version);
+    put64(at + 16, step);
+    put32(at + 24, group);
+    put32(at + 28, members);
+    put32(at + 32, tensors);
+    put32(at + 36, 0);
+}
+
+linnet_status ln_sync_append_put(ln_sync_server *s, uint64_t incarnation, uint64_t number, uint32_t t,
+                                 const void *value, linnet_error *error) {
+    unsigned char head[HEAD + 8];
+    const ln_sync_slice parts[2] = {{head, sizeof head}, {value, (size_t)s->manifest->variables[t].bytes}};
+    if (!s->storage.append) return LINNET_OK;
+    put_head(s, head, number, t, 0, A_PUT);
+    put64(head + HEAD, incarnation);
+    const linnet_status status = s->storage.append(s->storage.context, parts, parts[1].size ? 2 : 1, error);
+    if (!status) s->journal_records++;
+    return status;
 }
 
 linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool update, linnet_error *error) {
@@ -39,13 +66,7 @@ linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool updat
     if (!ln_sync_grow(s, &s->record, HEAD + PER_MEMBER * members + PER_TENSOR * tensors))
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a record of the journal");
     at = s->record.data;
-    put64(at, s->sequence);
-    put64(at + 8, s->version);
-    put64(at + 16, g->step);
-    put32(at + 24, g->id);
-    put32(at + 28, members);
-    put32(at + 32, tensors);
-    put32(at + 36, 0);
+    put_head(s, at, g->step, g->id, members, tensors);
     at += HEAD;
     for (uint32_t i = 0; i < g->count; i++) {
         const sync_member *m = g->members[i];
@@ -174,6 +195,26 @@ static linnet_status make_again(ln_sync_server *s, linnet_error *error) {
     return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update is not finite");
 }
 
+/* Stores the value of a record of a put again. `at` is behind the head. */
+static linnet_status put_again(ln_sync_server *s, const unsigned char *at, size_t size, uint32_t t, uint64_t number,
+                               linnet_error *error) {
+    const ln_sync_variable *v = ln_sync_manifest_get(s->manifest, t);
+    if (!v || v->entry.kind == LN_SYNC_READ_ONLY || size < 8 || size - 8 != v->bytes)
+        return damaged(error, "a value that was put does not match the model's table");
+    void *value = malloc((size_t)v->bytes + 1); /* the record is not aligned */
+    if (!value) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a value of the journal");
+    memcpy(value, at + 8, (size_t)v->bytes);
+    linnet_status status = ln_sync_size_of_value(v, value) == LN_SYNC_INFINITE
+                               ? damaged(error, "a value that was put is not finite")
+                               : LINNET_OK;
+    if (!status && !ln_sync_note_put(s, get64(at), number))
+        status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the numbers of puts");
+    if (!status) ln_sync_store_value(s, t, value);
+    free(value);
+    if (!status) s->journal_records++;
+    return status;
+}
+
 linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_t size, linnet_error *error) {
     const unsigned char *at = record;
     uint32_t group, members, tensors;
@@ -187,6 +228,7 @@ linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_
     if (members > (size - HEAD) / PER_MEMBER) return damaged(error, "a record is too short");
     if (get64(at) < s->sequence) return LINNET_OK; /* the snapshot contains it */
     if (get64(at) > s->sequence || get64(at + 8) != s->version) return damaged(error, "a step is missing");
+    if (tensors == A_PUT && !members) return put_again(s, at + HEAD, size - HEAD, group, step, error);
     at += HEAD + PER_MEMBER * members;
     size -= HEAD + PER_MEMBER * members;
     /* Checks first, so that a wrong record changes nothing. */
@@ -206,13 +248,18 @@ linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_
 
 /* Returns the table, which the caller frees; NULL if out of memory. */
 static char *write_table(const ln_sync_server *s) {
-    const size_t size = 128 + 64 * (size_t)s->group_count + 96 * (size_t)s->member_count;
+    const size_t size = 128 + 64 * (size_t)s->group_count + 96 * (size_t)s->member_count + 64 * (size_t)s->putter_count;
     char *text = malloc(size);
     size_t used;
     if (!text) return NULL;
     used = (size_t)snprintf(text, size, "linnet-sync 1 %" PRIu64 " %" PRIu64 "\n", s->sequence, s->version);
     if (s->forgot_epoch) used += (size_t)snprintf(text + used, size - used, "forgot %" PRIu64 "\n", s->forgot_epoch);
     if (s->large) used += (size_t)snprintf(text + used, size - used, "large\n");
+    if (s->forgot_put_epoch)
+        used += (size_t)snprintf(text + used, size - used, "forgot_put %" PRIu64 "\n", s->forgot_put_epoch);
+    for (uint32_t i = 0; i < s->putter_count; i++)
+        used += (size_t)snprintf(text + used, size - used, "put %" PRIu64 " %" PRIu64 "\n", s->putters[i].incarnation,
+                                 s->putters[i].number);
     for (uint32_t i = 0; i < s->group_count; i++)
         used += (size_t)snprintf(text + used, size - used, "group %" PRIu32 " %" PRIu64 "\n", s->groups[i]->id,
                                  s->groups[i]->step);
@@ -247,7 +294,7 @@ linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
 
 linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linnet_error *error) {
     uint32_t id, group;
-    uint64_t step;
+    uint64_t step, incarnation;
     unsigned outcome;
     if (sscanf(table, "linnet-sync 1 %" SCNu64 " %" SCNu64, &s->sequence, &s->version) != 2)
         return ln_sync_fail(error, LINNET_CORRUPT, "the snapshot has no table of steps, or one of an unknown version");
@@ -258,6 +305,10 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
             s->large = true;
         } else if (sscanf(line, "forgot %" SCNu64, &step) == 1) {
             s->forgot_epoch = step;
+        } else if (sscanf(line, "forgot_put %" SCNu64, &step) == 1) {
+            s->forgot_put_epoch = step;
+        } else if (sscanf(line, "put %" SCNu64 " %" SCNu64, &incarnation, &step) == 2) {
+            if (!ln_sync_note_put(s, incarnation, step)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
         } else if (sscanf(line, "group %" SCNu32 " %" SCNu64, &id, &step) == 2) {
             if (!(g = ln_sync_group(s, id, true))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
             g->step = step;

@@ -1,5 +1,5 @@
 /* server_connections.c - a server's connections: what each received frame means, and what is due to be sent.
- * server_join.c, server_push.c and server_pull.c handle the frames of their subjects. */
+ * server_join.c, server_push.c, server_put.c and server_pull.c handle the frames of their subjects. */
 #include "sync/compress.h"
 #include "sync/server_state.h"
 
@@ -15,6 +15,7 @@ static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_syn
     sync_connection *c = ln_sync_stream_user(stream);
     (void)context;
     if (header->type == LN_SYNC_ROWS) return ln_sync_place_rows(c, header, destination);
+    if (header->type == LN_SYNC_PUT) return ln_sync_place_put(c, header, destination);
     return ln_sync_place_push(c, header, destination);
 }
 
@@ -63,6 +64,7 @@ static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_syn
     case LN_SYNC_PUSH:
     case LN_SYNC_IDS: return ln_sync_take_push(c, header, payload);
     case LN_SYNC_COMMIT: return ln_sync_take_commit(c, header, payload);
+    case LN_SYNC_PUT: return ln_sync_take_put(c, header);
     case LN_SYNC_HEARTBEAT: return take_beat(c, header, payload);
     case LN_SYNC_SNAPSHOT: return take_snapshot(c);
     case LN_SYNC_STATUS: return take_status(c);
@@ -132,6 +134,7 @@ void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64
     c->state = CLOSED;
     ln_sync_stream_reset(c->stream); /* releases the queued messages */
     ln_sync_free_pulls(c);
+    ln_sync_empty(s, &c->put.value);
     if (member && member->connection == c) {
         member->connection = NULL;
         if (!member->committed) ln_sync_discard(s, member, true);
@@ -175,6 +178,11 @@ void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
         unsigned char bytes[LN_SYNC_BEAT_BYTES];
         ln_sync_beat_write(&beat, bytes);
         c->beat_due = !ln_sync_tell(c, LN_SYNC_HEARTBEAT, 0, bytes, sizeof bytes);
+    }
+    if (c->stored_due) {
+        unsigned char bytes[LN_SYNC_STORED_BYTES];
+        ln_sync_stored_write(&c->stored, bytes);
+        c->stored_due = !ln_sync_tell(c, LN_SYNC_STORED, c->stored_number, bytes, sizeof bytes);
     }
     if (c->saved_due) {
         unsigned char bytes[LN_SYNC_SAVED_BYTES + LN_SYNC_SAVED_TEXT];

@@ -94,6 +94,7 @@ void ln_sync_server_release(ln_sync_server *s) {
     ln_sync_empty(s, &s->merged);
     ln_sync_empty(s, &s->means);
     ln_sync_empty(s, &s->record);
+    free(s->putters);
     free(s->members);
     free(s->groups);
     free(s->connections);
@@ -152,6 +153,8 @@ uint64_t ln_sync_server_tick(ln_sync_server *s, uint64_t now) {
 }
 
 /* ---- state ------------------------------------------------------------------------------------------------------ */
+
+uint64_t ln_sync_server_puts(const ln_sync_server *s) { return s->puts; }
 
 uint64_t ln_sync_server_version(const ln_sync_server *s) { return s->version; }
 

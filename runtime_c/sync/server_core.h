@@ -111,6 +111,8 @@ uint64_t ln_sync_server_tick(ln_sync_server *server, uint64_t now);
 /* ---- state ------------------------------------------------------------------------------------------------------ */
 
 uint64_t ln_sync_server_version(const ln_sync_server *server); /* number of updates, over all starts */
+uint64_t ln_sync_server_puts(const ln_sync_server *server); /* values that clients have put since the start; they count
+                                                              as updates in the version */
 /* Not OK if the server cannot continue (superseded, or an update or the journal failed); `error` says why. */
 linnet_status ln_sync_server_failure(const ln_sync_server *server, linnet_error *error);
 /* Writes a snapshot now. Errors: INVALID_ARGUMENT (no storage), those of the storage. */

@@ -215,6 +215,7 @@ static uint32_t allowed(uint16_t role) {
                          1u << LN_SYNC_SNAPSHOT;
     if (role == LN_SYNC_OBSERVER) return all & ~(1u << LN_SYNC_SNAPSHOT);
     if (role == LN_SYNC_READER) return all | 1u << LN_SYNC_PULL | 1u << LN_SYNC_ROWS;
+    if (role == LN_SYNC_WRITER) return all | 1u << LN_SYNC_PULL | 1u << LN_SYNC_ROWS | 1u << LN_SYNC_PUT;
     return LN_SYNC_FROM_WORKER;
 }
 

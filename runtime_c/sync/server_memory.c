@@ -26,3 +26,14 @@ bool ln_sync_grow(ln_sync_server *s, sync_buffer *buffer, uint64_t bytes) {
     s->used += bytes;
     return true;
 }
+
+void ln_sync_trim(ln_sync_server *s) {
+    for (uint32_t i = 0; i < s->member_count; i++)
+        for (uint32_t t = 0; s->members[i]->pushes && t < s->manifest->count; t++) {
+            sync_push *p = &s->members[i]->pushes[t];
+            if (p->flying || s->members[i]->committed) continue;
+            if (!p->begun) ln_sync_empty(s, &p->values);
+            if (!p->begun) ln_sync_empty(s, &p->coded);
+            if (!p->ids_begun) ln_sync_empty(s, &p->ids);
+        }
+}

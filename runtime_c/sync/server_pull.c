@@ -419,8 +419,8 @@ static void detach(ln_sync_server *s, uint32_t t, int encoding) {
     }
 }
 
-void ln_sync_detach(ln_sync_server *s) {
-    for (uint32_t t = 0; t < s->manifest->count; t++)
+void ln_sync_detach(ln_sync_server *s, uint32_t first, uint32_t end) {
+    for (uint32_t t = first; t < end; t++)
         for (int encoding = LN_SYNC_PLAIN; s->tensors[t].readers && encoding <= LN_SYNC_BF16; encoding++)
             detach(s, t, encoding);
 }

@@ -26,18 +26,6 @@ static ln_sync_refusal check_push(const sync_connection *c, const ln_sync_variab
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-/* Frees the buffers that were kept for later steps. */
-static void trim(ln_sync_server *s) {
-    for (uint32_t i = 0; i < s->member_count; i++)
-        for (uint32_t t = 0; s->members[i]->pushes && t < s->manifest->count; t++) {
-            sync_push *p = &s->members[i]->pushes[t];
-            if (p->flying || s->members[i]->committed) continue;
-            if (!p->begun) ln_sync_empty(s, &p->values);
-            if (!p->begun) ln_sync_empty(s, &p->coded);
-            if (!p->ids_begun) ln_sync_empty(s, &p->ids);
-        }
-}
-
 /* The member that the others wait for may exceed max_bytes by the gradients of one step. Otherwise the step might never
  * close, and no memory would become free. */
 static bool goes_first(ln_sync_server *s, const sync_connection *c) {
@@ -52,7 +40,7 @@ static bool goes_first(ln_sync_server *s, const sync_connection *c) {
 static bool make_room(sync_connection *c, uint64_t bytes) {
     ln_sync_server *s = c->server;
     if (ln_sync_fits(s, bytes)) return true;
-    trim(s);
+    ln_sync_trim(s);
     if (!ln_sync_fits(s, bytes)) ln_sync_fold(s, c->member->group);
     if (ln_sync_fits(s, bytes)) return true;
     if (bytes <= s->config.max_bytes && goes_first(s, c)) {

@@ -37,6 +37,11 @@ typedef struct sync_buffer {
     uint64_t capacity;
 } sync_buffer;
 
+/* The last put of a process. */
+typedef struct sync_putter {
+    uint64_t incarnation, number;
+} sync_putter;
+
 typedef struct sync_tensor {
     uint64_t changed;      /* version in which the value last changed */
     sync_send *readers;    /* messages that read the value itself */
@@ -118,13 +123,21 @@ struct sync_connection {
     uint32_t claim, announced; /* claim: the worker's number that the handshake agreed on */
     uint64_t promised;         /* the next step according to WELCOME */
     bool welcomed, woken, resumed, closing;
-    bool ack_due, beat_due, saved_due, pull_after; /* pull_after: values follow the ACK */
+    bool ack_due, beat_due, saved_due, stored_due, pull_after; /* pull_after: values follow the ACK */
     sync_member *member;
     uint64_t opened, heard, paused_since; /* paused_since: 0 while reading */
     uint64_t ack_step;
     uint8_t ack_outcome;
     ln_sync_beat beat;
     ln_sync_saved saved;
+    ln_sync_stored stored;
+    uint64_t stored_number;
+    struct sync_put { /* a PUT message that is being received */
+        sync_buffer value;
+        uint64_t number, received;
+        uint32_t tensor;
+        bool begun, repeated; /* repeated: the value was stored before; the bytes are dropped */
+    } put;
     uint64_t *known;  /* per tensor: version that the peer has or is receiving; LN_SYNC_NONE: no version. NULL: the peer
                          has pulled nothing */
     uint64_t *wanted; /* bits: tensors to be sent */
@@ -171,10 +184,14 @@ struct ln_sync_server {
     linnet_status failed;
     linnet_error failure;
     uint64_t forgot_epoch; /* last epoch in which the server forgot a worker that may return; 0: there is none */
-    uint64_t left_out;     /* bytes of the journal's incomplete end */
-    bool large;            /* some variable is LARGE, so every update is tried */
+    sync_putter *putters;  /* ordered by their last puts, the oldest first */
+    uint32_t putter_count;
+    uint64_t forgot_put_epoch; /* last epoch in which the last put of a process was forgotten; 0: there is none */
+    uint64_t left_out;         /* bytes of the journal's incomplete end */
+    bool large;                /* some variable is LARGE, so every update is tried */
     /* for the status */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
+    uint64_t puts;                      /* values that clients have put since the start */
     uint64_t values_sent, values_saved; /* bytes of values in DATA, and bytes that f16 and bf16 saved */
     uint64_t lost_received, lost_sent;  /* bytes over connections that have ended */
 };
@@ -186,6 +203,7 @@ struct ln_sync_server {
 bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
 void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
 bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
+void ln_sync_trim(ln_sync_server *server); /* frees the buffers that were kept for later steps */
 
 /* ---- server_peers.c */
 void ln_sync_wake(sync_connection *c);
@@ -221,9 +239,9 @@ void ln_sync_answer_pulls(sync_connection *c);
 bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes);
 void ln_sync_released(sync_send *send);
 void ln_sync_free_pulls(sync_connection *c);
-/* Makes sure that no message reads the values directly any more: copies old values for their readers, or drops the
- * readers. */
-void ln_sync_detach(ln_sync_server *server);
+/* Makes sure that no message reads the values of tensors [first, end) directly any more: copies old values for their
+ * readers, or drops the readers. */
+void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
 
 /* ---- server_update.c */
 linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* writes row counts to server->rows */
@@ -235,9 +253,23 @@ linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool
                                  linnet_error *error);
 linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: already made */
 
+/* ---- server_value.c */
+/* Returns the last put of a process; NULL if it has put nothing, or was forgotten. */
+sync_putter *ln_sync_putter(ln_sync_server *server, uint64_t incarnation);
+bool ln_sync_note_put(ln_sync_server *server, uint64_t incarnation, uint64_t number); /* false: out of memory */
+/* Classifies a value that a client has put. LARGE: the next update must be tried. */
+ln_sync_size ln_sync_size_of_value(const ln_sync_variable *variable, const void *data);
+void ln_sync_store_value(ln_sync_server *server, uint32_t tensor, const void *data);
+
 /* ---- record.c: contents of journal and snapshots */
 linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
+linnet_status ln_sync_append_put(ln_sync_server *server, uint64_t incarnation, uint64_t number, uint32_t tensor,
+                                 const void *value, linnet_error *error);
 linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
+
+/* ---- server_put.c */
+ln_sync_refusal ln_sync_place_put(sync_connection *c, const ln_sync_header *header, void **destination);
+ln_sync_refusal ln_sync_take_put(sync_connection *c, const ln_sync_header *header);
 
 /* ---- server_step.c */
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);

@@ -61,7 +61,7 @@ linnet_status ln_sync_try_update(ln_sync_server *s, ln_sync_size size, bool *mad
         *made = false;
         return LINNET_OK;
     }
-    ln_sync_detach(s);
+    ln_sync_detach(s, 0, s->manifest->count);
     status = s->apply.try_update(s->apply.context, &left, error);
     if (status) return status;
     *made = *finite = left != LN_SYNC_INFINITE;
@@ -83,7 +83,7 @@ static void store_mean(ln_sync_server *s, uint32_t t) {
 /* Makes the update with the combined gradients. */
 linnet_status ln_sync_make_update(ln_sync_server *s, bool made, linnet_error *error) {
     linnet_status status = LINNET_OK;
-    if (!made) status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
+    if (!made) status = (ln_sync_detach(s, 0, s->manifest->count), s->apply.update(s->apply.context, error));
     if (status) return status;
     s->version++;
     for (uint32_t t = 0; t < s->manifest->count; t++) {

@@ -33,6 +33,8 @@ static const struct {
     [LN_SYNC_REPORT] = {"REPORT", true, 0},
     [LN_SYNC_BYE] = {"BYE", false, 0},
     [LN_SYNC_SEGMENT] = {"SEGMENT", true, 0},
+    [LN_SYNC_PUT] = {"PUT", true, 0},
+    [LN_SYNC_STORED] = {"STORED", false, 0},
 };
 
 static const char *const refusals[] = {

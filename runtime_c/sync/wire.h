@@ -44,6 +44,8 @@ typedef enum ln_sync_type {
     LN_SYNC_REPORT,
     LN_SYNC_BYE,
     LN_SYNC_SEGMENT,
+    LN_SYNC_PUT,
+    LN_SYNC_STORED,
     LN_SYNC_TYPES
 } ln_sync_type;
 
@@ -90,10 +92,10 @@ enum {
 #define LN_SYNC_FROM_WORKER                                                                                            \
     (1u << LN_SYNC_REFUSE | 1u << LN_SYNC_PULL | 1u << LN_SYNC_ROWS | 1u << LN_SYNC_PUSH | 1u << LN_SYNC_IDS |         \
      1u << LN_SYNC_COMMIT | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_SNAPSHOT | 1u << LN_SYNC_STATUS |                  \
-     1u << LN_SYNC_BYE)
+     1u << LN_SYNC_BYE | 1u << LN_SYNC_PUT)
 #define LN_SYNC_FROM_SERVER                                                                                            \
     (1u << LN_SYNC_REFUSE | 1u << LN_SYNC_DATA | 1u << LN_SYNC_SAME | 1u << LN_SYNC_ACK | 1u << LN_SYNC_HEARTBEAT |    \
-     1u << LN_SYNC_SAVED | 1u << LN_SYNC_REPORT | 1u << LN_SYNC_BYE)
+     1u << LN_SYNC_SAVED | 1u << LN_SYNC_REPORT | 1u << LN_SYNC_BYE | 1u << LN_SYNC_STORED)
 
 /* Writes the 64 bytes including the header's CRC (payload_crc is written as given). */
 void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_SYNC_HEADER]);
@@ -130,13 +132,20 @@ enum {
     LN_SYNC_COMMIT_BYTES = 64,
     LN_SYNC_ACK_BYTES = 112,
     LN_SYNC_BEAT_BYTES = 32,
+    LN_SYNC_STORED_BYTES = 16,
     LN_SYNC_SAVED_BYTES = 8, /* and the text */
     LN_SYNC_SAVED_TEXT = 1024,
     LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* size of the longest entry */
     LN_SYNC_REPORT_MAX = 16 << 20
 };
 
-typedef enum ln_sync_role { LN_SYNC_WORKER, LN_SYNC_OBSERVER, LN_SYNC_PEER, LN_SYNC_READER } ln_sync_role;
+typedef enum ln_sync_role {
+    LN_SYNC_WORKER,
+    LN_SYNC_OBSERVER,
+    LN_SYNC_PEER,
+    LN_SYNC_READER,
+    LN_SYNC_WRITER
+} ln_sync_role;
 
 typedef struct ln_sync_hello {
     uint8_t lowest, highest;
@@ -243,6 +252,13 @@ typedef struct ln_sync_beat {
 } ln_sync_beat;
 void ln_sync_beat_write(const ln_sync_beat *beat, unsigned char *bytes);
 bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_stored {
+    uint8_t outcome; /* APPLIED or NOT_FINITE */
+    uint64_t version;
+} ln_sync_stored;
+void ln_sync_stored_write(const ln_sync_stored *stored, unsigned char *bytes);
+bool ln_sync_stored_read(ln_sync_stored *stored, const unsigned char *bytes, size_t length);
 
 typedef struct ln_sync_saved {
     uint32_t status;

@@ -21,7 +21,9 @@ void ln_worker_greet(worker_link *link) {
     ln_sync_hello hello = {
         .lowest = LN_SYNC_VERSION,
         .highest = LN_SYNC_VERSION,
-        .role = config->read_only ? LN_SYNC_READER : LN_SYNC_WORKER,
+        .role = config->writer      ? LN_SYNC_WRITER
+                : config->read_only ? LN_SYNC_READER
+                                    : LN_SYNC_WORKER,
         .encodings = encodings(worker),
         .incarnation = worker->incarnation,
         .last_step = link->last_step,

@@ -33,6 +33,7 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
     ln_sync_ack ack;
     ln_sync_beat beat;
     ln_sync_saved saved;
+    ln_sync_stored stored;
     linnet_error error;
     switch (header->type) {
     case LN_SYNC_WELCOME:
@@ -56,6 +57,10 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
         if (saved.status == LINNET_OK) return LN_SYNC_FINE;
         ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server cannot save: %.130s", saved.text);
         ln_sync_at(&link->unsaved, link->address);
+        return LN_SYNC_FINE;
+    case LN_SYNC_STORED:
+        if (!ln_sync_stored_read(&stored, payload, length)) return LN_SYNC_MALFORMED;
+        ln_worker_stored(link, header->step, &stored);
         return LN_SYNC_FINE;
     case LN_SYNC_BYE:
         ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");

@@ -62,6 +62,9 @@ linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_re
 /* session NULL: pushes the changes that local steps have made. pull: also pulls new values afterwards. */
 linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,
                                         linnet_error *error);
+/* Sets the value of a variable at its servers. `data` must stay as it is until the task is finished. */
+linnet_status ln_sync_worker_begin_put(ln_sync_worker *worker, const char *name, const void *data, size_t bytes,
+                                       linnet_error *error);
 void ln_sync_worker_begin_save(ln_sync_worker *worker);
 /* Sends BYE. The task is finished when BYE is sent. */
 void ln_sync_worker_begin_leave(ln_sync_worker *worker);

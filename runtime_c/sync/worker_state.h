@@ -117,6 +117,7 @@ typedef enum worker_work {
     WORKER_PULL,
     WORKER_ROWS,
     WORKER_PUSH,
+    WORKER_PUT,
     WORKER_SAVE,
     WORKER_LEAVE
 } worker_work;
@@ -146,6 +147,11 @@ struct ln_sync_worker {
     const ln_sync_request *requests;
     int request_count;
     ln_sync_commit commit;
+    struct {
+        const worker_tensor *tensor;
+        const unsigned char *data;
+        uint64_t number; /* of this process's puts, from 1 */
+    } put;
     /* State of the values: */
     bool fresh;
     bool differs; /* `pulled` holds differences, because of local steps */
@@ -207,6 +213,11 @@ void ln_worker_pulled(ln_sync_worker *worker);
 linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error);
 linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error);
 linnet_status ln_worker_encode(worker_link *link, linnet_error *error);
+
+/* worker_put.c */
+void ln_worker_put(worker_link *link);
+void ln_worker_stored(worker_link *link, uint64_t number, const ln_sync_stored *stored);
+linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
 
 /* worker_push.c */
 void ln_worker_push(worker_link *link);

@@ -10,6 +10,7 @@ static void go_on(worker_link *link) {
     case WORKER_PULL: ln_worker_ask(link); break;
     case WORKER_ROWS: ln_worker_ask_rows(link); break;
     case WORKER_PUSH: ln_worker_push(link); break;
+    case WORKER_PUT: ln_worker_put(link); break;
     case WORKER_SAVE: link->sent = link->sent || ln_worker_send(link, LN_SYNC_SNAPSHOT, 0, NULL, 0); break;
     case WORKER_LEAVE:
         link->sent = link->sent || ln_worker_send(link, LN_SYNC_BYE, 0, NULL, 0);
@@ -39,8 +40,8 @@ void ln_sync_worker_begin_leave(ln_sync_worker *worker) {
 }
 
 static const char *doing(const ln_sync_worker *worker) {
-    static const char *const WORDS[] = {"nothing", "a handshake", "values", "rows", "an answer to a push", "a snapshot",
-                                        ""};
+    static const char *const WORDS[] = {
+        "nothing", "a handshake", "values", "rows", "an answer to a push", "an answer to a put", "a snapshot", ""};
     return WORDS[worker->work];
 }
 
@@ -100,6 +101,7 @@ static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
         break;
     case WORKER_PULL: ln_worker_pulled(worker); break;
     case WORKER_PUSH: ln_worker_pushed(worker); break;
+    case WORKER_PUT: status = ln_worker_was_put(worker, error); break;
     case WORKER_SAVE:
         for (int i = 0; !status && i < worker->link_count; i++)
             if (worker->links[i].unsaved.code) {

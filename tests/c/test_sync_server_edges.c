@@ -2,6 +2,8 @@
  * range: requested rows and tensors, and digests that differ in the last byte. */
 #include "sync_clients.h"
 
+#include "sync/bytes.h"
+
 /* Sends a READY with a changed byte at `at`. */
 static ln_sync_refusal ready_with(int at) {
     unsigned char bytes[LN_SYNC_READY_BYTES];
@@ -203,6 +205,69 @@ static void records(void) {
     end();
 }
 
+/* The server remembers the last puts of 1024 processes. A process that was forgotten is refused if it may repeat a put,
+ * and a new one is not. */
+static void forgotten_puts(void) {
+    float value[W] = {0};
+    begin(plain());
+    for (uint64_t i = 0; i <= 1024; i++) {
+        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 100 + i);
+        hello.role = LN_SYNC_WRITER;
+        greet(&clients[0], &hello);
+        get_ready(&clients[0]);
+        value[0] = (float)i;
+        bulk(&clients[0], LN_SYNC_PUT, 0, 1, value, sizeof value);
+        settle();
+        CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+    }
+    CHECK(world.w[0] == 1024 && world.updates == 0);
+    CHECK_INT(world.records, 1025);
+    for (int again = 0; again < 3; again++) { /* forgotten and back; remembered and back; the same number, but new */
+        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, again == 1 ? 101 : 100);
+        hello.role = LN_SYNC_WRITER;
+        hello.epoch = again == 2 ? 0 : 5;
+        greet(&clients[0], &hello);
+        get_ready(&clients[0]);
+        value[0] = -1;
+        bulk(&clients[0], LN_SYNC_PUT, 0, 1, value, sizeof value);
+        settle();
+        CHECK_INT(clients[0].refused.why, again == 0 ? LN_SYNC_FORGOTTEN : LN_SYNC_FINE);
+        CHECK(world.w[0] == (again == 2 ? -1 : 1024));
+    }
+    end();
+}
+
+/* Replays a record of a put of `w` whose fields are changed: sequence, number of the tensor, bytes too many, value. */
+static linnet_status replayed_put(uint64_t sequence, uint32_t tensor, size_t more, float x) {
+    unsigned char record[48 + 4 * W + 8] = {0};
+    linnet_error error;
+    put64(record, sequence);
+    put64(record + 8, sequence);
+    put64(record + 16, 1);
+    put32(record + 24, tensor);
+    put32(record + 32, UINT32_MAX);
+    put64(record + 40, 77);
+    for (int i = 0; i < W; i++) memcpy(record + 48 + 4 * i, &x, 4);
+    return ln_sync_server_replay(world.server, record, 48 + 4 * W + more, &error);
+}
+
+static void records_of_puts(void) {
+    begin(plain());
+    CHECK_INT(replayed_put(1, 0, 0, 3), LINNET_CORRUPT); /* a step is missing */
+    CHECK_INT(replayed_put(0, 3, 0, 3), LINNET_CORRUPT);
+    CHECK_INT(replayed_put(0, 1, 0, 3), LINNET_CORRUPT);
+    CHECK_INT(replayed_put(0, 0, 4, 3), LINNET_CORRUPT);
+    CHECK_INT(replayed_put(0, 0, (size_t)-4, 3), LINNET_CORRUPT);
+    CHECK_INT(replayed_put(0, 0, (size_t)-4 * W - 4, 3), LINNET_CORRUPT);
+    CHECK_INT(replayed_put(0, 0, 0, NAN), LINNET_CORRUPT);
+    CHECK(world.w[0] == 0);
+    CHECK_INT(replayed_put(0, 0, 0, 3), LINNET_OK);
+    CHECK_INT(replayed_put(0, 0, 0, 4), LINNET_OK); /* the snapshot contains it */
+    CHECK(world.w[0] == 3 && world.w[W - 1] == 3);
+    CHECK_INT(ln_sync_server_version(world.server), 1);
+    end();
+}
+
 /* If one worker's push is infinite, the step is made from the other workers' pushes. */
 static void one_is_not_finite(void) {
     ln_sync_server_config config = plain();
@@ -227,5 +292,7 @@ int main(void) {
     rows_twice();
     records();
     one_is_not_finite();
+    forgotten_puts();
+    records_of_puts();
     return check_end("test_sync_server_edges");
 }

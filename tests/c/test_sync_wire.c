@@ -120,7 +120,7 @@ static void test_handshake(void) {
     ln_sync_hello back;
     bytes[0] = 2;
     CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* lowest above highest */
-    bytes[0] = 1, bytes[2] = 4;
+    bytes[0] = 1, bytes[2] = 5;
     CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* role */
     bytes[2] = 0, bytes[74] = 0;
     CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* chunk of 0 */

@@ -152,7 +152,7 @@ static inline void frames_step(frames *f) {
 static inline void frames_from_worker(frames *f) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
     const uint32_t tensor = (uint32_t)frames_below(f, FRAMES_TENSORS);
-    switch (frames_below(f, 8)) {
+    switch (frames_below(f, 9)) {
     case 0: {
         int n = 1 + (int)frames_below(f, FRAMES_TENSORS);
         for (int i = 0; i < n; i++) {
@@ -180,6 +180,9 @@ static inline void frames_from_worker(frames *f) {
     }
     case 5:
         if (!frames_below(f, 8)) frames_add(f, frames_of(LN_SYNC_BYE, 0, 0), "", 0);
+        break;
+    case 6:
+        frames_message(f, frames_of(LN_SYNC_PUT, 1 + frames_below(f, 3), tensor), NULL, frames_tensor_bytes(tensor));
         break;
     default: frames_step(f);
     }

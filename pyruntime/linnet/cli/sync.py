@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from linnet.cli.launch import launch
+from linnet.cli.put import put
 from linnet.cli.serve import serve
 from linnet.cli.simulate import simulate
 from linnet.cli.split import join, split
@@ -19,6 +20,7 @@ from linnet.cli.worker import worker
 COMMANDS: Final[tuple[click.Command, ...]] = (
     join,
     launch,
+    put,
     serve,
     simulate,
     split,

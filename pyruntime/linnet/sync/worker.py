@@ -108,6 +108,7 @@ class Worker:
         next gradient.
     pull_compression: "none", "f16" or "bf16": how servers send f32 variables of 1,024 or more elements, and rows of such
         tables. The store then has the rounded values, and the servers keep f32. Averaged variables are sent as f32.
+    writer: pulls, and puts values (`put`); other workers never wait for it.
     read_only: only pulls, and other workers never wait for it.
     keep_pulled: keeps a copy of the pulled values for `round`, which doubles the memory for variables.
     lost: seconds that a server may be unreachable before a call fails.
@@ -130,6 +131,7 @@ class Worker:
         compression: str | Compression = "none",
         pull_compression: str | Compression = "none",
         read_only: bool = False,
+        writer: bool = False,
         keep_pulled: bool = False,
         lost: float = 60.0,
         timeout: float | None = None,
@@ -154,6 +156,7 @@ class Worker:
         config.link = (link or Link()).config(keep)
         config.worker = -1 if number is None else number
         config.group, config.read_only, config.keep_pulled = group, bool(read_only), bool(keep_pulled)
+        config.writer = bool(writer)
         config.compression, config.fraction = chosen.encoding, chosen.fraction
         config.pull_compression = Compression.of_values(pull_compression).encoding
         config.lost_ms, config.timeout_ms = milliseconds("lost", lost), milliseconds("timeout", timeout)
@@ -277,6 +280,40 @@ class Worker:
                 seen += weight_of(feeds)
         self._call("linnet_worker_push", ffi.NULL, float(seen if weight is None else weight))
         return last
+
+    def put(self, name: str, value: npt.ArrayLike) -> None:
+        """Sets the value of a variable at its servers, for example to load pretrained weights into a job.
+
+        name: a variable that workers pull and push. value: of exactly its shape; floats are converted to a float dtype,
+        integers to any. Returns when all servers have stored it, in the journal first; after a lost connection it is
+        stored once. The servers store it between two updates: gradients that are on their way were computed from the
+        old value, and are applied to the new one. The optimizer's state does not change. This worker's store gets the
+        value with the next pull. Raises UsageError (unknown name, wrong shape or dtype, NaN or infinity, a read-only
+        worker), SyncError.
+        """
+        shape, dtype = self._whole(name)
+        given = np.asarray(value)
+        if given.dtype.kind not in "biuf" or not np.can_cast(given.dtype, dtype, "same_kind"):
+            raise UsageError(
+                "the value has the wrong dtype", code=103, tensor=name, expected=str(dtype), got=str(given.dtype)
+            )
+        if given.shape != shape:
+            raise UsageError(
+                "the value has the wrong shape", code=104, tensor=name, expected=str(shape), got=str(given.shape)
+            )
+        with np.errstate(over="ignore"):  # a value that is too large becomes infinite, which is refused
+            data = np.ascontiguousarray(given, dtype)
+        self._call("linnet_worker_put", name.encode(), ffi.from_buffer(data) if data.size else ffi.NULL, data.nbytes)
+
+    def _whole(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of a variable. For a table that the model does not hold, the model knows only its rows."""
+        for spec in self.model.variables:
+            if spec.name == name:
+                return tuple(d or 0 for d in spec.shape or ()), numpy_dtype(spec.dtype)
+        raise UsageError(
+            "the model has no variable of this name", code=102, tensor=name,
+            hint="to put a table that workers do not hold, open the job's whole file with writer=True",
+        )  # fmt: skip
 
     def save(self) -> None:
         """Asks every server to write a snapshot, and waits until all have written it. Raises FileError
