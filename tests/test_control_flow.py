@@ -288,7 +288,7 @@ def test_stacked_results_of_loops_that_end_by_data_grow() -> None:
     model = onnx.parser.parse_model(HEAD + GROWING)
     session = linnet.Session(linnet.from_onnx(model), threads=1, max_bytes=100_000)
     assert session.run(feeds[2])["rows"].shape == (3, 2)
-    with pytest.raises(linnet.Error, match="more memory than the bound"):
+    with pytest.raises(linnet.Error, match=r"more memory than .*max_bytes"):
         session.run({"x": f32(1, 2), "limit": np.float32(3e5)})
     assert session.run(feeds[3])["rows"].shape == (33, 2)
 
@@ -311,7 +311,7 @@ def test_a_run_that_fails_leaves_no_pointer_to_freed_memory() -> None:
         chain.make_plan(max_bytes=100_000).make_session()
         chain.set({"x": f32(1, 2), "limit": np.array(5000, np.float32)}).run()
         assert chain.output(1).shape[1:] == (2,) and len(chain.output(1)) > 100
-        with pytest.raises(Failure, match="more memory than the bound"):
+        with pytest.raises(Failure, match=r"more memory than .*max_bytes"):
             chain.set({"limit": np.array(3e5, np.float32)}).run()
         for i in range(lib().linnet_plan_output_count(chain.plan)):
             address = int(ffi.cast("uintptr_t", lib().linnet_session_output(chain.session, i)))

@@ -129,7 +129,7 @@ def test_a_variable_is_written_and_not_fed() -> None:
     grown = ops.add(x, v, name="grown")
     graph.signature("train", {"x": x}, {"y": grown}, updates={v: ops.softmax(grown, name="new")})
     session = linnet.Session(graph, "train")
-    with pytest.raises(linnet.UsageError, match=r"variable cannot be fed.*linnet_store_write"):
+    with pytest.raises(linnet.UsageError, match=r"variable cannot be fed.*write its value into the store"):
         session.run({"x": X[0, :2], "v": X[0, :2]})
     session.run({"new": np.float32([5, 6]), "x": X[0, :2]})  # what an update stores may be fed
     assert session.variables["v"].tolist() == [5, 6]

@@ -222,7 +222,7 @@ def test_plot(tmp_path: Path) -> None:
 def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
     linnet.fit(build, examples(), epochs=2, batch_size=8, progress=True)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and lines[1].startswith("epoch 2  step 14  loss 0.") and not capsys.readouterr().out
+    assert len(lines) == 2 and lines[1].startswith("epoch 2  step 14 of 14  loss 0.") and not capsys.readouterr().out
     linnet.fit(build, examples(), steps=1)
     assert not capsys.readouterr().out
 

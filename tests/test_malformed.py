@@ -125,5 +125,5 @@ def test_a_pad_beyond_the_bound_is_refused_before_its_tables_are_made() -> None:
     """Planning used to walk 2^31 places of a reflected pad to prepare a copy that no memory could hold."""
     node = helper.make_node("Pad", ["x", "p"], ["y"], mode="reflect")
     graph = linnet.from_onnx(_model([node], {"p": np.array([0, 2**33], np.int64)}))
-    with pytest.raises(linnet.GraphError, match="more memory than the bound"):
+    with pytest.raises(linnet.GraphError, match=r"more memory than .*max_bytes"):
         linnet.Session(graph, max_bytes=1 << 26)

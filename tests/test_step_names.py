@@ -178,7 +178,10 @@ def test_linnet_run_in_c_fetches_steps_and_names_the_nearest(tmp_path: Path) -> 
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert fetched("pool").stdout.startswith("pool: f32 [1, 8, 1, 1]")
-    for wrong, near in (("stemrelu", "; the nearest name is 'stem_relu'"), ("clases", "; the nearest name is 'classes'")):
+    for wrong, near in (
+        ("stemrelu", "; the nearest name is 'stem_relu'"),
+        ("clases", "; the nearest name is 'classes'"),
+    ):
         assert near in fetched(wrong).stderr
     for strange in ("nothing like it", "n" * 300, ""):
         done = fetched(strange)
