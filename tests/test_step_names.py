@@ -186,3 +186,16 @@ def test_linnet_run_in_c_fetches_steps_and_names_the_nearest(tmp_path: Path) -> 
     for strange in ("nothing like it", "n" * 300, ""):
         done = fetched(strange)
         assert done.returncode and "nearest" not in done.stderr
+
+
+def test_the_page_of_a_model_names_the_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch norm is a part of the step that is called after the convolution, and the page says so."""
+    onnx.save(_net(), tmp_path / "m.onnx")
+    cli.main(
+        ["convert", str(tmp_path / "m.onnx"), "--check", "--html", str(tmp_path / "m.html")], standalone_mode=False
+    )
+    text = (tmp_path / "m.html").read_text()
+    details = json.loads(text.split("const details = ")[1].split(";\n")[0])
+    steps = {entry["name"]: [step.partition(":")[0] for step in entry["steps"]] for entry in details}
+    assert steps["stem"] == steps["norm_1"] == steps["stem_relu"] == ["stem"] and steps["norm_2"] == ["classes"]
+    assert "stem" in capsys.readouterr().out

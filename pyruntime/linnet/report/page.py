@@ -118,7 +118,7 @@ def _details(report: Contents) -> list[dict[str, Any]]:
                 "inputs": entry.inputs, "outputs": entry.outputs,
                 "runtime": [f"{n.op} -> {n.outputs[0]!r}" for n in runtime],
                 "steps": [
-                    f"{s.kernel} on {s.device}: {s.flops / 1e6:.3f} MFLOP, {s.bytes / 1e3:.1f} kB"
+                    f"{s.name}: {s.kernel} on {s.device}, {s.flops / 1e6:.3f} MFLOP, {s.bytes / 1e3:.1f} kB"
                     + (f", {s.ms:.4f} ms" if s.runs else "")
                     + (" (scalar reference kernel)" if is_reference(s.kernel) else "")
                     for s in steps[entry.source]
