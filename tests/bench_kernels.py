@@ -18,9 +18,9 @@ import linnet
 from linnet.facade import Graph
 from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.ir.function import Function, Tensor, emit
-from linnet.session.bench import random_feeds
 from linnet.session.choices import Choice
 from linnet.session.planner import Planner
+from linnet.session.random_inputs import random_feeds
 from linnet.session.tune import measure
 from tests import deepbench
 from tests.graphs import pointwise

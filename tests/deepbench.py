@@ -18,7 +18,7 @@ import numpy as np
 import linnet
 from linnet import nn, ops
 from linnet.cli import peaks
-from linnet.session.bench import random_feeds
+from linnet.session.random_inputs import random_feeds
 
 SETS, OPS = ("device", "server", "training"), ("gemm", "conv", "rnn")
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}

@@ -15,9 +15,9 @@ import pytest
 
 import linnet
 from linnet.ir.function import Tensor
-from linnet.session.bench import random_feeds
 from linnet.session.model import TensorSpec
-from linnet.session.open_sizes import _combinations
+from linnet.session.random_inputs import random_feeds
+from linnet.session.usable_sizes import _combinations
 from tests.graphs import bytes_of
 from tests.test_tool_style import batched, tool
 from tests.test_tools_media import echo

@@ -15,7 +15,7 @@ import pytest
 import linnet
 from linnet._fetch import fetch_member
 from linnet.converters.export import to_onnx
-from linnet.session.bench import random_feeds
+from linnet.session.random_inputs import random_feeds
 from tests import zoo
 from tests.exact import EXACT
 

@@ -62,7 +62,18 @@ def test_the_tool_names_the_decoders_that_it_lacks(tmp_path: Path) -> None:
     include = Path(__file__).parent.parent / "runtime_c" / "include"
     kept = [
         str(tools / f"{name}.c")
-        for name in ("linnet_run", "common", "npy", "media", "media_bmp", "results", "inputs", "trace", "values")
+        for name in (
+            "linnet_run",
+            "common",
+            "words",
+            "npy",
+            "media",
+            "media_bmp",
+            "results",
+            "inputs",
+            "trace",
+            "values",
+        )
     ]
     tool = tmp_path / "bare"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{include}"]

@@ -92,7 +92,9 @@ static int take_input(run_options *o, char *text) {
 
 static int parse(run_options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-' && o->common.model) { /* the first is the model */
+        const size_t length = strlen(argv[i]);
+        const bool model = length > 4 && !strcmp(argv[i] + length - 4, ".lnt");
+        if (argv[i][0] != '-' && o->common.model && !model) {
             if (take_input(o, argv[i])) return TOOL_USAGE;
             continue;
         }

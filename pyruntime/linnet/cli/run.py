@@ -147,8 +147,9 @@ def run(
         raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
     planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
     if random:
-        from linnet.session.bench import random_feeds
-        from linnet.session.open_sizes import open_batches, usable_shapes
+        from linnet.session.open_sizes import open_batches
+        from linnet.session.random_inputs import random_feeds
+        from linnet.session.usable_sizes import usable_shapes
 
         given = shapes_of(shapes)
         for name in given:

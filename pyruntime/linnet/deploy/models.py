@@ -155,9 +155,10 @@ def random_sample(
     content: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None = None
 ) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
     """Seeded random inputs of a model's file, or `first`; and the shapes of inputs that the model leaves open."""
-    from linnet.session.bench import random_feeds
     from linnet.session.model import Model
-    from linnet.session.open_sizes import open_batches, usable_shapes
+    from linnet.session.open_sizes import open_batches
+    from linnet.session.random_inputs import random_feeds
+    from linnet.session.usable_sizes import usable_shapes
 
     model = Model(content)
     specs = model.inputs(signature)

@@ -98,10 +98,10 @@ def _wrong_number(name: str, count: int, given: int) -> UsageError:
 
 def _kind(graph: Graph, signature: str, name: str) -> str:
     """ "probabilities", "scores" or "logits": what an output is on noise, on black and on bright pictures."""
-    from linnet.session.bench import random_feeds
     from linnet.session.model import Model
-    from linnet.session.open_sizes import usable_shapes
+    from linnet.session.random_inputs import random_feeds
     from linnet.session.session import Session
+    from linnet.session.usable_sizes import usable_shapes
 
     model = Model(graph, user_ops=[op for op in graph.user_ops.values() if isinstance(op, UserOp)])
     spec = next(spec for spec in model.outputs(signature) if spec.name == name)

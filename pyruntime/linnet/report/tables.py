@@ -67,7 +67,7 @@ def show(*tables: Table, error: bool = False) -> None:
 
 
 _LEAST = 24  # columns that a name keeps in output that is not a terminal
-_WHOLE = ("kernel", "file")  # columns that are never shortened
+_WHOLE = ("kernel", "file", "attributes")  # columns that are never shortened
 _LISTS = ("inputs", "outputs")  # columns of names among other words
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from linnet.clib.errors import Error
 from linnet.report.contents import Timings
-from linnet.session.bench import random_feeds, steady_times
+from linnet.session.bench import steady_times
+from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ import numpy as np
 from linnet.clib.library import library, new_struct
 from linnet.file import tuning as tuning_file
 from linnet.ir.user_op import UserOp
-from linnet.session.bench import random_feeds
 from linnet.session.choices import Choice, keys_of
 from linnet.session.model import Model, string_of
-from linnet.session.open_sizes import open_batches, usable_shapes
+from linnet.session.open_sizes import open_batches
 from linnet.session.planner import Planner
+from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
+from linnet.session.usable_sizes import usable_shapes
 
 _LEAST_TURNS = 3
 _MARGIN = 0.97  # a kernel that is less than 3 % faster may be so by chance

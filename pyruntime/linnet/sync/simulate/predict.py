@@ -51,7 +51,8 @@ def step_of(
     neither signature, FileError if it cannot be read.
     """
     from linnet.facade import Graph
-    from linnet.session.bench import measure, random_feeds
+    from linnet.session.bench import measure
+    from linnet.session.random_inputs import random_feeds
     from linnet.session.session import Session
 
     user_ops = list(user_ops)
