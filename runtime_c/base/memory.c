@@ -13,8 +13,9 @@ struct ln_pool_block {
     size_t size;         /* of the whole block */
 };
 
-/* A new block adds an eighth to the pool, and a large item gets a block of its own, so little of a pool is unused. */
-enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024 };
+/* A new block adds a 64th to the pool, a large item gets a block of its own, and small items fill the remainders of
+ * other blocks. So little of a pool is unused. */
+enum { BLOCK_HEADER = 16, LEAST_BLOCK = 512, SPARES = 4 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
@@ -146,12 +147,34 @@ void ln_pool_init(ln_pool *pool, ln_memory *memory) {
     pool->memory = memory;
 }
 
+/* Keeps what is left of the newest block, instead of a smaller remainder. */
+static void keep_rest(ln_pool *pool) {
+    const size_t left = pool->blocks && !pool->exact ? pool->capacity - pool->used : 0;
+    int least = 0;
+    for (int i = 1; i < SPARES; i++)
+        if (pool->spare[i].size < pool->spare[least].size) least = i;
+    if (left <= pool->spare[least].size) return;
+    pool->spare[least].at = (char *)pool->blocks + pool->used;
+    pool->spare[least].size = left;
+}
+
+static void *from_spare(ln_pool *pool, size_t size) {
+    for (int i = 0; i < SPARES; i++) {
+        if (pool->spare[i].size < size) continue;
+        pool->spare[i].size -= size;
+        pool->spare[i].at += size;
+        return pool->spare[i].at - size;
+    }
+    return NULL;
+}
+
 void *ln_pool_alloc(ln_pool *pool, size_t size) {
     void *result;
     if (size > SIZE_MAX / 2) goto fail;
     size = ln_round_up(size ? size : 1, 16);
+    if ((result = from_spare(pool, size)) != NULL) goto clear;
     if (!pool->blocks || size > pool->capacity - pool->used) {
-        size_t wanted = pool->total / 8 & ~(size_t)(LN_ALIGNMENT - 1);
+        size_t wanted = pool->total / 64 & ~(size_t)(LN_ALIGNMENT - 1);
         if (wanted < LEAST_BLOCK) wanted = LEAST_BLOCK;
         if (pool->exact) wanted = 0;
         const bool own = pool->blocks && size >= wanted / 2;
@@ -166,6 +189,7 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
             result = (char *)block + BLOCK_HEADER;
             goto clear;
         }
+        keep_rest(pool);
         block->next = pool->blocks;
         pool->blocks = block;
         pool->used = BLOCK_HEADER;
@@ -199,4 +223,5 @@ void ln_pool_free(ln_pool *pool) {
         pool->blocks = next;
     }
     pool->used = pool->capacity = pool->total = 0;
+    memset(pool->spare, 0, sizeof pool->spare);
 }

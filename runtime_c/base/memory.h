@@ -40,6 +40,10 @@ typedef struct ln_pool {
     ln_pool_block *blocks;
     size_t used, capacity; /* of the newest block */
     size_t total;          /* of all blocks */
+    struct {
+        char *at;
+        size_t size;
+    } spare[4];  /* the largest remainders of other blocks, for small items */
     bool exact;  /* a block per item: smaller items never take more memory together, which shared blocks may */
     bool failed; /* an allocation has returned NULL: after several, this is the one thing to ask */
 } ln_pool;

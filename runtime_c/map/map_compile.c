@@ -52,6 +52,7 @@ static bool per_axis(const ln_tensor *t) { return t->quant->scheme == LN_QUANT_A
 
 bool ln_map_compilable(const ln_map_source *s) {
     int64_t n = s->map->program.n / LN_MAP_WORDS;
+    if (n > LN_MAP_COMPILED_MOST) return false;
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = s->map->program.v + k * LN_MAP_WORDS;
         if (in[0] == LN_MAP_LOAD_DEQUANTIZED) {
@@ -294,11 +295,11 @@ static void add_store(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
    multiply by it. */
 static void add_value(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
     const int64_t *in = instruction(c, k), *integers = c->source->map->integers.v;
-    int32_t *const to[3] = {&s->a, &s->b, &s->c};
+    int16_t *const to[3] = {&s->a, &s->b, &s->c};
     bool same_width = true;
     for (int i = 0; i < arity(in); i++) {
         const int64_t r = in[2 + i];
-        *to[i] = register_of(c, r);
+        *to[i] = (int16_t)register_of(c, r);
         same_width = same_width && is_wide(ln_map_result_type(instruction(c, r))) == is_wide(ln_map_result_type(in));
     }
     if (c->source->activations && in[0] == LN_MAP_ACTIVATION && in[1] == LINNET_F32) {
@@ -313,7 +314,8 @@ static void add_value(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
     /* A result may use the register of an operand that is not read later, because each lane depends only on the same
        lane of the operands. */
     if (same_width) free_operands(c, k, in);
-    c->reg[k] = s->y = c->exclusive[k] ? c->n_slots++ : take_slot(c);
+    c->reg[k] = c->exclusive[k] ? c->n_slots++ : take_slot(c);
+    s->y = (int16_t)c->reg[k];
     if (!same_width) free_operands(c, k, in);
     if (c->last[k] < 0 && !c->exclusive[k]) c->slot_free[c->n_free++] = c->reg[k]; /* never read */
     if (scale >= 0) {
@@ -358,9 +360,9 @@ static void share_store_views(compiler *c) {
 /* Constants get the registers after all slots. */
 static void place_constants(compiler *c) {
     for (int i = 0; i < c->n_steps; i++) {
-        int32_t *const to[3] = {&c->steps[i].a, &c->steps[i].b, &c->steps[i].c};
+        int16_t *const to[3] = {&c->steps[i].a, &c->steps[i].b, &c->steps[i].c};
         for (int j = 0; j < 3; j++)
-            if (*to[j] < 0) *to[j] = c->n_slots + (-1 - *to[j]);
+            if (*to[j] < 0) *to[j] = (int16_t)(c->n_slots + (-1 - *to[j]));
     }
 }
 

@@ -38,11 +38,11 @@ typedef struct ln_map_step {
     uint8_t direct : 6; /* in full strips the register is the operand's memory itself, so nothing is copied */
     uint8_t once : 1;   /* only the next step reads register y */
     uint8_t same : 1;   /* all elements of register b are equal */
-    int32_t y, a, b, c; /* registers */
-    int32_t view;       /* loads, stores, tables */
-    int32_t zero;       /* quantized loads and stores */
+    int16_t y, a, b, c; /* registers */
+    int16_t view;       /* loads, stores, tables */
     union {
         struct {
+            int32_t zero;         /* quantized loads and stores */
             int32_t how;          /* quantized stores: ln_map_rounding */
             float scale, inverse; /* quantized loads and stores: scale, 1 / scale */
             float least, most;    /* quantized stores: the range minus the zero point, times scale for LN_MAP_NEAREST */
@@ -51,9 +51,13 @@ typedef struct ln_map_step {
             int32_t activation; /* LN_MAP_ACTIVATION: number of the activation, from 1 */
             float constants[4];
         };
+        struct {
+            int32_t multiplier, shift; /* fixed_multiply */
+        };
     };
-    int32_t multiplier, shift; /* fixed_multiply */
 } ln_map_step;
+/* Longer programs are left to the reference: each instruction takes at most three registers and views. */
+enum { LN_MAP_COMPILED_MOST = INT16_MAX / 3 - 1 };
 _Static_assert(sizeof(ln_map_step) % 8 == 0, "the views of a compiled program follow its steps");
 
 typedef struct ln_map_program {

@@ -19,7 +19,7 @@ typedef struct carver {
 } carver;
 
 static void *carve(carver *c, size_t count, size_t size) {
-    const size_t at = ln_round_up(c->used, LN_ALIGNMENT);
+    const size_t at = ln_round_up(c->used, 16);
     c->used = at + count * size;
     return c->base != NULL ? c->base + at : NULL;
 }
