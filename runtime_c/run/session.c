@@ -278,7 +278,7 @@ linnet_status linnet_session_get(const linnet_session *s, const char *output, vo
     if (size != bytes) {
         wrong_size(error, "the size of the memory differs from the output's", output, &s->outputs[i].tensor, size,
                    bytes);
-        return ln_hint(error, "linnet_session_get_output gives the shape and the bytes");
+        return ln_hint(error, "give memory of exactly this size");
     }
     if (bytes > 0) memcpy(data, from, bytes);
     return LINNET_OK;

@@ -4,13 +4,10 @@ Session, Model and Store inherit from here."""
 from __future__ import annotations
 
 import threading
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from collections.abc import MutableMapping, Sequence
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from linnet.clib.errors import UsageError
-
-if TYPE_CHECKING:
-    from linnet.session.model import Model, TensorSpec
 
 
 class Native:
@@ -25,12 +22,17 @@ class Native:
         )  # fmt: skip
 
 
-def described(specs: list[TensorSpec]) -> str:
-    """Tensors in one line: "x: f32[?, 3], t: i32[?]"."""
-    from linnet.session.model import shape_text
+def shape_text(shape: Sequence[int | None] | None) -> str:
+    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
+
+def described(specs: Sequence[Any]) -> str:
+    """TensorSpecs in one line: "x: f32[?, 3], t: i32[?]"."""
     shown = [f"{s.name}: {s.dtype}{shape_text(s.shape) if s.shape is not None else ' of any shape'}" for s in specs[:4]]
     return ", ".join(shown + ["..."] * (len(specs) > 4)) or "nothing"
+
+
+S = TypeVar("S", bound="Closes")
 
 
 class Closes(Native):
@@ -42,10 +44,10 @@ class Closes(Native):
     _last: Any
     _arena: Any
     _plans: MutableMapping[Any, Any]
-    model: Model
+    model: Any  # linnet.Model, whose module imports this one
     signature: str
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
 
     def close(self) -> None:
         """Frees the plans, their memory and their threads now, not when the session is garbage-collected. Waits for the
@@ -54,7 +56,7 @@ class Closes(Native):
             self._closed, self._last, self._arena = True, None, None
             self._plans.clear()
 
-    def __enter__(self) -> Self:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -16,7 +16,7 @@ from linnet.clib.errors import Error, UsageError, checkpoint_as_model
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
-from linnet.session.lifetime import Native, described
+from linnet.session.lifetime import Native, described, shape_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -382,10 +382,6 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
         f"{role} {spec.name!r} has the wrong dtype", code=103, tensor=spec.name,
         expected=f"{spec.dtype} (NumPy {wanted})", got=got, hint=hint,
     )  # fmt: skip
-
-
-def shape_text(shape: Sequence[int | None] | None) -> str:
-    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
 def wrong_type(what: str, expected: str, got: object) -> UsageError:
