@@ -46,8 +46,8 @@ class Closes(Native):
     _plans: MutableMapping[Any, Any]
     model: Any  # linnet.Model, whose module imports this one
     signature: str
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
+    inputs: Any
+    outputs: Any
 
     def close(self) -> None:
         """Frees the plans, their memory and their threads now, not when the session is garbage-collected. Waits for the
