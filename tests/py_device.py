@@ -11,7 +11,7 @@ import numpy as np
 from linnet.session.device import Device
 from tests.capi import Allocator, Chain, Failure, ffi, lib
 
-VERSION = 2
+VERSION = 3
 _OPCODES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum}
 
 

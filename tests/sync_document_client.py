@@ -123,6 +123,7 @@ class Client:
         self.incarnation = int.from_bytes(os.urandom(8), "little")
         self.worker, self.shard, self.epoch, self.last_step = NOBODY, NO_SHARD, 0, NONE
         self.tensors: list[Tensor] = []
+        self.encodings_seen: set[int] = set()
         self.sock: socket.socket | None = None
 
     # ---- bytes
@@ -237,15 +238,25 @@ class Client:
                 continue
             tensor = self.tensors[header["tensor"]]
             data = messages.get(header["tensor"], b"")
-            assert header["offset"] == len(data) and header["encoding"] == 0
+            assert header["offset"] == len(data)
             messages[header["tensor"]] = data = data + payload
             if len(data) < header["total"]:
                 continue
-            tensor.value = np.frombuffer(data, tensor.dtype).reshape(tensor.entry["dims"])
+            tensor.value = self.decoded(header, data, tensor).reshape(tensor.entry["dims"])
             tensor.version = header["step"]
             came.append(tensor.entry["name"])
             left -= 1
         return came
+
+    def decoded(self, header: dict[str, Any], data: bytes, tensor: Tensor) -> Array:
+        """The values of a DATA message. Encodings other than plain must have been asked for and granted."""
+        self.encodings_seen.add(header["encoding"])
+        if header["encoding"] == 0:
+            return np.frombuffer(data, tensor.dtype)
+        assert self.granted >> (16 + header["encoding"]) & 1 and tensor.dtype == np.float32 and tensor.entry["kind"] < 2
+        if header["encoding"] == 1:
+            return np.frombuffer(data, "<f2").astype(np.float32)
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
 
     def rows(self, name: str, ids: list[int]) -> Array:
         tensor = self.named(name)
@@ -256,7 +267,7 @@ class Client:
             assert header["flags"] == 1 and header["tensor"] == tensor.entry["number"]
             data += payload
             if len(data) == header["total"]:
-                return np.frombuffer(data, tensor.dtype).reshape(len(ids), *tensor.entry["dims"][1:])
+                return self.decoded(header, data, tensor).reshape(len(ids), *tensor.entry["dims"][1:])
 
     def push(self, step: int, gradients: dict[str, Any], *, encoding: int = 0, weight: float = 1.0) -> None:
         """Pushes gradients (per tensor an array, or (row numbers, rows)), then COMMIT, which asks for new values."""

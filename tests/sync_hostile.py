@@ -112,7 +112,8 @@ class Enemy:
             return self.refused
 
     def hello(self, **given: int | bytes) -> bytes:
-        fields = {"lowest": 1, "highest": 1, "role": 0, "encodings": 0x3F, "job": self.job, "nonce": self.rng.randbytes(16),
+        fields = {"lowest": 1, "highest": 1, "role": 0, "encodings": 0x3F | self.rng.choice([0, 1, 2, 3]) << 17, "job": self.job,
+                  "nonce": self.rng.randbytes(16),
                   "incarnation": self.rng.getrandbits(63), "last_step": NONE, "epoch": 0, "worker": NOBODY, "group": 0,
                   "chunk": 1 << 18, "heartbeat": 0, "name": b"", **given}  # fmt: skip
         return _HELLO.pack(*fields.values())

@@ -123,13 +123,27 @@ class Connection:
             return None
         return bytes(self.messages.pop(key))
 
+    def data(self, values: Array, **fields: int) -> None:
+        """Sends DATA, encoded if the server was made so and the tensor is large."""
+        server, as_encoding = self.server, self.server.data_encoding
+        name = list(server.tensors)[fields["tensor"]]
+        whole = server.tensors[name]
+        if as_encoding == 0 or whole.dtype != np.float32 or server.kinds.get(name, DENSE) > ROWS or whole.size < 1024:
+            self.bulk("DATA", values.tobytes(), **fields)
+        elif as_encoding == 1:
+            self.bulk("DATA", values.astype("<f2").tobytes(), encoding=1, **fields)
+        else:
+            bits = values.view(np.uint32)
+            halves = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+            self.bulk("DATA", halves.astype("<u2").tobytes(), encoding=as_encoding, **fields)
+
     def value(self, number: int) -> None:
         server = self.server
         name = list(server.tensors)[number]
         if self.held.get(number) == server.changed[name]:
             self.send("SAME", protocol.pack("SAME", tensor=number, version=server.version))
         else:
-            self.bulk("DATA", server.tensors[name].tobytes(), tensor=number, step=server.version)
+            self.data(server.tensors[name], tensor=number, step=server.version)
         self.held[number] = server.changed[name]
 
     def serve(self) -> None:
@@ -159,8 +173,8 @@ class Connection:
             if data is not None:
                 ids = np.frombuffer(data, np.int64) - server.first(names[header["tensor"]])
                 assert len(set(ids)) == len(ids)
-                rows = server.tensors[names[header["tensor"]]][ids].tobytes()
-                self.bulk("DATA", rows, tensor=header["tensor"], step=server.version, flags=1)
+                rows = server.tensors[names[header["tensor"]]][ids]
+                self.data(rows, tensor=header["tensor"], step=server.version, flags=1)
         elif name in ("PUSH", "IDS"):
             data = self.message(header, payload)
             if data is not None:
@@ -201,16 +215,17 @@ class Connection:
 class PlainServer:
     """tensors: values by name, in the order of the manifest. kinds: for tensors that are not DENSE. split: first row and
     number of rows, for tables with other rows elsewhere. lr: of SGD. hook: called with the connection and the name of each
-    received frame, and with "applied" after an update; it may raise Broken."""
+    received frame, and with "applied" after an update; it may raise Broken. data_encoding: of large tensors in DATA."""
 
     def __init__(
         self, job: bytes, tensors: dict[str, Array], kinds: dict[str, int] | None = None, *, lr: float = 0.5,
         shard: int = 0, shards: int = 1, split: dict[str, tuple[int, int]] | None = None, epoch: int = 1, chunk: int = 4096,
-        encodings: int = 0x3F, heartbeat: int = 5000,
+        encodings: int = 0x3F, heartbeat: int = 5000, data_encoding: int = 0,
     ) -> None:  # fmt: skip
         self.job, self.tensors, self.kinds, self.lr = job, {n: v.copy() for n, v in tensors.items()}, kinds or {}, lr
         self.shard, self.shards, self.split = shard, shards, split or {}
         self.epoch, self.chunk, self.encodings, self.heartbeat = epoch, chunk, encodings, heartbeat
+        self.data_encoding = data_encoding
         self.step = self.version = 0
         self.changed = dict.fromkeys(tensors, 0)
         self.decided: dict[int, tuple[int, int]] = {}

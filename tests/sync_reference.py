@@ -24,6 +24,16 @@ def summed(ids: Array, rows: Array) -> tuple[Array, Array]:
     return unique, total
 
 
+def as_pulled(value: Array, compression: str, elements: int | None = None) -> Array:
+    """What a worker has after a pull as "f16" or "bf16". elements: of the whole tensor, if `value` is a part of it."""
+    if compression == "none" or value.dtype != np.float32 or not value.ndim or (elements or value.size) < 1024:
+        return value
+    if compression == "f16":
+        return np.clip(value, -65504, 65504).astype(np.float16).astype(np.float32)
+    bits = value.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def ready(outputs: Mapping[str, Array]) -> Arrays:
     """A worker's push, from the outputs of `grad`: gradients, with repeated rows added up."""
     pushed = {name: value for name, value in outputs.items() if name.startswith(contract.GRADIENT)}
@@ -63,10 +73,13 @@ def aggregated(pushes: Sequence[Mapping[str, Array]], weights: Sequence[float] |
 
 
 class Cluster:
-    """Workers and one server in one process, with a store each and reference steps. `servers`: one server file each."""
+    """Workers and one server in one process, with a store each and reference steps. `servers`: one server file each.
+    pull_as: how values reach the workers."""
 
-    def __init__(self, worker: linnet.Graph, servers: Sequence[linnet.Graph], workers: int = 1) -> None:
-        self.metadata = worker.metadata
+    def __init__(
+        self, worker: linnet.Graph, servers: Sequence[linnet.Graph], workers: int = 1, pull_as: str = "none"
+    ) -> None:
+        self.metadata, self.pull_as = worker.metadata, pull_as
         model = linnet.Model(worker)
         self.stores = [linnet.Store(model) for _ in range(workers)]
         self.grads = [linnet.Session(model, contract.GRAD, store=store) for store in self.stores]
@@ -97,6 +110,7 @@ class Cluster:
         averaged = contract.names_in(self.metadata, contract.AVERAGE)
         pulled = [*self.trained, *averaged, *contract.names_in(self.metadata, contract.READ)]
         values = {name: self.value(name) for name in pulled if name not in self.remote}
+        values |= {name: as_pulled(values[name], self.pull_as) for name in self.trained if name in values}
         pushes, averages, losses = [], [], []
         for store, grad, batch in zip(self.stores, self.grads, batches, strict=True):
             for name, value in values.items():
@@ -106,7 +120,8 @@ class Cluster:
                 wanted = self.ids.run({spec.name: batch[spec.name] for spec in self.ids.inputs})
                 for name, ids in wanted.items():
                     table = name.removesuffix("/ids")
-                    feeds[table] = self.value(table.removeprefix(contract.ROWS))[ids]
+                    whole = self.value(table.removeprefix(contract.ROWS))
+                    feeds[table] = as_pulled(whole[ids], self.pull_as, whole.size)
             outputs = grad.run(feeds)
             losses.append(float(outputs["loss"]))
             pushes.append(ready(outputs))

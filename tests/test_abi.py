@@ -146,7 +146,7 @@ class Rules(c_ast.NodeVisitor):  # type: ignore[misc]
                 name = " ".join(each.type.type.names)
                 if name in READER.structs:
                     self.broken.append(f"{node.coord}: {name} is passed by value")
-                if name in ("long", "long long", "unsigned long", "short", "_Bool", "bool", "long double"):
+                if name in ("long", "long long", "unsigned long", "short", "long double"):
                     self.broken.append(f"{node.coord}: {name} has no fixed size")
         self.generic_visit(node)
 

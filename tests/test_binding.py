@@ -257,7 +257,7 @@ def test_what_cannot_be_bound_says_so() -> None:
         ({"x": x}, {"y": [[0.0]]}, ["memory for 'y'", "NumPy array"]),
         ({"x": array.array("f", [1])}, None, ["memory for 'x'", "__dlpack__"]),
         ({"x": Elsewhere()}, None, ["'x' is not on the CPU", "DLPack device 2"]),
-        ({"z": x}, None, ["no input or tensor named 'z'"]),
+        ({"z": x}, None, ["no input, output, step or tensor named 'z'"]),
         ({}, None, ["no value is given for input 'x'"]),
         ({"x": x}, {"nothing": y}, ["nothing"]),
     ]

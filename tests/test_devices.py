@@ -427,7 +427,7 @@ def test_a_device_of_an_older_header_lacks_the_last_fields() -> None:
     assert device.count("elapsed") == 0
     for struct_size, version in ((ffi.offsetof("linnet_device", "run"), 2), (ffi.sizeof("linnet_device"), 1)):
         device.struct.struct_size, device.struct.version = struct_size, version
-        with pytest.raises(linnet.UsageError, match="version 2"):
+        with pytest.raises(linnet.UsageError, match="version 3"):
             linnet.Session(layers(), devices=[device]).run({"x": X})
 
 

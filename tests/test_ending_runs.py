@@ -263,7 +263,7 @@ def test_a_flag_that_is_set_before_ends_the_run_at_its_first_step(chain: Chain) 
 def test_poll_is_asked_some_twenty_times_a_second(chain: Chain) -> None:
     asked: list[float] = []
 
-    @ffi.callback("int(void *)")
+    @ffi.callback("bool(void *)")
     def poll(context: Any) -> int:
         asked.append(time.monotonic())
         return int(ffi.cast("intptr_t", context) == 5 and len(asked) == 6)

@@ -99,7 +99,7 @@ def test_one_plan_per_set_of_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"map": X}, ["product"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
         ({"x": X, "map": X}, ["product"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
         ({"map": X, "soft": X}, ["left"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
-        ({"nowhere": X}, None, linnet.UsageError, ["no input or tensor named 'nowhere'", "expected x"]),
+        ({"nowhere": X}, None, linnet.UsageError, ["no input, output, step or tensor named 'nowhere'", "expected x"]),
         ({"map": X[:, :7]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape", "[?, 8]", "[2, 7]"]),
         ({"map": X[0]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape"]),
         ({"map": X.astype(np.float64)}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong dtype", "f32", "f64"]),
@@ -306,7 +306,7 @@ def test_a_last_copy_costs_nothing() -> None:
     assert [node.op for node in graph.signatures["infer"].function.nodes] == ["matmul", "map"]
     session = linnet.Session(graph)
     assert session.run({"last": X}, ["y"])["y"].tolist() == X.tolist()
-    with pytest.raises(linnet.UsageError, match="no input or tensor named 'inner'"):
+    with pytest.raises(linnet.UsageError, match="step or tensor named 'inner'"):
         session.run({"x": X, "inner": X})
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,66 @@ def test_ctrl_c_keeps_what_was_learnt(
     assert report["stopped"] and report["steps"] == 3 and 0 <= report["accuracy"] <= 1
     assert "stopped by Ctrl-C after step 3" in said.err and str(out) in said.err
     assert "head/weight" in linnet.Graph.load(out).variables
+
+
+@pytest.mark.parametrize("until", ["features", "epoch 8 "])
+def test_killed_and_started_again(until: str, tmp_path: Path) -> None:
+    """The same command goes on after kill -9, and writes the same file as one that was not killed."""
+    model, data = zoo.at_hand(lambda: zoo.fetch("ppocr_cls")), patterns(tmp_path / "data", 40)
+    command = [sys.executable, "-m", "linnet", "finetune", str(model), "--data", str(data), "--epochs", "30", "--lr", "0.01",
+               "--pixels", "symmetric", "--size", "48,192", "--directory"]  # fmt: skip
+
+    def started(name: str) -> subprocess.Popen[str]:
+        arguments = [*command, str(tmp_path / name), "-o", str(tmp_path / f"{name}.lnt")]
+        return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+    whole = started("whole").communicate(timeout=120)[0].splitlines()
+    killed = started("killed")
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if line.startswith(until):
+            break
+    while until == "features" and not (tmp_path / "killed" / "features-train-000000.npz").exists():
+        time.sleep(0.002)
+    killed.kill()
+    assert killed.wait() == -9 and not (tmp_path / "killed.lnt").exists()
+    again = started("killed").communicate(timeout=120)[0].splitlines()
+    assert (tmp_path / "killed.lnt").read_bytes() == (tmp_path / "whole.lnt").read_bytes()
+    assert any(line.startswith("continues after epoch") for line in again) == until.startswith("epoch")
+    if until.startswith("epoch"):
+        assert sum(line.startswith("epoch ") for line in again) < 30
+    epochs = [line for line in whole if line.startswith("epoch ")]
+    assert len(epochs) == 30 and all(" loss " in line and " val_accuracy " in line for line in epochs)
+    assert all(line.endswith(" left") for line in epochs[:-1]) and "features of validation images: 24 of 24" in whole
+    assert all(character.isprintable() for line in [*whole, *again] for character in line)
+
+
+def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
+    model, data = zoo.at_hand(lambda: zoo.fetch("ppocr_cls")), patterns(tmp_path / "data", 6)
+    usual: dict[str, Any] = {"epochs": 2, "size": (48, 192), "preset": "symmetric", "progress": False}
+    first = finetune(model, data, directory=tmp_path / "run", **usual)
+    again = finetune(model, data, directory=tmp_path / "run", **{**usual, "epochs": 3})
+    assert (first.history.epoch, again.history.epoch) == (2, 3)
+    longer = finetune(model, data, **{**usual, "epochs": 3})
+    assert all(np.array_equal(v.value, longer.graph.variables[n].value) for n, v in again.graph.variables.items())
+    for change, words in (
+        (
+            {"learning_rate": 0.5},
+            "started with another learning rate; expected learning rate 0.001, got learning rate 0.5",
+        ),
+        ({"seed": 3, "optimizer": "sgd"}, "started with another optimizer and another seed;"),
+        ({"validation": 0.5}, "another validation"),
+        ({"epochs": 1}, "more epochs; expected at most 1 epochs, got 3"),
+    ):
+        with pytest.raises(linnet.UsageError, match=words):
+            finetune(model, data, directory=tmp_path / "run", **{**usual, **change})
+    with pytest.raises(linnet.UsageError, match="holds something else than a run of finetune"):
+        finetune(model, data, directory=data, **usual)
+    content = onnx.load(model)
+    content.producer_name = "another"
+    onnx.save(content, tmp_path / "other.onnx")
+    with pytest.raises(linnet.UsageError, match="started with another model;"):
+        finetune(tmp_path / "other.onnx", data, directory=tmp_path / "run", **usual)
 
 
 def test_unfrozen_weights_move_and_others_do_not(tmp_path: Path) -> None:

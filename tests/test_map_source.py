@@ -499,8 +499,8 @@ def test_conversions_have_the_same_bits_in_opencl() -> None:
 
     def pointed(tensor: Any) -> list[np.ndarray | None]:
         n = tensor.quant_count
-        scale = np.frombuffer(ffi.buffer(tensor.scale, 4 * n), np.float32).copy() if n else None
-        zero = np.frombuffer(ffi.buffer(tensor.zero, 4 * n), np.int32).copy() if n and tensor.zero else None
+        scale = np.frombuffer(ffi.buffer(tensor.scales, 4 * n), np.float32).copy() if n else None
+        zero = np.frombuffer(ffi.buffer(tensor.zeros, 4 * n), np.int32).copy() if n and tensor.zeros else None
         return [scale, zero]
 
     def look(step: Any) -> None:

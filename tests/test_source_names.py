@@ -48,9 +48,9 @@ class Texts(Reading):
             sides = [("x", i, tensor_of(step, i)) for i in range(lib().linnet_step_input_count(step))]
             for side, i, t in [*sides, ("y", 0, tensor_of(step, 0, output=True))]:
                 if t.quant_count == 1:
-                    bits = int(np.array([t.scale[0]], np.float32).view(np.uint32)[0])
+                    bits = int(np.array([t.scales[0]], np.float32).view(np.uint32)[0])
                     numbers[f"{side}{i}_scale"] = f"ln_from_bits_f({bits:#x}u)"
-                    numbers[f"{side}{i}_zero"] = str(t.zero[0] if t.zero else 0)
+                    numbers[f"{side}{i}_zero"] = str(t.zeros[0] if t.zeros else 0)
         else:
             info = ffi.new("linnet_requant *")
             info.struct_size = ffi.sizeof("linnet_requant")

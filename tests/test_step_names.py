@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.cli.main import cli
 from linnet.file.node_names import node_names
 from linnet.file.reader import read
 from linnet.ir.function import emit
+from linnet.quantization.debug import debug_quantization
+from linnet.quantization.table import Row, Table
+from linnet.report import debug_text
 
 RNG = np.random.default_rng(3)
 
@@ -74,3 +80,83 @@ def test_names_are_unique_and_the_heaviest_node_has_the_plain_one() -> None:
     emit("copy", [x], {"kind": "identity"}, name="z")[0].node.name = "cell"
     assert node_names(function.nodes) == ["cell/copy", "cell/copy_2", "cell/matmul", "y", "cell"]
     assert node_names(function.nodes[:4]) == ["cell/copy", "cell/copy_2", "cell", "y"]
+
+
+def _batches(count: int = 4) -> list[dict[str, np.ndarray]]:
+    return [{"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(count)]
+
+
+def test_tables_plans_and_files_have_one_name_for_a_step(tmp_path: Path) -> None:
+    graph, table = linnet.from_onnx(_net()), tmp_path / "table.txt"
+    small = linnet.quantize(graph, _batches(), "i8", effort="fast", table_out=table)
+    small.save(tmp_path / "m.lnt")
+    names = [step.name for step in linnet.Session(small).steps]
+    assert len(set(names)) == len(names)
+    layers = [row.pattern for row in Table.read(table).rows if isinstance(row, Row)]
+    assert layers == ["stem", "classes"] and set(layers) < set(names)
+    assert [s.name for s in linnet.Session(tmp_path / "m.lnt").steps] == names
+    report = debug_quantization(graph, small, _batches(2))
+    assert {layer.layer for layer in report.layers} == {"stem", "stem_relu", "pool", "flatten", "classes"}
+    assert any("worst layer: stem" in line or "worst layer: classes" in line for line in debug_text.lines(report))
+
+
+def test_a_row_with_the_name_of_a_step_counts() -> None:
+    graph = linnet.from_onnx(_net())
+    for name in ("stem", "t1"):  # the step, or its result
+        made = linnet.quantize(graph, _batches(), "i8", effort="fast", table=Table([Row(name, "f32")]))
+        dtypes = {node.name: node.inputs[1].dtype for node in made.functions[0].nodes if node.op in ("conv", "matmul")}
+        assert dtypes == {"stem": "f32", "classes": "i8"}
+
+
+def test_added_steps_are_named_after_the_tensor_that_they_convert() -> None:
+    made = linnet.quantize(linnet.from_onnx(_net()), _batches(), "i8", effort="fast")
+    names = [node.name for node in made.functions[0].nodes]
+    assert names[0] == "quantize(x)" and [n for n in names if "(" in n] == ["quantize(x)", "quantize(p)"]
+    steps = linnet.Session(made).steps
+    assert [s.name for s in steps if s.op == "copy" and not s.fused] in ([], ["copy(x/i8)"])
+    half = linnet.quantize(linnet.from_onnx(_net()), None, "f16")
+    assert [n.name for n in half.functions[0].nodes if "(" in n.name] == ["cast(x)", "cast(y)"]
+
+
+def test_a_step_can_be_fetched_and_fed() -> None:
+    session = linnet.Session(linnet.from_onnx(_net()))
+    feeds = _batches(1)[0]
+    found = session.run(feeds, ["stem", "t1", "stem_relu", "y"])
+    np.testing.assert_array_equal(found["stem"], found["t1"])
+    np.testing.assert_array_equal(found["stem_relu"], np.maximum(found["t1"], 0))
+    again = session.run({"stem": found["stem"]}, ["y"])
+    np.testing.assert_allclose(again["y"], found["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_the_error_of_an_unknown_name_lists_the_nearest() -> None:
+    graph = linnet.from_onnx(_net())
+    session, feeds = linnet.Session(graph), _batches(1)[0]
+    with pytest.raises(linnet.UsageError, match=r"step or tensor named 'clases'; expected classes"):
+        session.run(feeds, ["clases"])
+    with pytest.raises(linnet.UsageError, match=r"step or tensor named 'nothing'; expected y;"):
+        session.run(feeds, ["nothing"])
+    with pytest.raises(linnet.UsageError, match=r"step or tensor named 'stem_rel'; expected stem_relu"):
+        session.run({"stem_rel": feeds["x"]})
+    with pytest.raises(linnet.UsageError, match=r"placement matches no step.*expected stem or stem_relu"):
+        linnet.Session(graph, placement={"steem": "cpu"})
+    small, wrong = linnet.quantize(graph, _batches(), "i8", effort="fast"), Table([Row("clases", "f32")])
+    with pytest.raises(linnet.UsageError, match=r"matches no layer of the model; expected classes"):
+        debug_quantization(graph, small, _batches(1), table=wrong)
+    with pytest.raises(linnet.UsageError, match=r"matches no layer of the model; expected classes"):
+        linnet.quantize(graph, _batches(), "i8", effort="fast", table=wrong)
+
+
+def test_linnet_run_fetches_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    linnet.from_onnx(_net()).save(tmp_path / "m.lnt")
+    cli.main(
+        ["run", str(tmp_path / "m.lnt"), "--random", "--fetch", "pool", "--fetch", "y", "--json"], standalone_mode=False
+    )
+    outputs = json.loads(capsys.readouterr().out)["outputs"]
+    assert [(o["name"], o["dtype"], o["shape"]) for o in outputs] == [
+        ("pool", "f32", [1, 8, 1, 1]),
+        ("y", "f32", [1, 5]),
+    ]
+    with pytest.raises(linnet.UsageError, match=r"named 'pol'; expected pool"):
+        cli.main(["run", str(tmp_path / "m.lnt"), "--random", "--fetch", "pol"], standalone_mode=False)
+    with pytest.raises(linnet.UsageError, match=r"named 'stemm'; expected stem or stem_relu"):
+        cli.main(["run", str(tmp_path / "m.lnt"), "--random", "--input", "stemm=x.npy"], standalone_mode=False)

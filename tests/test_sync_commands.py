@@ -66,7 +66,7 @@ def work(folder: Path, address: str, number: int, *arguments: object) -> subproc
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("extra", [(), ("--local-steps", 2), ("--compression", "i8")])
+@pytest.mark.parametrize("extra", [(), ("--local-steps", 2), ("--compression", "i8"), ("--pull-compression", "bf16")])
 def test_a_job_from_the_shell(folder: Path, extra: tuple[object, ...], started: list[subprocess.Popen[str]]) -> None:
     server, address = serve(folder, "--workers", WORKERS)
     workers = [work(folder, address, k, *extra) for k in range(WORKERS)]
@@ -132,6 +132,7 @@ def test_what_cannot_be_is_one_line(folder: Path, tmp_path: Path, started: list[
     assert "linnet: error" in failing(work(folder, f"unix:{tmp_path}/nobody", 0, "--lost", "0.2"))
     assert "insecure" in failing(command("serve", folder / "model.lnt", "--listen", "*:0"))
     assert "unknown compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
+    assert "expected none, f16 or bf16" in failing(work(folder, ":1", 0, "--pull-compression", "i8"))
     assert "update" in failing(command("serve", plain_file(tmp_path)))
     out, err = work(folder, ":1", WORKERS).communicate(timeout=60)
     assert not out and len(err.strip().splitlines()) == 1 and f"0 to {WORKERS - 1}" in err

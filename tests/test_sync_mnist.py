@@ -28,6 +28,7 @@ CASES: dict[str, list[str]] = {
     "f16": ["--compression", "f16"],
     "bf16": ["--compression", "bf16"], "i8": ["--compression", "i8"], "topk:0.01": ["--compression", "topk:0.01"],
     "1bit": ["--compression", "1bit"],
+    "pulls as f16": ["--pull-compression", "f16"], "pulls as bf16": ["--pull-compression", "bf16"],
 }  # fmt: skip
 
 

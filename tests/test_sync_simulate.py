@@ -390,6 +390,7 @@ def test_missing_step_times() -> None:
         (lambda: sim.ratio("zip"), "topk"),
         (lambda: sim.ratio("topk:2"), "topk"),
         (lambda: sim.ratio("1bit", parameters=True), "none, f16"),
+        (lambda: sim.ratio("i8", parameters=True), "none, f16, bf16, or a ratio"),
         (lambda: units.size("ten"), "size"),
         (lambda: units.rate("0gbit"), "must be above 0"),
         (lambda: units.seconds("5 parsec"), "duration"),
@@ -559,6 +560,14 @@ def test_command_gives_json_and_repeats_it(command: Callable[..., str]) -> None:
     assert first == second
     assert [r["setting"]["hardware"]["workers"] for r in first["results"]] == [2, 4]
     assert first["results"][0]["setting"]["traffic"]["push_ratio"] == pytest.approx(0.254, abs=1e-3)
+
+
+def test_command_halves_pulled_values(command: Callable[..., str]) -> None:
+    """As servers do: pulls have half the bytes, pushes have all."""
+    line = ("simulate", "--workers", "2", "--steps", "5", "--json")
+    plain, half = (json.loads(command(*line, *more))["results"][0] for more in ((), ("--pull-compression", "bf16")))
+    assert half["setting"]["traffic"]["pull_ratio"] == 0.5 and half["setting"]["traffic"]["push_ratio"] == 1
+    assert half["bytes_per_step"] == 0.75 * plain["bytes_per_step"]
 
 
 def test_command_predicts_a_models_speed_up(command: Callable[..., str], trained: Path) -> None:

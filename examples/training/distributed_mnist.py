@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument(
         "--compression", default="none", help="compression of gradients: none, f16, bf16, i8, topk:0.01, 1bit"
     )
+    parser.add_argument("--pull-compression", default="none", help="compression of pulled values: none, f16, bf16")
     parser.add_argument("--backup", type=int, default=0, help="number of workers that a step does not wait for")
     parser.add_argument(
         "--groups", type=int, default=1, help="number of groups; the workers of a group are synchronous"
@@ -82,6 +83,7 @@ def main() -> int:
     strategy = Strategy(
         arguments.mode, backup=arguments.backup, groups=arguments.groups, staleness=arguments.staleness,
         local_steps=arguments.local_steps, compression=arguments.compression,
+        pull_compression=arguments.pull_compression,
     )  # fmt: skip
     chosen, tested = slice(arguments.train_on), slice(arguments.test_on)
     train = data.Arrays({"x": digits.images[chosen], "t": digits.labels[chosen]}, scaled)

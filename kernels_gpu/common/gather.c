@@ -29,7 +29,7 @@ bool lg_can_gather(const lg_step *s) {
     if (kind == BY_ELEMENT && !agree(x, indices, axis, true)) return false;
     if (x->dtype == y->dtype) return true;
     return kind == TAKE && lg_is_float(y->dtype) && (x->dtype == LINNET_I8 || x->dtype == LINNET_U8) &&
-           x->scale != NULL &&
+           x->scales != NULL &&
            (x->quant_scheme == LINNET_QUANT_TENSOR ||
             (x->quant_scheme == LINNET_QUANT_AXIS && lg_axis(x->quant_axis, x->rank) == axis));
 }
@@ -81,9 +81,9 @@ static void pack_quantization(lg_plan *plan, lg_launch *launch, const linnet_dev
         plan->failed = true;
         return;
     }
-    for (uint32_t i = 0; i < x->quant_count && x->zero != NULL; ++i) zeros[i] = x->zero[i];
-    lg_define(launch, "SCALES", (int64_t)lg_pack(plan, x->scale, x->quant_count * sizeof *x->scale));
-    lg_define(launch, "ZEROS", (int64_t)lg_pack(plan, zeros, x->quant_count * sizeof *zeros));
+    for (int64_t i = 0; i < x->quant_count && x->zeros != NULL; ++i) zeros[i] = x->zeros[i];
+    lg_define(launch, "SCALES", (int64_t)lg_pack(plan, x->scales, (size_t)x->quant_count * sizeof *x->scales));
+    lg_define(launch, "ZEROS", (int64_t)lg_pack(plan, zeros, (size_t)x->quant_count * sizeof *zeros));
     lg_define(launch, "PER_INDEX", x->quant_count > 1);
     free(zeros);
 }

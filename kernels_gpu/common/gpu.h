@@ -88,7 +88,7 @@ int lg_order(const linnet_device_tensor *t, int k);
 /* For `propose`, `accept` and `describe` of a backend. */
 uint32_t lg_propose_layout(const lg_step *s, int output);
 bool lg_accepts_layout(const lg_step *s, int input, uint32_t layout);
-int lg_describe_layout(uint32_t layout, int rank, linnet_layout *out);
+bool lg_describe_layout(uint32_t layout, int rank, linnet_layout *out);
 
 static inline bool lg_is_float(int dtype) {
     return dtype >= LINNET_F32 && dtype <= LINNET_BF16;

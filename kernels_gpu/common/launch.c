@@ -247,15 +247,15 @@ static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, co
                              const linnet_device_tensor *t) {
     char name[32];
     snprintf(name, sizeof name, "%c%d_scale", side, n);
-    if (lg_has_word(block, name) && t->scale != NULL && t->quant_count == 1)
-        lg_put(text, "const float %s=lg_r%d;\n", name, lg_real_number(launch, t->scale[0]));
-    else if (lg_has_word(block, name) && t->scale != NULL)
+    if (lg_has_word(block, name) && t->scales != NULL && t->quant_count == 1)
+        lg_put(text, "const float %s=lg_r%d;\n", name, lg_real_number(launch, t->scales[0]));
+    else if (lg_has_word(block, name) && t->scales != NULL)
         lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n", name,
-               lg_number(launch, (int64_t)lg_pack(plan, t->scale, t->quant_count * sizeof *t->scale)));
+               lg_number(launch, (int64_t)lg_pack(plan, t->scales, (size_t)t->quant_count * sizeof *t->scales)));
     snprintf(name, sizeof name, "%c%d_zero", side, n);
     if (!lg_has_word(block, name)) return;
     if (t->quant_count == 1) {
-        lg_put(text, "const int %s=lg_n%d;\n", name, lg_number(launch, t->zero != NULL ? t->zero[0] : 0));
+        lg_put(text, "const int %s=lg_n%d;\n", name, lg_number(launch, t->zeros != NULL ? t->zeros[0] : 0));
         return;
     }
     int32_t *zeros = calloc(t->quant_count, sizeof *zeros);
@@ -263,9 +263,9 @@ static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, co
         plan->failed = true;
         return;
     }
-    for (uint32_t i = 0; i < t->quant_count && t->zero != NULL; ++i) zeros[i] = t->zero[i];
+    for (int64_t i = 0; i < t->quant_count && t->zeros != NULL; ++i) zeros[i] = t->zeros[i];
     lg_put(text, "LG_GLOBAL const ln_i32 *const %s=(LG_GLOBAL const ln_i32 *)(lg_packed+lg_n%d);\n", name,
-           lg_number(launch, (int64_t)lg_pack(plan, zeros, t->quant_count * sizeof *zeros)));
+           lg_number(launch, (int64_t)lg_pack(plan, zeros, (size_t)t->quant_count * sizeof *zeros)));
     free(zeros);
 }
 

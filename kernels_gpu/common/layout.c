@@ -13,11 +13,11 @@ int lg_order(const linnet_device_tensor *t, int k) {
     return k == t->rank - 1 ? 1 : k + 1;
 }
 
-int lg_describe_layout(uint32_t layout, int rank, linnet_layout *out) {
+bool lg_describe_layout(uint32_t layout, int rank, linnet_layout *out) {
     const linnet_device_tensor t = {.layout = layout, .rank = rank};
-    if (layout != LG_CHANNELS_LAST || rank != IMAGE_RANK) return 0;
+    if (layout != LG_CHANNELS_LAST || rank != IMAGE_RANK) return false;
     for (int k = 0; k < rank; ++k) out->order[k] = lg_order(&t, k);
-    return 1;
+    return true;
 }
 
 static bool is_op(const lg_step *s, const char *op) { return strcmp(s->op, op) == 0; }

@@ -62,7 +62,7 @@ bool lg_can_matmul_weights(const lg_step *s) {
     const linnet_device_tensor *x = &s->inputs[0], *w = &s->inputs[1];
     sizes z;
     if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
-    return lg_is_float(x->dtype) && s->result.dtype == x->dtype && is_narrow(w->dtype) && w->scale != NULL &&
+    return lg_is_float(x->dtype) && s->result.dtype == x->dtype && is_narrow(w->dtype) && w->scales != NULL &&
            (w->quant_scheme == LINNET_QUANT_TENSOR || w->rank <= 2) &&
            (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype) && lg_matmul_open(s, &z);
 }
@@ -102,17 +102,17 @@ static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const
         plan->failed = true;
         return;
     }
-    for (uint32_t i = 0; i < w->quant_count && w->zero != NULL; ++i) zeros |= (zero[i] = w->zero[i]) != 0;
+    for (int64_t i = 0; i < w->quant_count && w->zeros != NULL; ++i) zeros |= (zero[i] = w->zeros[i]) != 0;
     lg_text *text = &launch->source;
     lg_put(text, "#define LG_RUN lg_n%d\n", lg_number(launch, run > 0 ? run : 1));
     lg_put(text, "#define LG_ENTRY(run,column) ((run)*lg_n%d", lg_number(launch, along));
     lg_put(text, "+(column)/lg_n%d", lg_number(launch, columns));
     lg_put(text, "*lg_n%d)\n", lg_number(launch, across));
     lg_put(text, "#define SCALE(run,column) ((LG_GLOBAL const float *)(lg_packed+lg_n%d))[LG_ENTRY(run,column)]\n",
-           lg_number(launch, (int64_t)lg_pack(plan, w->scale, w->quant_count * sizeof *w->scale)));
+           lg_number(launch, (int64_t)lg_pack(plan, w->scales, (size_t)w->quant_count * sizeof *w->scales)));
     if (zeros)
         lg_put(text, "#define ZERO(run,column) ((LG_GLOBAL const int *)(lg_packed+lg_n%d))[LG_ENTRY(run,column)]\n",
-               lg_number(launch, (int64_t)lg_pack(plan, zero, w->quant_count * sizeof *zero)));
+               lg_number(launch, (int64_t)lg_pack(plan, zero, (size_t)w->quant_count * sizeof *zero)));
     else
         lg_put(text, "#define ZERO(run,column) 0\n");
     free(zero);

@@ -82,7 +82,7 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_pass_integer(launch, lg_integer(s, "p", 2));
     lg_pass_integer(launch, lg_integer(s, "storage_order", 0) != 0);
     lg_pass_integer(launch, floats ? 0 : least);
-    lg_pass_integer(launch, !floats && x->zero != NULL ? x->zero[0] : 0); /* padding has the real value 0 */
+    lg_pass_integer(launch, !floats && x->zeros != NULL ? x->zeros[0] : 0); /* padding has the real value 0 */
     lg_put_file(launch, "pool");
     lg_range(launch, lg_count(&s->result), 1, 1);
 }

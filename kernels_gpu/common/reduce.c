@@ -75,7 +75,7 @@ bool lg_can_reduce(const lg_step *s) {
     if (x->dtype == LINNET_F64 && !s->machine->f64) return false;
     if (!lg_lines_fit(s) || !open(s, &r) || r.results != lg_count(y)) return false;
     if (is_arg(kind)) return y->dtype == LINNET_I64;
-    if (dequantizes(s)) return x->quant_count == 1 && x->scale != NULL;
+    if (dequantizes(s)) return x->quant_count == 1 && x->scales != NULL;
     if (y->dtype != x->dtype) return false;
     if (is_float(x->dtype)) return true;
     /* The CPU takes the roots of integers in f64, and their logarithms, whose fraction is cut off. */
@@ -144,9 +144,9 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     pass_dims(launch, r.reduced);
     lg_pass_integer(launch, r.reduced_step[0]);
     pass_dims(launch, r.reduced_step);
-    lg_pass_real(launch, scaled && !whole ? (double)x->scale[0] : 1);
-    lg_pass_integer(launch, scaled && x->zero != NULL ? x->zero[0] : 0);
-    lg_pass_real(launch, whole ? (double)x->scale[0] : 1);
+    lg_pass_real(launch, scaled && !whole ? (double)x->scales[0] : 1);
+    lg_pass_integer(launch, scaled && x->zeros != NULL ? x->zeros[0] : 0);
+    lg_pass_real(launch, whole ? (double)x->scales[0] : 1);
     lg_pass_integer(launch, kind);
     lg_pass_integer(launch, lg_integer(s, "select_last_index", 0) != 0);
     lg_range_lines(launch, s, r.results, r.count, grouped);

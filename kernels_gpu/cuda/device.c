@@ -49,7 +49,7 @@ static uint32_t propose(void *context, const linnet_step *step, int output) {
     return layout;
 }
 
-static int accept(void *context, const linnet_step *step, int input, uint32_t layout) {
+static bool accept(void *context, const linnet_step *step, int input, uint32_t layout) {
     const lg_device *d = context;
     lg_step *s = malloc(sizeof *s);
     const bool accepts = s != NULL && lg_step_open(s, &d->machine, step) && lg_accepts_layout(s, input, layout);
@@ -57,7 +57,7 @@ static int accept(void *context, const linnet_step *step, int input, uint32_t la
     return accepts;
 }
 
-static int describe_layout(void *context, uint32_t layout, int rank, linnet_layout *out) {
+static bool describe_layout(void *context, uint32_t layout, int rank, linnet_layout *out) {
     (void)context;
     return lg_describe_layout(layout, rank, out);
 }

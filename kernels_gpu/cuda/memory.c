@@ -248,7 +248,7 @@ static int download(void *context, linnet_handle queue, const linnet_device_tens
     return transfer(context, lg_queue_of(queue), tensor, from, to, false);
 }
 
-static int reaches(void *context, const linnet_device *other) { return other->context == context; }
+static bool reaches(void *context, const linnet_device *other) { return other->context == context; }
 
 static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from) {

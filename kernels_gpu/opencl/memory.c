@@ -186,7 +186,7 @@ static int download(void *context, linnet_handle queue, const linnet_device_tens
                                                     (size_t)from->offset, (size_t)tensor->bytes, to, 0, NULL, NULL);
 }
 
-static int reaches(void *context, const linnet_device *other) { return other->context == context; }
+static bool reaches(void *context, const linnet_device *other) { return other->context == context; }
 
 static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from) {

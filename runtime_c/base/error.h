@@ -19,7 +19,10 @@ linnet_status ln_null_argument(linnet_error *error, const char *function, const 
 linnet_status ln_left_out(const char *what, const char *option, linnet_error *error);
 /* Add to a record. All of them accept NULL. They return the record's code so that `return ln_hint(error, ...)` is
  * possible. Without a record the code is unknown and INVALID_ARGUMENT comes back, so public functions replace NULL with
- * a record of their own. */
+ * a record of their own: LN_WANT_ERROR(error). */
+#define LN_WANT_ERROR(error)                                                                                           \
+    linnet_error ln_own_error;                                                                                         \
+    if ((error) == NULL) (error) = &ln_own_error
 linnet_status ln_expected(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_got(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_hint(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);

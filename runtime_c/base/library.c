@@ -24,6 +24,7 @@ uint64_t linnet_memory_available(void) { return ln_memory_available(); }
 int linnet_default_threads(void) { return ln_default_thread_count(); }
 
 linnet_status linnet_bind_thread(int i, linnet_error *error) {
+    LN_WANT_ERROR(error);
     int cores[LN_MOST_CORES];
     const int count = i < 0 ? 0 : ln_largest_cluster(cores);
     if (i < -1) {

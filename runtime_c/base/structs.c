@@ -16,6 +16,24 @@ void linnet_struct_init(void *address, size_t size) {
     memcpy(address, &size, sizeof size);
 }
 
+#define DEFINE_INIT(name)                                                                                              \
+    void name##_init_sized(name *address, size_t size) { linnet_struct_init(address, size); }
+DEFINE_INIT(linnet_tensor_info)
+DEFINE_INIT(linnet_model_config)
+DEFINE_INIT(linnet_checkpoint_config)
+DEFINE_INIT(linnet_plan_config)
+DEFINE_INIT(linnet_plan_info)
+DEFINE_INIT(linnet_step_info)
+DEFINE_INIT(linnet_session_config)
+DEFINE_INIT(linnet_run_config)
+DEFINE_INIT(linnet_packed)
+DEFINE_INIT(linnet_verified)
+DEFINE_INIT(linnet_plan_candidate)
+DEFINE_INIT(linnet_plan_pass)
+DEFINE_INIT(linnet_user_op)
+DEFINE_INIT(linnet_device_list)
+DEFINE_INIT(linnet_plan_device_info)
+
 /* The struct_size that the caller has set; 0 and an error if it cannot be one. */
 static size_t size_of(const void *theirs, size_t first, const char *name, linnet_error *error) {
     size_t size = 0;

@@ -3,6 +3,7 @@
 #ifndef LN_STRUCTS_H
 #define LN_STRUCTS_H
 
+#include "linnet_device.h"
 #include "linnet_ext.h"
 
 /* The size of a struct up to and including `last`, which was its last field in the first version. */

@@ -21,6 +21,7 @@
 #ifndef LINNET_H
 #define LINNET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -162,7 +163,7 @@ typedef struct linnet_tensor_info {
     size_t bytes;                   /* 0 if a dimension is unknown */
     float scale;                    /* quant_scheme TENSOR: scales[0]; otherwise 0 */
     int32_t zero;
-    int32_t bits;         /* of one stored element: 32 for F32 */
+    int32_t bits;         /* of one stored element: 32 for F32, 4 for I4 */
     int32_t quant_scheme; /* linnet_quant_scheme */
     int32_t quant_axis;   /* AXIS and BLOCK; otherwise -1 */
     int32_t quant_block;  /* BLOCK; otherwise 0 */
@@ -172,10 +173,16 @@ typedef struct linnet_tensor_info {
     const char *layout;   /* of the memory: "dense", "channels_last" */
 } linnet_tensor_info;
 
-/* Clears a struct of `size` bytes and sets its struct_size. The inline functions linnet_..._init pass the size that the
- * caller was compiled with. 0 or NULL in a field means its default, unless the field's comment says otherwise. */
+/* Clears a struct of `size` bytes and sets its struct_size. 0, false or NULL in a field means its default, unless the
+ * field's comment says otherwise. */
 LINNET_API void linnet_struct_init(void *address, size_t size);
-static inline void linnet_tensor_info_init(linnet_tensor_info *info) { linnet_struct_init(info, sizeof *info); }
+/* Set all fields of a struct to their defaults, here and for the structs below. NAME_init is for C and C++: it passes
+ * the size that the caller was compiled with. NAME_init_sized is a symbol of the library, for bindings in other
+ * languages, which cannot call inline functions; its `size` is the size of the struct as the binding declares it. */
+LINNET_API void linnet_tensor_info_init_sized(linnet_tensor_info *info, size_t size);
+static inline void linnet_tensor_info_init(linnet_tensor_info *info) {
+    linnet_tensor_info_init_sized(info, sizeof *info);
+}
 
 /* ---- library ------------------------------------------------------------------------------------------------ */
 
@@ -222,7 +229,10 @@ typedef struct linnet_model_config {
     int32_t user_op_count;
 } linnet_model_config;
 
-static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
+LINNET_API void linnet_model_config_init_sized(linnet_model_config *config, size_t size);
+static inline void linnet_model_config_init(linnet_model_config *config) {
+    linnet_model_config_init_sized(config, sizeof *config);
+}
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
  * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
  * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
@@ -290,8 +300,9 @@ typedef struct linnet_checkpoint_config {
     int32_t metadata_count;      /* number of pairs */
 } linnet_checkpoint_config;
 
+LINNET_API void linnet_checkpoint_config_init_sized(linnet_checkpoint_config *config, size_t size);
 static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
-    linnet_struct_init(config, sizeof *config);
+    linnet_checkpoint_config_init_sized(config, sizeof *config);
 }
 /* Writes variables of the store to `path`. All values are from the same moment, between two runs. After a crash, a
  * kill or a full disk, `path` is either the old file or the whole new file: the function writes PATH.part, calls fsync,
@@ -334,36 +345,42 @@ typedef enum linnet_precision {
                                   products are added up in f32 */
 } linnet_precision;
 
+/* Plans without fast kernels, to compare with (slow). */
+typedef enum linnet_reference {
+    LINNET_REFERENCE_NONE = 0,    /* the fastest kernels */
+    LINNET_REFERENCE_KERNELS = 1, /* only scalar reference kernels, no fusion, dense layouts */
+    LINNET_REFERENCE_BOUNDED = 2  /* also places buffers at the offsets of the reference plan for `bounds`, and uses no
+                                     more memory than that plan. This works for every shape within the bounds, unless a
+                                     tensor shrinks when an input grows */
+} linnet_reference;
+
 typedef struct linnet_plan_config {
     size_t struct_size;
     const char *signature;      /* NULL: "infer" */
     const linnet_shape *shapes; /* shapes of the inputs whose declared shapes are not fully known */
     int32_t shape_count;
-    const char *const *fetches; /* names of outputs, or of any tensors; NULL: all outputs of the signature.
-                                 * The signature's variables are assigned even if they are not fetched. */
+    const char *const *fetches; /* names of outputs, of any tensors, or of nodes (their first output); NULL: all
+                                 * outputs. The signature's variables are assigned even if they are not fetched. */
     int32_t fetch_count;
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */
     const linnet_device *const *devices; /* in order of preference (linnet_device.h). A device gets the nodes that it
                                             can run, except where the CPU is faster according to the costs */
     int32_t device_count;
-    int32_t strict_dims; /* 1: WRONG_SHAPE if open dimensions with the same name get different sizes.
-                          * 0: names are ignored; each dimension keeps the size given for it */
-    int32_t reference;   /* 1: only scalar reference kernels, no fusion, dense layouts (slow). 2: also
-                          * place buffers at the offsets of the reference plan for `bounds`, and use no
-                          * more memory than that plan. This works for every shape within the
-                          * bounds, unless a tensor shrinks when an input grows */
-    uint64_t max_bytes;  /* TOO_LARGE if a plan or a segment needs more; 0: no limit. To stay within the limit, the plan
-                          * of a signature that assigns variables recomputes values; the results have the same bits. If
-                          * this does not save enough, `got` in the error says how much is needed.
-                          * TOO_LARGE also if planning itself needs over 32 MiB more than the limit */
+    bool strict_dims;   /* WRONG_SHAPE if open dimensions with the same name get different sizes. false: names are
+                           ignored; each dimension keeps the size given for it */
+    int32_t reference;  /* linnet_reference */
+    uint64_t max_bytes; /* TOO_LARGE if a plan or a segment needs more; 0: no limit. To stay within the limit, the plan
+                         * of a signature that assigns variables recomputes values; the results have the same bits. If
+                         * this does not save enough, `got` in the error says how much is needed.
+                         * TOO_LARGE also if planning itself needs over 32 MiB more than the limit */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest shapes; a larger size in `shapes` is WRONG_SHAPE. A dimension that neither
                                  * the file nor `shapes` fixes gets its largest size */
     int32_t bound_count;
-    int32_t snapshot; /* 1: runs read a copy of the variables, taken after the last run, write or load that changed a
-                       * variable. Runs on snapshots and other runs of the store wait for each other only while changed
-                       * variables are copied. INVALID_ARGUMENT if the signature assigns variables. */
+    bool snapshot; /* runs read a copy of the variables, taken after the last run, write or load that changed a
+                    * variable. Runs on snapshots and other runs of the store wait for each other only while changed
+                    * variables are copied. INVALID_ARGUMENT if the signature assigns variables. */
     const linnet_placement *placement; /* hints, which overrule the costs. If several hints match a node, the first one
                                           applies. A node that its device cannot run stays on the CPU */
     int32_t placement_count;
@@ -376,11 +393,10 @@ typedef struct linnet_plan_config {
                                 * the fetches then still need are inputs too. A rank of -1 stands for the shape in the
                                 * file (linnet_model_get_tensor, linnet_ext.h) */
     int32_t feed_count;
-    int32_t separate_outputs;  /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
+    bool separate_outputs;     /* no output shares its memory with another tensor, so that linnet_session_bind_output
                                 * (linnet_ext.h) can replace it. An output that would share memory is copied */
-    int32_t passes;            /* 1: the plan keeps what each pass of planning changed, for linnet_plan_get_pass
+    bool passes;               /* the plan keeps what each pass of planning changed, for linnet_plan_get_pass
                                 * (linnet_ext.h). Planning then takes longer */
-    int32_t reserved;          /* ignored: it was padding */
     int32_t precision;         /* linnet_precision: what kernels and devices may compute sums of floats in */
     uint64_t max_device_bytes; /* TOO_LARGE if the plan needs more on one of its devices; 0: no limit. Segments that are
                                 * planned in a run are not counted. max_bytes limits all memory together */
@@ -421,12 +437,12 @@ typedef struct linnet_plan_info {
                           more there; in the bodies of loops and branches too */
     uint64_t modelled_ns;    /* of a run: the sum over the steps, without those that are planned in the run */
     int32_t precision;       /* linnet_precision: what the config permits, whether or not a step uses it */
-    int32_t reserved;        /* padding */
     uint64_t stored_weights; /* weights that kernels use in the file, where they are stored as the kernels need them
                               * (docs/format.md, "Packed weights"); not part of total */
 } linnet_plan_info;
 
-static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
+LINNET_API void linnet_plan_info_init_sized(linnet_plan_info *info, size_t size);
+static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_plan_info_init_sized(info, sizeof *info); }
 
 /* One step of a plan. It includes the time of the step if the session traces, and the special values in its first
  * output if the session counts them (count_special). */
@@ -455,9 +471,13 @@ typedef struct linnet_step_info {
                            * transfers and for steps on devices */
 } linnet_step_info;
 
-static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
+LINNET_API void linnet_step_info_init_sized(linnet_step_info *info, size_t size);
+static inline void linnet_step_info_init(linnet_step_info *info) { linnet_step_info_init_sized(info, sizeof *info); }
 
-static inline void linnet_plan_config_init(linnet_plan_config *config) { linnet_struct_init(config, sizeof *config); }
+LINNET_API void linnet_plan_config_init_sized(linnet_plan_config *config, size_t size);
+static inline void linnet_plan_config_init(linnet_plan_config *config) {
+    linnet_plan_config_init_sized(config, sizeof *config);
+}
 /* Makes a plan, which keeps `model` alive. `config` may be NULL.
  * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), CORRUPT and NEWER_FORMAT (the tuning file), UNKNOWN_SHAPE,
  * WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
@@ -473,6 +493,9 @@ LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
 LINNET_API linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
+/* Index of the input or output of that name, or -1. */
+LINNET_API int linnet_plan_find_input(const linnet_plan *plan, const char *name);
+LINNET_API int linnet_plan_find_output(const linnet_plan *plan, const char *name);
 
 /* ---- session: allocates the arena, packs constants, resolves operands, and runs --------------------------------- */
 
@@ -482,8 +505,8 @@ typedef struct linnet_session_config {
     size_t arena_size; /* must be at least activations + scratch of the plan */
     linnet_parallel_for parallel_for; /* NULL: the session has its own pool of plan.threads - 1 workers */
     void *parallel_context;
-    int32_t trace;                     /* 1: time every step */
-    int32_t count_special;             /* 1: count saturations, Inf and NaN per step after each run (slow) */
+    bool trace;                        /* time every step */
+    bool count_special;                /* count saturations, Inf and NaN per step after each run (slow) */
     const linnet_allocator *allocator; /* NULL: the plan's */
     linnet_session *share_snapshot;    /* NULL, or a session whose snapshot the new session also uses. Both need the
                                         * same store and signature (and may have plans for different shapes). They must
@@ -492,13 +515,14 @@ typedef struct linnet_session_config {
     const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
                                                 * functions are called while the session is created, and when it plans
                                                 * segments. Not copied */
-    int32_t bind_threads; /* 1: the session's workers bind themselves to the cores of the largest cluster, from the
-                           * second on, as far as the system lets them. The calling thread can call
-                           * linnet_bind_thread(0) */
+    bool bind_threads; /* the session's workers bind themselves to the cores of the largest cluster, from the
+                        * second on, as far as the system lets them. The calling thread can call
+                        * linnet_bind_thread(0) */
 } linnet_session_config;
 
+LINNET_API void linnet_session_config_init_sized(linnet_session_config *config, size_t size);
 static inline void linnet_session_config_init(linnet_session_config *config) {
-    linnet_struct_init(config, sizeof *config);
+    linnet_session_config_init_sized(config, sizeof *config);
 }
 /* Creates a session, which keeps plan and store alive. If `store` is NULL and the model has variables, the session gets
  * a private store. If the session has its own snapshot, this call waits for the store's active run. If the session
@@ -522,6 +546,11 @@ LINNET_API linnet_status linnet_session_get_output(const linnet_session *session
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */
 LINNET_API linnet_status linnet_session_set(linnet_session *session, const char *input, const void *data, size_t bytes,
                                             linnet_error *error);
+/* Copies the output of that name of the last run into `data`, which has room for exactly `bytes` bytes
+ * (linnet_session_get_output). Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size), INVALID_ARGUMENT (the output has no
+ * value yet). */
+LINNET_API linnet_status linnet_session_get(const linnet_session *session, const char *output, void *data, size_t bytes,
+                                            linnet_error *error);
 /* Runs all steps once. Allocates nothing, unless shapes depend on data (plan_info.segments > 1). A run that assigns
  * variables overwrites them in place, but only after every step that can fail. If the run fails, the variables keep
  * their old values. During such a run, other runs of the same store wait, except runs on a snapshot.
@@ -536,14 +565,17 @@ LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error
 typedef struct linnet_run_config {
     size_t struct_size;
     uint64_t timeout_ns; /* DEADLINE_EXCEEDED after this time, measured from the call by a monotonic clock; 0: none */
-    const volatile int *cancel; /* NULL, or a flag: CANCELLED once the flag is not 0. A signal handler, or another
-                                 * thread with an atomic store, may set it at any time; the library never writes it. */
-    int (*poll)(void *context); /* NULL, or a function that the running thread calls about twenty times a second;
-                                 * CANCELLED once the function returns a value other than 0 */
+    const volatile int *cancel;  /* NULL, or a flag: CANCELLED once the flag is not 0. A signal handler, or another
+                                  * thread with an atomic store, may set it at any time; the library never writes it. */
+    bool (*poll)(void *context); /* NULL, or a function that the running thread calls about twenty times a second;
+                                  * CANCELLED once the function returns true */
     void *poll_context;
 } linnet_run_config;
 
-static inline void linnet_run_config_init(linnet_run_config *config) { linnet_struct_init(config, sizeof *config); }
+LINNET_API void linnet_run_config_init_sized(linnet_run_config *config, size_t size);
+static inline void linnet_run_config_init(linnet_run_config *config) {
+    linnet_run_config_init_sized(config, sizeof *config);
+}
 /* Runs all steps like linnet_run, but can be ended early. `config` may be NULL; the session does not keep it. Errors:
  * those of linnet_run, INVALID_ARGUMENT, CANCELLED and DEADLINE_EXCEEDED. The last two name the next step. */
 LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);

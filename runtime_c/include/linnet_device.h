@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-#define LINNET_DEVICE_VERSION 2
+#define LINNET_DEVICE_VERSION 3
 
 /* linnet_struct_init without a call: a library of devices needs no symbol of liblinnet. */
 static inline void linnet_device_struct_init(void *address, size_t size) {
@@ -89,16 +89,16 @@ typedef struct linnet_device_tensor {
     int64_t strides[LINNET_MAX_RANK]; /* in elements, of `axes`; the dense ones if only the device knows the layout */
     uint64_t bytes;                   /* in its layout */
     uint32_t layout;                  /* 0: dense; else a token that `propose` returned */
-    int32_t constant;                 /* 1: `data` has the value */
+    bool constant;                    /* `data` has the value */
     const void *data;                 /* bytes of a constant in host memory, dense; NULL: known only in a run */
     const char *variable; /* name of the variable, if the operand is the value of a variable; otherwise NULL */
     int32_t quant_scheme; /* linnet_quant_scheme */
-    int32_t quant_bits;   /* bits of one element: 8, 16, 4, ...; 0 without quantization */
-    int32_t quant_axis;
-    uint32_t quant_block;
-    uint32_t quant_count; /* number of scales and zero points */
-    const float *scale;
-    const int32_t *zero; /* NULL: all 0 */
+    int32_t bits;         /* of one stored element: 32 for F32, 4 for I4 */
+    int32_t quant_axis;   /* AXIS and BLOCK; otherwise -1 */
+    int32_t quant_block;  /* BLOCK; otherwise 0 */
+    int64_t quant_count;  /* number of scales and zero points */
+    const float *scales;  /* NULL: not quantized */
+    const int32_t *zeros; /* NULL: all 0 */
     int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
                       number. The body of a loop or a branch is a graph with numbers of its own */
     linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
@@ -207,11 +207,11 @@ typedef enum linnet_source_language {
 typedef struct linnet_source_options {
     size_t struct_size;
     int32_t language; /* linnet_source_language */
-    int32_t native; /* 1: f32 functions that linnet computes in f64 (log, pow, sin, ...) become functions of the target.
-                     * They are faster on a GPU and need no f64, but their last bits differ */
-    const char *prefix;         /* of the names of inputs and outputs, at most 32 characters; NULL: none */
-    int32_t quantization_names; /* 1: scales and zero points per tensor are names too, so that steps which differ in
-                                 * these numbers have the same text; 0: they are numbers in the text */
+    bool native;      /* f32 functions that linnet computes in f64 (log, pow, sin, ...) become functions of the target.
+                       * They are faster on a GPU and need no f64, but their last bits differ */
+    const char *prefix;      /* of the names of inputs and outputs, at most 32 characters; NULL: none */
+    bool quantization_names; /* scales and zero points per tensor are names too, so that steps which differ in
+                              * these numbers have the same text; false: they are numbers in the text */
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
@@ -262,7 +262,7 @@ typedef struct linnet_requant {
     int64_t channels;
     int32_t table;  /* linnet_requant_table */
     int32_t mode;   /* the attribute `requant` of the op */
-    int32_t wide;   /* 1: sums are 64-bit, because x is i16 */
+    bool wide;      /* sums are 64-bit, because x is i16 */
     int32_t x_zero; /* zero point of input 0 */
     int32_t y_zero; /* zero point and range of an integer result; 0 if the table is NONE or the result f32 */
     int32_t low, high;
@@ -297,16 +297,16 @@ typedef struct linnet_device_limits {
     uint64_t alignment;      /* of the offset of each operand: a power of two; 0: 64 */
     uint64_t padding;        /* bytes after each operand that kernels of the device may read and write */
     uint64_t largest_buffer; /* for `allocate`; operands that are larger stay on the CPU. 0: no limit */
-    int32_t epilogues; /* 1: `cost` and `run` support epilogues (linnet_step_get_map); 0: the library gives the device
-                          steps without epilogues */
-    int32_t host_visible;   /* 1: buffers can be mapped; the library then writes constants through `map` */
-    int32_t shared;         /* 1: kernels use memory from `import` as fast as their own, and the host sees their writes
-                             * after `wait`. Inputs and outputs of the session are then imported and not copied */
-    uint64_t transfer_ns;   /* fixed part of the time of a transfer between host and device, in nanoseconds */
-    uint64_t transfer_rate; /* bytes per microsecond of a transfer; 0: the bytes take no time */
-    int32_t in_place; /* 1: a `map` may get the memory of an operand for its output. The operand has the same shape,
-                       * layout and size of elements, and no later step reads it. Each element must be read before the
-                       * same element is written. Not in fused claims. 0: outputs have memory of their own */
+    bool epilogues;          /* `cost` and `run` support epilogues (linnet_step_get_map); false: the library gives
+                                  the device steps without epilogues */
+    bool host_visible;       /* buffers can be mapped; the library then writes constants through `map` */
+    bool shared;             /* kernels use memory from `import` as fast as their own, and the host sees their writes
+                              * after `wait`. Inputs and outputs of the session are then imported and not copied */
+    uint64_t transfer_ns;    /* fixed part of the time of a transfer between host and device, in nanoseconds */
+    uint64_t transfer_rate;  /* bytes per microsecond of a transfer; 0: the bytes take no time */
+    bool in_place;           /* a `map` may get the memory of an operand for its output. The operand has the same shape,
+                              * layout and size of elements, and no later step reads it. Each element must be read before the
+                              * same element is written. Not in fused claims. false: outputs have memory of their own */
     uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64.
                                 * With more than 64, inputs and outputs are imported only if the device has
                                 * `allocate_host`, and those of bodies of loops and branches are copied */
@@ -318,10 +318,10 @@ typedef struct linnet_claim {
     size_t struct_size;
     int32_t count; /* number of steps in the claim; they are the first of the given steps. 0: the device refuses the
                     * first step, although `cost` took it. The plan is then made again without it */
-    int32_t fused; /* 1: values that only steps of the claim read get no memory (their spans have buffer 0), and each
-                    * other operand keeps its own memory until the whole claim has run. 0: the steps run one after
+    bool fused;    /* values that only steps of the claim read get no memory (their spans have buffer 0), and each
+                    * other operand keeps its own memory until the whole claim has run. false: the steps run one after
                     * another, and the memory of a value may be reused after the last step that reads it */
-    int32_t packs; /* 1: `prepare` reads constants from host memory and stores what kernels need in `packed`. `run`
+    bool packs;    /* `prepare` reads constants from host memory and stores what kernels need in `packed`. `run`
                     * then gets no constant operands (buffer 0) */
     uint64_t scratch_bytes; /* memory that only lasts for one execution of the claim */
     uint64_t packed_bytes;  /* memory that `prepare` fills */
@@ -355,7 +355,7 @@ struct linnet_program_cache {
 typedef struct linnet_work {
     size_t struct_size;
     int32_t count;                    /* steps of the claim */
-    int32_t trace;                    /* 1: `elapsed` will be asked after runs */
+    bool trace;                       /* `elapsed` will be asked after runs */
     const linnet_step *const *steps;  /* `count` steps */
     const linnet_span *const *inputs; /* inputs[i]: linnet_step_input_count(steps[i]) spans */
     const linnet_span *const *outputs;
@@ -407,7 +407,7 @@ struct linnet_device {
      * accepts. Other readers get it dense, because transfers convert. `propose` needs `accept`, and `layout_bytes` for
      * the tokens that `describe` does not describe. */
     uint32_t (*propose)(void *context, const linnet_step *step, int output);
-    int (*accept)(void *context, const linnet_step *step, int input, uint32_t layout); /* 1: yes */
+    bool (*accept)(void *context, const linnet_step *step, int input, uint32_t layout);
     uint64_t (*layout_bytes)(void *context, const linnet_device_tensor *tensor, uint32_t layout);
 
     /* Memory. The library allocates all memory of operands, scratch and packed constants itself, so that a plan's
@@ -450,9 +450,9 @@ struct linnet_device {
                   const void *from);
     int (*download)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from);
-    /* Optional: returns 1 if `copy` can read buffers of the other device. The library then needs no host memory between
-     * the two. `other` may be this device itself, for another queue or the same one. */
-    int (*reaches)(void *context, const linnet_device *other);
+    /* Optional: returns true if `copy` can read buffers of the other device. The library then needs no host memory
+     * between the two. `other` may be this device itself, for another queue or the same one. */
+    bool (*reaches)(void *context, const linnet_device *other);
     /* Copies dense memory: from->bytes == to->bytes. */
     int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from);
@@ -468,9 +468,9 @@ struct linnet_device {
     /* Optional: returns the text of a code, for the error record. The text must live as long as the device. */
     const char *(*explain)(void *context, int code);
 
-    /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns 1 if
-     * the device has filled it, 0 if it is private. The library then computes bytes and strides. */
-    int (*describe)(void *context, uint32_t layout, int rank, linnet_layout *out);
+    /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns
+     * true if the device has filled it, false if it is private. The library then computes bytes and strides. */
+    bool (*describe)(void *context, uint32_t layout, int rank, linnet_layout *out);
 
     /* Optional: what runs of steps cost, while the planner decides where nodes run. `steps` are connected steps that
      * the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them; the library
@@ -557,7 +557,8 @@ typedef struct linnet_device_list {
                                   * linnet_extension_device. A copy of the struct needs a new pointer then */
 } linnet_device_list;
 
-static inline void linnet_device_list_init(linnet_device_list *list) { linnet_device_struct_init(list, sizeof *list); }
+LINNET_API void linnet_device_list_init_sized(linnet_device_list *out, size_t size);
+static inline void linnet_device_list_init(linnet_device_list *out) { linnet_device_list_init_sized(out, sizeof *out); }
 
 /* A shared library of devices exports this function; liblinnet does not. It lists the devices of the machine. `options`
  * is the part of a device's name after the first comma, such as "f16=on,cache=/tmp/programs", or "". The same options
@@ -583,16 +584,16 @@ LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list
 
 /* ---- inputs and outputs in a device's memory --------------------------------------------------------------------- */
 
-/* Binds input i of the session's plan, or output i if `output` is 1, to memory of a device of the plan: a buffer of its
- * `allocate` or `import`, an offset that is a multiple of limits.alignment, and exactly the bytes of the tensor, dense.
- * The memory belongs to the caller, who keeps it until other memory is bound or the session is freed. NULL binds the
- * session's own memory again. If steps of this device alone use the value, the device copies it, and the host is not
- * involved; otherwise it goes through host memory. A session on another queue may use an output once
+/* Binds input i of the session's plan, or output i if `output` is true, to memory of a device of the plan: a buffer of
+ * its `allocate` or `import`, an offset that is a multiple of limits.alignment, and exactly the bytes of the tensor,
+ * dense. The memory belongs to the caller, who keeps it until other memory is bound or the session is freed. NULL binds
+ * the session's own memory again. If steps of this device alone use the value, the device copies it, and the host is
+ * not involved; otherwise it goes through host memory. A session on another queue may use an output once
  * linnet_session_wait or linnet_run has returned. Runs that have been submitted keep what was bound then. The session's
  * own memory of a bound output has no result. Not during a run. Errors: INVALID_ARGUMENT (index, device, span),
  * WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its memory with another tensor, see
  * linnet_plan_config.separate_outputs; an output whose shape depends on data; a build without devices). */
-LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, int output, int i,
+LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, bool output, int i,
                                                     const linnet_device *device, const linnet_span *span,
                                                     linnet_error *error);
 
@@ -615,8 +616,9 @@ typedef struct linnet_plan_device_info {
     uint64_t total;
 } linnet_plan_device_info;
 
+LINNET_API void linnet_plan_device_info_init_sized(linnet_plan_device_info *info, size_t size);
 static inline void linnet_plan_device_info_init(linnet_plan_device_info *info) {
-    linnet_device_struct_init(info, sizeof *info);
+    linnet_plan_device_info_init_sized(info, sizeof *info);
 }
 
 /* Gives the bytes on the i-th device of the plan's config. Errors: INVALID_ARGUMENT, also past the end. */

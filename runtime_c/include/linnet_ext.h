@@ -22,12 +22,13 @@ typedef struct linnet_operand {
     int32_t rank;                   /* -1: unknown */
     int64_t shape[LINNET_MAX_RANK]; /* -1: unknown */
     void *data;                     /* dense; NULL: the value is not known */
-    const float *scale;             /* `quant_count` scales along `quant_axis`, or 1 for the tensor; NULL: none */
-    const int32_t *zero;
-    int32_t quant_count;
-    int32_t quant_axis;
-    int32_t quant_block; /* > 0: elements along quant_axis that share a scale; scales are in row-major order of the
-                            blocks */
+    int32_t quant_scheme;           /* linnet_quant_scheme */
+    int32_t bits;                   /* of one stored element; of outputs that are given to a function: ignored */
+    int32_t quant_axis;             /* AXIS and BLOCK; otherwise ignored */
+    int32_t quant_block;            /* BLOCK; otherwise ignored */
+    int64_t quant_count;            /* number of scales and zero points; of blocks, in row-major order */
+    const float *scales;            /* NULL: not quantized */
+    const int32_t *zeros;           /* NULL: all 0 */
 } linnet_operand;
 
 /* Infers the shapes and dtypes of the outputs. `node` is a finished flatbuffer with root linnet.fb.Node; the function
@@ -60,7 +61,8 @@ LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void 
 /* ---- partial runs, and memory of the caller ---------------------------------------------------------------------- */
 
 /* Describes any tensor of the signature's function by name, as the file declares it. A plan can start at such a tensor
- * (linnet_plan_config.feeds) or end there (fetches). INVALID_ARGUMENT if no tensor has the name. */
+ * (linnet_plan_config.feeds) or end there (fetches). The name of a node stands for its first output.
+ * INVALID_ARGUMENT if nothing has the name. */
 LINNET_API linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
                                                  linnet_tensor_info *out);
 
@@ -119,7 +121,8 @@ typedef struct linnet_packed {
     char key[40];   /* what was packed and how, as text */
 } linnet_packed;
 
-static inline void linnet_packed_init(linnet_packed *packed) { linnet_struct_init(packed, sizeof *packed); }
+LINNET_API void linnet_packed_init_sized(linnet_packed *out, size_t size);
+static inline void linnet_packed_init(linnet_packed *out) { linnet_packed_init_sized(out, sizeof *out); }
 /* Describes constants number i of those that the plan's steps pack; the same constants may come more than once. `to`:
  * NULL, or memory for their bytes, which the function packs again. Call it before the plan's first session, because a
  * session frees constants that it has packed. Thread-safe. Errors: INVALID_ARGUMENT (there are fewer, or the plan has
@@ -134,7 +137,8 @@ typedef struct linnet_verified {
     uint64_t bytes;         /* bytes of the segments that match their digests */
 } linnet_verified;
 
-static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
+LINNET_API void linnet_verified_init_sized(linnet_verified *out, size_t size);
+static inline void linnet_verified_init(linnet_verified *out) { linnet_verified_init_sized(out, sizeof *out); }
 
 /* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
  * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest gives CORRUPT, and a
@@ -182,15 +186,16 @@ typedef struct linnet_plan_candidate {
     size_t struct_size;
     const char *kernel; /* its name, as in linnet_step_info */
     double cost_ns;     /* the modelled time; 0 if the kernel cannot run the step */
-    int32_t chosen;     /* 1: it runs the step */
-    int32_t reference;  /* 1: it is the scalar reference */
+    bool chosen;        /* it runs the step */
+    bool reference;     /* it is the scalar reference */
     int32_t refusal;    /* linnet_refusal */
-    int32_t tuned;      /* 1: it was chosen by linnet_plan_config.tuning, whatever it costs */
+    bool tuned;         /* it was chosen by linnet_plan_config.tuning, whatever it costs */
     char why[104]; /* the refusal in words: "needs avx512vnni, which isa_max excludes"; "" if it can run the step */
 } linnet_plan_candidate;
 
-static inline void linnet_plan_candidate_init(linnet_plan_candidate *candidate) {
-    linnet_struct_init(candidate, sizeof *candidate);
+LINNET_API void linnet_plan_candidate_init_sized(linnet_plan_candidate *out, size_t size);
+static inline void linnet_plan_candidate_init(linnet_plan_candidate *out) {
+    linnet_plan_candidate_init_sized(out, sizeof *out);
 }
 /* Gives kernel i of those that this build has for the op of the step. Of the kernels that can run it the plan has taken
  * the one of least cost, and of several such kernels the first. Steps of devices, transfers, loops and branches have no
@@ -209,7 +214,7 @@ LINNET_API size_t linnet_plan_get_key(const linnet_plan *plan, int step, char *t
 typedef struct linnet_plan_pass {
     size_t struct_size;
     const char *name;
-    int32_t ran;                       /* 0: the plan left it out, and it changed nothing */
+    bool ran;                          /* false: the plan left it out, and it changed nothing */
     int32_t added, removed;            /* nodes */
     int32_t moved;                     /* nodes that come after a node that they came before */
     int32_t fused;                     /* nodes that have become epilogues */
@@ -219,7 +224,8 @@ typedef struct linnet_plan_pass {
                                            share; from the pass "offsets" on, of the memory that buffers share */
 } linnet_plan_pass;
 
-static inline void linnet_plan_pass_init(linnet_plan_pass *pass) { linnet_struct_init(pass, sizeof *pass); }
+LINNET_API void linnet_plan_pass_init_sized(linnet_plan_pass *out, size_t size);
+static inline void linnet_plan_pass_init(linnet_plan_pass *out) { linnet_plan_pass_init_sized(out, sizeof *out); }
 /* Gives pass i, in the order of the passes. The plan must have been made with linnet_plan_config.passes. Thread-safe.
  * Errors: INVALID_ARGUMENT (no such pass, or the plan kept nothing). */
 LINNET_API linnet_status linnet_plan_get_pass(const linnet_plan *plan, int i, linnet_plan_pass *out);
@@ -321,7 +327,8 @@ struct linnet_user_op {
      * may be NULL. Several threads may call it at the same time for different items of one run. */
     int (*run)(linnet_user_call *call);
 };
-static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
+LINNET_API void linnet_user_op_init_sized(linnet_user_op *out, size_t size);
+static inline void linnet_user_op_init(linnet_user_op *out) { linnet_user_op_init_sized(out, sizeof *out); }
 
 /* Infers the outputs of a node of the user op `op`. With `op` NULL, this is linnet_op_infer. Errors: those of
  * linnet_op_infer, INVALID_ARGUMENT (the op), and USER_OP_FAILED. */

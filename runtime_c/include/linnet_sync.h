@@ -36,7 +36,7 @@ typedef struct linnet_link_config {
     const char *private_key; /* PEM file with the key of `certificate` */
     const char *authority;   /* PEM file with the certificates to trust; each side verifies the other */
     const char *libssl;      /* path of the library; NULL: the system's */
-    int32_t insecure;        /* 1: no key is needed even for addresses that are neither loopback nor local sockets */
+    bool insecure;           /* no key is needed even for addresses that are neither loopback nor local sockets */
     int32_t heartbeat_ms; /* time between heartbeats; 0: the server uses a third of lease_ms, or 5000 if that is 0; the
                              worker uses the server's value */
     int32_t lease_ms;     /* a peer that is silent for this long counts as lost; 0: three heartbeats */
@@ -46,7 +46,10 @@ typedef struct linnet_link_config {
                                 address has no host */
 } linnet_link_config;
 
-static inline void linnet_link_config_init(linnet_link_config *config) { linnet_struct_init(config, sizeof *config); }
+LINNET_API void linnet_link_config_init_sized(linnet_link_config *config, size_t size);
+static inline void linnet_link_config_init(linnet_link_config *config) {
+    linnet_link_config_init_sized(config, sizeof *config);
+}
 
 /* ---- server ------------------------------------------------------------------------------------------------------ */
 
@@ -71,8 +74,8 @@ typedef struct linnet_server_config {
     int32_t mode;      /* linnet_sync_mode */
     int32_t workers;   /* members that a group needs before its steps begin; 0: 1 */
     int32_t quorum;    /* pushes that close a step of a group; later pushes are dropped; 0: all members */
-    int32_t elastic;   /* 1: steps continue without a lost worker; 0: steps wait until `workers` members are connected
-                          again */
+    bool elastic;      /* steps continue without a lost worker; false: steps wait until `workers` members are connected
+                             again */
     int32_t staleness; /* ASYNCHRONOUS: number of closed steps by which a worker may be ahead of the slowest; -1 (set by
                           linnet_server_config_init): no limit */
     const char *folder;  /* for snapshots, journal and epoch; created if missing; NULL: nothing is kept on disk */
@@ -81,17 +84,17 @@ typedef struct linnet_server_config {
     int64_t batch;       /* examples in a global batch; each worker gets a share that fits its speed; 0: no shares */
     uint64_t max_bytes;  /* memory for gradients in flight; 0: 1 GiB */
     int32_t max_workers; /* largest number of connections; 0: 4096 */
-    int32_t compression; /* 0: workers get the compression that they ask for; 1: gradients are not compressed */
+    bool plain;          /* neither gradients nor values are compressed; false: workers get what they ask for */
     const char *metrics; /* address for Prometheus (HTTP, text format); NULL: none */
     int32_t threads;     /* threads that compute updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
-    int32_t repair; /* 1: continues from the intact part of a damaged journal, keeps a copy of the journal, and refuses
-                       workers that have seen later updates; 0: a damaged journal is an error */
+    bool repair; /* continues from the intact part of a damaged journal, keeps a copy of the journal, and refuses
+                       workers that have seen later updates; false: a damaged journal is an error */
 } linnet_server_config;
 
+LINNET_API void linnet_server_config_init_sized(linnet_server_config *config, size_t size);
 static inline void linnet_server_config_init(linnet_server_config *config) {
-    linnet_struct_init(config, sizeof *config);
-    config->staleness = -1;
+    linnet_server_config_init_sized(config, sizeof *config);
 }
 /* Creates a server for the variables that the model's `update/...` signatures change. It listens when this function
  * returns. If the folder holds a snapshot of this model, the server continues from there. `store` NULL: the server
@@ -150,21 +153,24 @@ typedef struct linnet_worker_config {
     int32_t group;       /* workers of a group are synchronous; groups are asynchronous to each other */
     int32_t compression; /* linnet_sync_compression */
     double fraction;     /* TOP_K: part of a tensor's elements to send, 0 to 1; 0: 0.01 */
-    int32_t read_only;   /* 1: only pulls and is not a member of the group, so that no step waits for it */
-    int32_t keep_pulled; /* 1: keeps a copy of the pulled values, so that linnet_worker_push works without a session;
-                            the copy takes as much memory as the values */
+    bool read_only;      /* only pulls and is not a member of the group, so that no step waits for it */
+    bool keep_pulled;    /* keeps a copy of the pulled values, so that linnet_worker_push works without a session;
+                               the copy takes as much memory as the values */
     int32_t lost_ms;     /* time without a connection to a server after which a call fails; 0: 60 000 */
     int32_t timeout_ms;  /* longest time that a call takes, including the wait for slower workers; 0: no limit */
-    int (*interrupted)(void *context); /* called when a signal arrives while a call waits; 1: the call ends with
+    bool (*interrupted)(void *context); /* called when a signal arrives while a call waits; true: the call ends with
                                           TIMED_OUT. While linnet_worker_step computes it is used as
-                                          linnet_run_config.poll; 1: CANCELLED. NULL: signals do not end calls */
+                                          linnet_run_config.poll; true: CANCELLED. NULL: signals do not end calls */
     void *interrupted_context;
-    const char *name; /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
+    const char *name;         /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
+    int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 values of 1024 or
+                                 more elements and rows of such tables. The store then has the rounded values; the
+                                 servers keep f32 */
 } linnet_worker_config;
 
+LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);
 static inline void linnet_worker_config_init(linnet_worker_config *config) {
-    linnet_struct_init(config, sizeof *config);
-    config->worker = -1;
+    linnet_worker_config_init_sized(config, sizeof *config);
 }
 /* Connects to the servers of all shards, given in any order, and agrees with them on the tensors. These are the
  * variables for which `grad` has gradients, and the variables that the metadata sync.average and sync.read name.
@@ -213,7 +219,7 @@ typedef struct linnet_link_info {
     size_t struct_size;
     const char *address;
     int32_t shard;
-    int32_t connected; /* 0: the connection is lost and is being made again */
+    bool connected;    /* false: the connection is lost and is being made again */
     uint64_t version;  /* number of updates to the server's variables that this worker knows of */
     uint64_t epoch;    /* how often a server was started on this state */
     uint64_t sent;     /* bytes */
@@ -226,7 +232,8 @@ typedef struct linnet_link_info {
                              complete, when the update began and ended, when the answer was made */
 } linnet_link_info;
 
-static inline void linnet_link_info_init(linnet_link_info *info) { linnet_struct_init(info, sizeof *info); }
+LINNET_API void linnet_link_info_init_sized(linnet_link_info *info, size_t size);
+static inline void linnet_link_info_init(linnet_link_info *info) { linnet_link_info_init_sized(info, sizeof *info); }
 
 typedef struct linnet_worker_info {
     size_t struct_size;
@@ -249,11 +256,15 @@ typedef struct linnet_worker_info {
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory that the worker holds, without the store's */
     int32_t link_count;                      /* servers */
-    double loss;        /* mean loss of all workers in the step of the last push, weighted as their gradients */
-    double loss_weight; /* weight behind it; 0: no worker has an output `loss` */
+    double loss;              /* mean loss of all workers in the step of the last push, weighted as their gradients */
+    double loss_weight;       /* weight behind it; 0: no worker has an output `loss` */
+    int32_t pull_compression; /* linnet_sync_compression of values that all servers agreed to */
 } linnet_worker_info;
 
-static inline void linnet_worker_info_init(linnet_worker_info *info) { linnet_struct_init(info, sizeof *info); }
+LINNET_API void linnet_worker_info_init_sized(linnet_worker_info *info, size_t size);
+static inline void linnet_worker_info_init(linnet_worker_info *info) {
+    linnet_worker_info_init_sized(info, sizeof *info);
+}
 LINNET_API linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *info);
 /* Describes the i-th server, in the order of linnet_worker_create. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_worker_get_link(linnet_worker *worker, int i, linnet_link_info *info);
@@ -284,7 +295,10 @@ typedef struct linnet_ring_config {
     int32_t timeout_ms; /* how long to wait for other ranks to connect, and for a silent neighbour; 0: 60 000 */
 } linnet_ring_config;
 
-static inline void linnet_ring_config_init(linnet_ring_config *config) { linnet_struct_init(config, sizeof *config); }
+LINNET_API void linnet_ring_config_init_sized(linnet_ring_config *config, size_t size);
+static inline void linnet_ring_config_init(linnet_ring_config *config) {
+    linnet_ring_config_init_sized(config, sizeof *config);
+}
 /* Waits until all `size` ranks have connected, and connects them as a ring. Only one thread at a time may use a ring.
  * Errors name the rank concerned, which is also in the record's op_index. TIMED_OUT: some ranks did not connect;
  * REFUSED: another process has this rank, or the ring has another size. */

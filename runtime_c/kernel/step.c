@@ -48,13 +48,15 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
         memcpy(own.shape, t->dims, (size_t)t->rank * sizeof *own.shape);
         memcpy(own.strides, t->strides, (size_t)t->rank * sizeof *own.strides);
         own.bytes = value->bytes;
+        own.bits = ln_dtype_bits(t->dtype);
+        own.quant_axis = -1;
         own.layout = value->token;
         own.constant = t->data != NULL;
         own.data = t->data;
         const linnet_device *d = value->device;
         if (value->token == 0) {
             ln_layout_of(t->layout, t->rank, &own.axes);
-        } else if (d->describe == NULL || d->describe(d->context, value->token, t->rank, &own.axes) != 1) {
+        } else if (d->describe == NULL || d->describe(d->context, value->token, t->rank, &own.axes) == 0) {
             own.axes = (linnet_layout){.block = -1};
         } else {
             ln_layout_strides(&own.axes, t, own.strides);
@@ -63,14 +65,14 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
     }
     if (t->dtype != LINNET_NONE && t->quant != NULL) {
         own.quant_scheme = t->quant->scheme;
-        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : ln_dtype_bits(t->dtype);
-        own.quant_axis = t->quant->axis;
-        own.quant_block = t->quant->block;
+        own.bits = t->quant->bits > 0 ? t->quant->bits : own.bits;
+        own.quant_axis = t->quant->scheme == LN_QUANT_TENSOR ? -1 : t->quant->axis;
+        own.quant_block = t->quant->scheme == LN_QUANT_BLOCK ? (int32_t)t->quant->block : 0;
         own.quant_count = t->quant->count;
-        own.scale = t->quant->scale;
-        own.zero = t->quant->zero;
+        own.scales = t->quant->scale;
+        own.zeros = t->quant->zero;
     }
-    return LN_GIVE(linnet_device_tensor, zero, &own, out);
+    return LN_GIVE(linnet_device_tensor, zeros, &own, out);
 }
 
 static linnet_status operand(const linnet_step *step, int i, int first, int count, linnet_device_tensor *out) {

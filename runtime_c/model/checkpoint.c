@@ -299,6 +299,7 @@ static linnet_status check(linnet_store *store, const linnet_model *checkpoint, 
 }
 
 linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_model_config config;
     linnet_model *checkpoint;
     linnet_status status;

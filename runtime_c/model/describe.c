@@ -51,6 +51,8 @@ int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *
         if (!strcmp(*own = s->outputs[i], name)) return f->outputs[i];
     for (int32_t i = 0; name && i < f->n_values; ++i)
         if (!strcmp(*own = f->values[i].name, name)) return i;
+    for (int32_t i = 0; name && i < f->n_nodes; ++i)
+        if (f->nodes[i].n_outputs > 0 && !strcmp(*own = f->nodes[i].name, name)) return f->nodes[i].outputs[0];
     return -1;
 }
 

@@ -212,6 +212,7 @@ static linnet_status finish(linnet_model *model, const char *path, const linnet_
 
 linnet_status linnet_model_open(const char *path, const linnet_model_config *given, linnet_model **out,
                                 linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_model_config config;
     linnet_model *model;
     linnet_status status;
@@ -231,6 +232,7 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *giv
 
 linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
                                        const linnet_model_config *given, linnet_model **out, linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_model_config config;
     linnet_model *model;
     linnet_status status;

@@ -382,9 +382,9 @@ static int32_t find(const linnet_store *store, const char *function, const char 
 static linnet_status status_of(const linnet_error *error) { return (linnet_status)error->code; }
 
 linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error) {
-    linnet_error own;
-    int32_t i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
-    if (i < 0) return status_of(error ? error : &own);
+    LN_WANT_ERROR(error);
+    int32_t i = find(store, "linnet_store_read", name, data, bytes, error);
+    if (i < 0) return status_of(error);
     if (bytes == 0) return LINNET_OK;
     ln_store_lock(store, false);
     const linnet_status status = ln_store_fetch(store, i, NULL, error);
@@ -395,9 +395,9 @@ linnet_status linnet_store_read(linnet_store *store, const char *name, void *dat
 
 linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                  linnet_error *error) {
-    linnet_error own;
-    int32_t i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
-    if (i < 0) return status_of(error ? error : &own);
+    LN_WANT_ERROR(error);
+    int32_t i = find(store, "linnet_store_write", name, data, bytes, error);
+    if (i < 0) return status_of(error);
     ln_store_lock(store, true);
     ln_store_release(store, i);
     if (bytes) memcpy(ln_store_data(store, i), data, bytes);

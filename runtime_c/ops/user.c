@@ -14,14 +14,18 @@
 static void fill(const ln_tensor *from, linnet_operand *to) {
     memset(to, 0, sizeof *to);
     to->dtype = from->dtype;
+    to->bits = ln_dtype_bits(from->dtype);
+    to->quant_axis = -1;
     to->rank = from->rank;
     for (int d = 0; d < LN_MAX_RANK; ++d) to->shape[d] = d < from->rank ? from->dims[d] : 0;
     to->data = (void *)(uintptr_t)from->data;
     if (from->quant == NULL) return;
-    to->scale = from->quant->scale;
-    to->zero = from->quant->zero;
-    to->quant_count = (int32_t)from->quant->count;
-    to->quant_axis = from->quant->axis;
+    to->quant_scheme = from->quant->scheme;
+    to->quant_axis = from->quant->scheme == LN_QUANT_TENSOR ? -1 : from->quant->axis;
+    to->quant_block = from->quant->scheme == LN_QUANT_BLOCK ? (int32_t)from->quant->block : 0;
+    to->quant_count = from->quant->count;
+    to->scales = from->quant->scale;
+    to->zeros = from->quant->zero;
 }
 
 /* The operands that a callback sees, the inputs first. */

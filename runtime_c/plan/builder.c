@@ -67,21 +67,30 @@ static linnet_status check_quant(ln_tensor *t, linnet_error *error) {
 
 static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tensor *t, linnet_error *error) {
     ln_quant *quant;
-    if (!o->scale || o->quant_count < 1) return LINNET_OK;
-    for (int32_t i = 0; i < o->quant_count; i++)
-        if (!isfinite(o->scale[i]) || !(o->scale[i] > 0)) {
+    if (!o->scales || o->quant_scheme == LINNET_QUANT_NONE) return LINNET_OK;
+    if (o->quant_scheme < LINNET_QUANT_NONE || o->quant_scheme > LINNET_QUANT_BLOCK || o->quant_count < 1 ||
+        o->quant_count > INT32_MAX || (o->quant_scheme == LINNET_QUANT_TENSOR && o->quant_count != 1) ||
+        (o->quant_scheme == LINNET_QUANT_BLOCK && o->quant_block < 1)) {
+        ln_fail(error, LINNET_BAD_ATTRIBUTE, "the fields of an operand's quantization do not fit together");
+        ln_expected(error, "one scale, scales along an axis, or blocks of 1 or more elements");
+        return ln_got(error, "scheme %d, %lld scales, blocks of %d", (int)o->quant_scheme, (long long)o->quant_count,
+                      (int)o->quant_block),
+               LINNET_BAD_ATTRIBUTE;
+    }
+    for (int64_t i = 0; i < o->quant_count; i++)
+        if (!isfinite(o->scales[i]) || !(o->scales[i] > 0)) {
             ln_fail(error, LINNET_BAD_ATTRIBUTE, "a quantization scale is not a positive number");
-            return ln_got(error, "%g", (double)o->scale[i]), LINNET_BAD_ATTRIBUTE;
+            return ln_got(error, "%g", (double)o->scales[i]), LINNET_BAD_ATTRIBUTE;
         }
     quant = ln_pool_alloc(&one->pool, sizeof *quant);
     if (!quant) return no_memory(error);
-    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : o->quant_block > 0 ? LN_QUANT_BLOCK : LN_QUANT_AXIS;
+    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : o->quant_scheme;
     quant->axis = o->quant_count == 1 ? 0 : o->quant_axis;
     quant->block = quant->scheme == LN_QUANT_BLOCK ? (uint32_t)o->quant_block : 0;
     quant->bits = (uint8_t)ln_dtype_bits(t->dtype);
     quant->count = (uint32_t)o->quant_count;
-    quant->scale = o->scale;
-    quant->zero = o->zero;
+    quant->scale = o->scales;
+    quant->zero = o->zeros;
     t->quant = quant;
     return t->rank >= 0 ? check_quant(t, error) : LINNET_OK;
 }
@@ -215,6 +224,7 @@ static void begin(single_op *one, int n_inputs, int n_outputs) {
 linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
                                    const linnet_operand *inputs, int input_count, linnet_operand *outputs,
                                    int output_count, linnet_error *error) {
+    LN_WANT_ERROR(error);
     single_op one;
     linnet_status status = LINNET_OK;
     begin(&one, input_count, output_count);
@@ -304,6 +314,7 @@ static linnet_status evaluate(single_op *one, linnet_operand *outputs, linnet_er
 
 linnet_status linnet_op_evaluate(const void *node, size_t size, const linnet_operand *inputs, int input_count,
                                  linnet_operand *outputs, int output_count, linnet_error *error) {
+    LN_WANT_ERROR(error);
     single_op one;
     linnet_status status;
     begin(&one, input_count, output_count);

@@ -55,6 +55,18 @@ linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tens
     return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
 }
 
+int linnet_plan_find_input(const linnet_plan *plan, const char *name) {
+    for (int32_t i = 0; plan != NULL && name != NULL && i < plan->program.n_inputs; ++i)
+        if (strcmp(plan->program.inputs[i].name, name) == 0) return i;
+    return -1;
+}
+
+int linnet_plan_find_output(const linnet_plan *plan, const char *name) {
+    for (int32_t i = 0; plan != NULL && name != NULL && i < plan->n_outputs; ++i)
+        if (strcmp(plan->outputs[i].name, name) == 0) return i;
+    return -1;
+}
+
 linnet_status linnet_plan_get_packed(const linnet_plan *plan, int i, void *to, linnet_packed *out) {
     linnet_packed own = {.struct_size = sizeof own};
     if (plan == NULL || i < 0) return LINNET_INVALID_ARGUMENT;

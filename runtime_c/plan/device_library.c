@@ -116,8 +116,7 @@ static linnet_status find(const char *name, parts *p, linnet_device_list *list, 
 linnet_status linnet_device_find(const char *name, linnet_device_list *list, linnet_error *error) {
     parts p;
     linnet_device_list own;
-    linnet_error unused;
-    if (error == NULL) error = &unused;
+    LN_WANT_ERROR(error);
     const linnet_status status = find(name, &p, &own, error);
     if (status != LINNET_OK) return status;
     if (linnet_struct_give(&own, sizeof own, list, LN_UP_TO(linnet_device_list, single), "linnet_device_list", error))
@@ -129,8 +128,7 @@ linnet_status linnet_device_find(const char *name, linnet_device_list *list, lin
 linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error) {
     parts p;
     linnet_device_list list;
-    linnet_error unused;
-    if (error == NULL) error = &unused;
+    LN_WANT_ERROR(error);
     if (device == NULL) return ln_null_argument(error, "linnet_device_open", "device");
     *device = NULL;
     const linnet_status status = find(name, &p, &list, error);

@@ -357,6 +357,7 @@ linnet_status ln_plan_again(const linnet_plan *plan, ln_refusals *refusals, linn
 
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_plan_config taken;
     const linnet_plan_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");

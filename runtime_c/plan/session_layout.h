@@ -120,7 +120,7 @@ typedef struct ln_watch {
     uint32_t quick; /* number of short steps since the last check; a short step takes less time than a check */
     const volatile int *cancel;
     uint64_t begun, deadline, next_poll;
-    int (*poll)(void *context);
+    bool (*poll)(void *context);
     void *poll_context;
 } ln_watch;
 

@@ -97,7 +97,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
     return LINNET_OK;
 }
 
-linnet_status linnet_session_bind_device(linnet_session *s, int output, int i, const linnet_device *device,
+linnet_status linnet_session_bind_device(linnet_session *s, bool output, int i, const linnet_device *device,
                                          const linnet_span *span, linnet_error *error) {
     if (!LN_HAS_DEVICES) return ln_left_out("linnet_session_bind_device", "LINNET_DEVICES", error);
     if (s == NULL || i < 0 || i >= (output ? s->plan->n_outputs : s->plan->program.n_inputs))

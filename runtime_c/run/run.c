@@ -262,6 +262,7 @@ linnet_status ln_run(linnet_session *s, const linnet_run_config *config, bool su
 }
 
 linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
+    LN_WANT_ERROR(error);
     if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: `session` must not be NULL");
     return ln_run(s, config, false, error);
 }

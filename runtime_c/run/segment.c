@@ -291,8 +291,7 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
 }
 
 linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error) {
-    linnet_error own;
-    if (error == NULL) error = &own;
+    LN_WANT_ERROR(error);
     if (plan == NULL || bytes == NULL)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_bound: `plan` and `bytes` must not be NULL");
     *bytes = plan->info.total;

@@ -163,6 +163,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
 
 linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *given,
                                     linnet_session **out, linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_session_config taken;
     const linnet_session_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
@@ -221,31 +222,66 @@ linnet_status linnet_session_get_output(const linnet_session *s, int i, linnet_t
     return ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
 }
 
+static void wrong_size(linnet_error *error, const char *what, const char *name, const ln_tensor *t, uint64_t want,
+                       size_t got) {
+    char text[96];
+    ln_fail(error, LINNET_WRONG_SHAPE, "%s", what);
+    ln_at_tensor(error, name);
+    ln_expected(error, "%llu bytes, %s %s", (unsigned long long)want, linnet_dtype_name(t->dtype),
+                ln_shape_text(t->dims, t->rank, text, sizeof text));
+    ln_got(error, "%zu bytes", got);
+}
+
 linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes,
                                  linnet_error *error) {
+    LN_WANT_ERROR(error);
     if (s == NULL || input == NULL || (data == NULL && bytes > 0))
         return ln_fail(error, LINNET_INVALID_ARGUMENT,
                        "linnet_session_set: `session`, `input` and `data` must not be NULL");
     const ln_program *p = &s->plan->program;
-    for (int32_t i = 0; i < p->n_inputs; ++i) {
-        if (strcmp(p->inputs[i].name, input) != 0) continue;
-        if (p->inputs[i].bytes != bytes) {
-            char text[96];
-            ln_fail(error, LINNET_WRONG_SHAPE, "the data size of an input differs from the plan");
-            ln_at_tensor(error, input);
-            ln_expected(error, "%llu bytes, %s %s", (unsigned long long)p->inputs[i].bytes,
-                        linnet_dtype_name(p->inputs[i].tensor.dtype),
-                        ln_shape_text(p->inputs[i].tensor.dims, p->inputs[i].tensor.rank, text, sizeof text));
-            ln_got(error, "%zu bytes", bytes);
-            return ln_hint(error, "to use another shape, create a new plan");
-        }
-        if (bytes > 0) memcpy(ln_instance_pointer(s, &s->root, &p->inputs[i].operand), data, bytes);
-        return LINNET_OK;
+    const int i = linnet_plan_find_input(s->plan, input);
+    if (i < 0) {
+        ln_fail(error, LINNET_UNKNOWN_NAME, "the plan has no input of this name");
+        ln_at_tensor(error, input);
+        if (p->n_inputs > 0) ln_expected(error, "%s%s", p->inputs[0].name, p->n_inputs > 1 ? ", ..." : "");
+        return ln_hint(error, "the plan leaves out inputs that the fetched tensors do not need");
     }
-    ln_fail(error, LINNET_UNKNOWN_NAME, "the plan has no input of this name");
-    ln_at_tensor(error, input);
-    if (p->n_inputs > 0) ln_expected(error, "%s%s", p->inputs[0].name, p->n_inputs > 1 ? ", ..." : "");
-    return ln_hint(error, "the plan leaves out inputs that the fetched tensors do not need");
+    if (p->inputs[i].bytes != bytes) {
+        wrong_size(error, "the data size of an input differs from the plan", input, &p->inputs[i].tensor,
+                   p->inputs[i].bytes, bytes);
+        return ln_hint(error, "to use another shape, create a new plan");
+    }
+    if (bytes > 0) memcpy(ln_instance_pointer(s, &s->root, &p->inputs[i].operand), data, bytes);
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_get(const linnet_session *s, const char *output, void *data, size_t bytes,
+                                 linnet_error *error) {
+    LN_WANT_ERROR(error);
+    if (s == NULL || output == NULL || (data == NULL && bytes > 0))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT,
+                       "linnet_session_get: `session`, `output` and `data` must not be NULL");
+    const int i = linnet_plan_find_output(s->plan, output);
+    if (i < 0) {
+        ln_fail(error, LINNET_UNKNOWN_NAME, "the plan has no output of this name");
+        ln_at_tensor(error, output);
+        ln_expected(error, "%s%s", s->plan->outputs[0].name, s->plan->n_outputs > 1 ? ", ..." : "");
+        return ln_hint(error, "a plan has the outputs of its signature, or the tensors that its config fetches");
+    }
+    uint64_t size;
+    const void *from = linnet_session_output(s, i);
+    if (!ln_bytes(&s->outputs[i].tensor, &size) || (from == NULL && size > 0)) { /* the shape depends on data */
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "the output has no value yet");
+        ln_at_tensor(error, output);
+        return ln_hint(error, "run the session first");
+    }
+    if (size != bytes) {
+        wrong_size(error, "the size of the memory differs from the output's", output, &s->outputs[i].tensor, size,
+                   bytes);
+        return ln_hint(error, "linnet_session_get_output gives the shape and the bytes");
+    }
+    if (bytes > 0) memcpy(data, from, bytes);
+    return LINNET_OK;
 }
 
 linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_step_info *info) {

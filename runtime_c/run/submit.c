@@ -21,11 +21,13 @@ void ln_submit_prepare(linnet_session *s) {
 }
 
 linnet_status linnet_session_submit(linnet_session *s, linnet_error *error) {
+    LN_WANT_ERROR(error);
     if (s == NULL) return ln_null_argument(error, "linnet_session_submit", "session");
     return ln_run(s, NULL, true, error);
 }
 
 linnet_status linnet_session_wait(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
+    LN_WANT_ERROR(error);
     if (s == NULL) return ln_null_argument(error, "linnet_session_wait", "session");
     const linnet_status status = ln_watch_begin(&s->watch, config, error);
     return LN_HAS_DEVICES && status == LINNET_OK && s->pending ? ln_drain(s, error) : status;

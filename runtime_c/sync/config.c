@@ -6,6 +6,23 @@
 
 #include <string.h>
 
+#define DEFINE_INIT(name)                                                                                              \
+    void name##_init_sized(name *address, size_t size) { linnet_struct_init(address, size); }
+DEFINE_INIT(linnet_link_config)
+DEFINE_INIT(linnet_link_info)
+DEFINE_INIT(linnet_worker_info)
+DEFINE_INIT(linnet_ring_config)
+
+void linnet_server_config_init_sized(linnet_server_config *address, size_t size) {
+    linnet_struct_init(address, size);
+    if (address != NULL && size >= LN_SYNC_UP_TO(linnet_server_config, repair)) address->staleness = -1;
+}
+
+void linnet_worker_config_init_sized(linnet_worker_config *address, size_t size) {
+    linnet_struct_init(address, size);
+    if (address != NULL && size >= LN_SYNC_UP_TO(linnet_worker_config, name)) address->worker = -1;
+}
+
 static linnet_status wrong(const char *what, const char *expected, long long got, linnet_error *error) {
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of the config is out of range");
     ln_sync_at(error, what);
@@ -36,6 +53,9 @@ linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_work
     if (config->group < 0) return wrong("group", "0 or more", config->group, error);
     if (config->compression < LINNET_SYNC_PLAIN || config->compression > LINNET_SYNC_ONE_BIT)
         return wrong("compression", "a value of linnet_sync_compression", config->compression, error);
+    if (config->pull_compression < LINNET_SYNC_PLAIN || config->pull_compression > LINNET_SYNC_BF16)
+        return wrong("pull_compression", "LINNET_SYNC_PLAIN, LINNET_SYNC_F16 or LINNET_SYNC_BF16",
+                     config->pull_compression, error);
     if (config->fraction == 0) config->fraction = 0.01;
     if (!(config->fraction > 0 && config->fraction <= 1)) {
         wrong("fraction", "a number above 0 and at most 1", 0, error);

@@ -14,6 +14,10 @@
 
 /* Begins a record with what went wrong. */
 linnet_status ln_sync_fail(linnet_error *error, linnet_status status, const char *what, ...) LN_SYNC_PRINTF(3, 4);
+/* Public functions replace NULL with a record of their own, from which the helpers below return the code. */
+#define LN_SYNC_WANT_ERROR(error)                                                                                      \
+    linnet_error ln_sync_own_error;                                                                                    \
+    if (!(error)) (error) = &ln_sync_own_error
 /* Names the address, file, variable or signature concerned. */
 linnet_status ln_sync_at(linnet_error *error, const char *name);
 linnet_status ln_sync_expected(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);

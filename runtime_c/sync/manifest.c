@@ -2,6 +2,7 @@
  * manifest_model.c makes the table from a model. */
 #include "sync/manifest.h"
 
+#include "sync/compress.h"
 #include "sync/error.h"
 
 #include <stdlib.h>
@@ -96,6 +97,16 @@ size_t ln_sync_manifest_payload(const ln_sync_manifest *m, uint32_t *next, unsig
         ++*next;
     }
     return used;
+}
+
+int ln_sync_pulled_as(const ln_sync_variable *v, uint32_t encodings) {
+    enum { ENCODED_FROM = 1024 }; /* elements; encoding a smaller tensor saves too little */
+    const ln_sync_tensor *e = &v->entry;
+    if (e->dtype != LINNET_F32 || e->kind > LN_SYNC_SPARSE || !e->rank || !v->row_elements) return LN_SYNC_PLAIN;
+    if (e->rows < (ENCODED_FROM + v->row_elements - 1) / v->row_elements) return LN_SYNC_PLAIN;
+    return encodings >> (LN_SYNC_PULL_AS + LN_SYNC_F16) & 1    ? LN_SYNC_F16
+           : encodings >> (LN_SYNC_PULL_AS + LN_SYNC_BF16) & 1 ? LN_SYNC_BF16
+                                                               : LN_SYNC_PLAIN;
 }
 
 const ln_sync_variable *ln_sync_manifest_find(const ln_sync_manifest *m, const char *name) {

@@ -47,6 +47,10 @@ size_t ln_sync_manifest_payload(const ln_sync_manifest *manifest, uint32_t *next
 /* Both functions return NULL if no tensor has this name or number. */
 const ln_sync_variable *ln_sync_manifest_find(const ln_sync_manifest *manifest, const char *name);
 const ln_sync_variable *ln_sync_manifest_get(const ln_sync_manifest *manifest, uint32_t number);
+/* Returns the encoding of the variable's values in DATA (ln_sync_encoding), given the encodings that were agreed on.
+ * Only f32 variables are encoded, and no averaged or read-only ones; small variables are sent plain. The choice depends
+ * on the whole tensor, not on the shard's part, so that all numbers of servers give the same bits. */
+int ln_sync_pulled_as(const ln_sync_variable *variable, uint32_t encodings);
 /* Stores the 16-byte job identifier of a model. */
 linnet_status ln_sync_job_of(const linnet_model *model, unsigned char job[16], linnet_error *error);
 

@@ -85,6 +85,7 @@ static linnet_status take_config(const linnet_ring_config *given, linnet_ring_co
 }
 
 linnet_status linnet_ring_create(const linnet_ring_config *given, linnet_ring **out, linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     linnet_status status;
     if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` is NULL");
     *out = NULL;
@@ -186,6 +187,7 @@ static linnet_status reduce(linnet_ring *ring, linnet_error *error) {
 
 linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
                                      linnet_ring_operation operation, linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     if (!ring || (!data && count > 0))
         return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_all_reduce: `ring` or `data` is NULL");
     const bool whole = dtype == LINNET_I32 || dtype == LINNET_I64;

@@ -110,6 +110,7 @@ static linnet_status pull_rows(linnet_worker *worker, const char *table, const i
 
 linnet_status linnet_worker_pull_rows(linnet_worker *worker, const char *table, const int64_t *rows, size_t count,
                                       void *data, size_t bytes, linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     if (!worker || !table || (count && (!rows || !data))) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "an argument is NULL");
         return ln_sync_at(error, !worker ? "worker" : !table ? "table" : !rows ? "rows" : "data");

@@ -59,7 +59,7 @@ static linnet_status make_core(linnet_server *s, const linnet_server_config *c, 
         .elastic = c->elastic != 0,
         .asynchronous = c->mode == LINNET_SYNC_ASYNCHRONOUS,
         .staleness = c->staleness,
-        .encodings = c->compression ? 0 : 0x3f,
+        .encodings = c->plain ? 0 : 0x3f | LN_SYNC_PULL_ENCODINGS,
         .chunk = (uint32_t)c->link->chunk,
         .heartbeat = (uint32_t)c->link->heartbeat_ms,
         .lease = (uint32_t)c->link->lease_ms,
@@ -135,6 +135,7 @@ static linnet_status fill(linnet_server *s, linnet_store *store, linnet_server_c
 
 linnet_status linnet_server_create(linnet_model *model, linnet_store *store, const linnet_server_config *config,
                                    linnet_server **out, linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     linnet_server_config made;
     linnet_link_config link;
     linnet_server *s;

@@ -154,14 +154,13 @@ static linnet_status converse(observer *o, ln_sync_transport *transport, const c
 
 linnet_status linnet_sync_status(const char *address, const linnet_link_config *given, char *text, size_t size,
                                  size_t *needed, linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     linnet_link_config link;
-    linnet_error own;
     observer o = {0};
     const ln_sync_handler handler = {.context = &o, .place = place, .frame = frame, .released = released};
     ln_sync_transport *transport = NULL;
     ln_sync_security *security = NULL;
     linnet_status status;
-    if (!error) error = &own;
     if (!address || (size && !text)) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "an argument is NULL");
         return ln_sync_at(error, address ? "text" : "address");

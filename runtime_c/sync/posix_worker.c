@@ -101,6 +101,7 @@ static linnet_status set_up(linnet_worker *worker, linnet_model *model, linnet_s
 linnet_status linnet_worker_create(linnet_model *model, linnet_store *store, const char *const *servers,
                                    int32_t server_count, const linnet_worker_config *config, linnet_worker **out,
                                    linnet_error *error) {
+    LN_SYNC_WANT_ERROR(error);
     if (!out) return null_argument("out", error);
     *out = NULL;
     if (!model || !store || !servers) return null_argument(!model ? "model" : !store ? "store" : "servers", error);

@@ -22,7 +22,7 @@ struct linnet_worker {
     int link_count;
     posix_link *links;
     struct pollfd *fds;
-    int (*interrupted)(void *context); /* from the config */
+    bool (*interrupted)(void *context); /* from the config */
     void *interrupted_context;
     /* Held by the thread that moves bytes: the thread of a call, or the heartbeat thread between calls. */
     pthread_mutex_t moving;

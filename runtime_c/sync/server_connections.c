@@ -1,5 +1,6 @@
 /* server_connections.c - a server's connections: what each received frame means, and what is due to be sent.
  * server_join.c, server_push.c and server_pull.c handle the frames of their subjects. */
+#include "sync/compress.h"
 #include "sync/server_state.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ static ln_sync_refusal take_status(sync_connection *c) {
     if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
         return LN_SYNC_OVER_LIMIT;
     ln_sync_server_status(c->server, text, size + 1);
-    return ln_sync_reply(c, LN_SYNC_REPORT, 0, text, size) ? LN_SYNC_FINE : LN_SYNC_OVER_LIMIT;
+    return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_SYNC_FINE : LN_SYNC_OVER_LIMIT;
 }
 
 static ln_sync_refusal take_snapshot(sync_connection *c) {

@@ -89,6 +89,7 @@ void ln_sync_server_release(ln_sync_server *s) {
         ln_sync_empty(s, &s->tensors[t].ids);
         ln_sync_empty(s, &s->tensors[t].rows);
         free(s->tensors[t].sums);
+        for (int i = 0; i < 2; i++) free(s->tensors[t].coded[i]);
     }
     ln_sync_empty(s, &s->merged);
     ln_sync_empty(s, &s->means);

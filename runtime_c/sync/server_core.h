@@ -16,7 +16,8 @@ typedef struct ln_sync_server_config {
     bool elastic;         /* a step needs only the current members */
     bool asynchronous;    /* every worker is its own group */
     int64_t staleness;    /* number of closed steps by which a group may be ahead of the slowest; -1: no limit */
-    uint32_t encodings;   /* encodings accepted for gradients, bits 1 << encoding; plain is always accepted */
+    uint32_t encodings;   /* encodings accepted for gradients, bits 1 << encoding; plain is always accepted. Encodings
+                             of values: bits of LN_SYNC_PULL_ENCODINGS */
     uint32_t chunk;       /* 0: LN_SYNC_CHUNK */
     uint32_t heartbeat;   /* ms; 0: 5000 */
     uint32_t lease;       /* ms; 0: three heartbeats */

@@ -81,6 +81,8 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
     }
     if (hello->chunk > s->config.chunk) hello->chunk = s->config.chunk;
     hello->encodings = (hello->encodings & s->config.encodings) | 1u << LN_SYNC_PLAIN;
+    if ((hello->encodings & LN_SYNC_PULL_ENCODINGS) == LN_SYNC_PULL_ENCODINGS) /* grants one of them */
+        hello->encodings &= ~(1u << (LN_SYNC_PULL_AS + LN_SYNC_BF16));
     s->host.random(s->host.context, c->nonce, sizeof c->nonce);
     c->state = ANNOUNCE;
     ln_sync_stream_expect(c->stream, 1u << LN_SYNC_READY | 1u << LN_SYNC_REFUSE);

@@ -1,6 +1,7 @@
-/* server_pull.c - sends values: whole tensors directly from the variables' memory, rows and reports from copies.
- * Before an update changes a value that a slow reader has not completely received, the value is copied, if max_bytes
- * allows it. */
+/* server_pull.c - sends values: whole tensors directly from the variables' memory, rows and reports from copies. A
+ * value that goes out as f16 or bf16 is encoded once for all readers of its version. Before an update changes a value
+ * that a slow reader has not completely received, the value is copied, if max_bytes allows it. */
+#include "sync/compress.h"
 #include "sync/server_state.h"
 
 #include <stdlib.h>
@@ -72,8 +73,11 @@ ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *h, c
         if (!ln_sync_pull_read(&entry, payload, h->length, i)) return LN_SYNC_MALFORMED;
         if (entry.tensor >= s->manifest->count) return LN_SYNC_UNKNOWN_TENSOR;
         c->known[entry.tensor] = entry.version <= s->version ? entry.version : LN_SYNC_NONE;
-        if (entry.flags & LN_SYNC_PULL_DIGEST)
-            c->known[entry.tensor] = has_digest(s, entry.tensor, entry.digest) ? s->version : LN_SYNC_NONE;
+        if (entry.flags & LN_SYNC_PULL_DIGEST) { /* an encoded value is always sent: who has the exact value lacks it */
+            const bool encoded = ln_sync_pulled_as(&s->manifest->variables[entry.tensor], c->hello.encodings);
+            const bool same = !encoded && has_digest(s, entry.tensor, entry.digest);
+            c->known[entry.tensor] = same ? s->version : LN_SYNC_NONE;
+        }
         set_bit(c->held, entry.tensor);
         want(c, entry.tensor);
     }
@@ -128,12 +132,17 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
     return LN_SYNC_FINE;
 }
 
+static void count_values(ln_sync_server *s, uint64_t plain, uint64_t sent) {
+    s->values_sent += sent;
+    s->values_saved += plain - sent;
+}
+
 /* Copies the requested rows, all of one version. Returns NULL if out of memory or if *why is set. */
-static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, ln_sync_refusal *why) {
+static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, int encoding, ln_sync_refusal *why) {
     const ln_sync_variable *v = &s->manifest->variables[rows->tensor];
     const char *value = s->apply.value(s->apply.context, rows->tensor, false);
-    const uint64_t n = rows->total / 8;
-    char *copy = malloc((size_t)(n * v->row_bytes) + 1);
+    const uint64_t n = rows->total / 8, row_sent = encoding ? v->row_elements * 2 : v->row_bytes;
+    char *copy = malloc((size_t)(n * row_sent) + 1);
     *why = LN_SYNC_OVER_LIMIT;
     for (uint64_t i = 0; copy && i < n; i++) {
         const uint64_t row = (uint64_t)rows->ids[i] - v->entry.first_row;
@@ -142,7 +151,11 @@ static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, ln_sync_
             free(copy);
             return NULL;
         }
-        memcpy(copy + i * v->row_bytes, value + row * v->row_bytes, (size_t)v->row_bytes);
+        const void *from = value + row * v->row_bytes;
+        if (encoding)
+            ln_sync_encode(encoding, 1, from, NULL, v->row_elements, copy + i * row_sent);
+        else
+            memcpy(copy + i * row_sent, from, (size_t)row_sent);
     }
     return copy;
 }
@@ -150,19 +163,22 @@ static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, ln_sync_
 ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *h, const void *payload) {
     ln_sync_server *s = c->server;
     struct sync_rows *rows = find_rows(c, h->tensor), **at = &c->rows;
-    const uint64_t bytes = h->total / 8 * s->manifest->variables[h->tensor].row_bytes;
+    const ln_sync_variable *v = &s->manifest->variables[h->tensor];
+    const int encoding = ln_sync_pulled_as(v, c->hello.encodings);
+    const uint64_t bytes = h->total / 8 * (encoding ? v->row_elements * 2 : v->row_bytes);
     ln_sync_refusal why;
     void *copy;
     (void)payload;
     rows->received += h->length;
     if (rows->received < rows->total) return LN_SYNC_FINE;
-    copy = copy_rows(s, rows, &why);
+    copy = copy_rows(s, rows, encoding, &why);
     while (*at != rows) at = &(*at)->next;
     *at = rows->next;
     s->used -= rows->reserved;
     free(rows->ids);
     free(rows);
-    return copy && ln_sync_reply(c, LN_SYNC_DATA, h->tensor, copy, bytes) ? LN_SYNC_FINE : why;
+    if (copy) count_values(s, v->row_bytes * (h->total / 8), bytes);
+    return copy && ln_sync_reply(c, LN_SYNC_DATA, (uint8_t)encoding, h->tensor, copy, bytes) ? LN_SYNC_FINE : why;
 }
 
 /* ---- answers to requests ---------------------------------------------------------------------------------------- */
@@ -219,13 +235,14 @@ void ln_sync_released(sync_send *send) {
     if (s->paused) ln_sync_resume_peers(s);
 }
 
-bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own, uint64_t bytes) {
+bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes) {
     sync_send *send = new_send(c, type, tensor);
     if (!send) {
         free(own);
         return false;
     }
     send->own = own;
+    send->encoding = encoding;
     send->bytes = bytes;
     c->server->used += bytes;
     *c->replies_end = send;
@@ -240,6 +257,7 @@ static uint32_t *sums_of(ln_sync_server *s, const sync_send *send, uint64_t byte
     sync_tensor *tensor = &s->tensors[send->tensor];
     const size_t count = (size_t)(bytes / s->config.chunk) + 1;
     if (send->own || send->type != LN_SYNC_DATA || bytes < SUMMED) return NULL;
+    if (send->encoding) return tensor->coded[send->encoding - LN_SYNC_F16]->sums;
     if (!tensor->sums) tensor->sums = calloc(count, sizeof *tensor->sums);
     if (tensor->sums && tensor->sums_version != tensor->changed) memset(tensor->sums, 0, count * sizeof *tensor->sums);
     tensor->sums_version = tensor->changed;
@@ -251,6 +269,7 @@ static bool queue(sync_connection *c, sync_send *send, const void *data, uint64_
     ln_sync_header h;
     memset(&h, 0, sizeof h);
     h.type = send->type;
+    h.encoding = send->encoding;
     h.flags = send->own && send->type == LN_SYNC_DATA ? LN_SYNC_FLAG_ROWS : 0;
     h.tensor = send->tensor;
     h.step = send->version;
@@ -266,6 +285,30 @@ static bool send_replies(sync_connection *c) {
         c->replies = next;
     }
     return true;
+}
+
+/* Returns the value's bytes in this encoding, and their number in *bytes. An encoded value is kept for the other
+ * readers of its version, and its memory for the next version. NULL: out of memory. */
+static const void *value_as(ln_sync_server *s, uint32_t t, int encoding, uint64_t *bytes) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    const void *value = s->apply.value(s->apply.context, t, false);
+    *bytes = v->bytes;
+    if (encoding == LN_SYNC_PLAIN) return value;
+    sync_copy **coded = &s->tensors[t].coded[encoding - LN_SYNC_F16];
+    const uint64_t half = v->elements * 2, sums_at = (half + 3) / 4 * 4;
+    const size_t sums = ((size_t)(half / s->config.chunk) + 1) * sizeof *(*coded)->sums;
+    *bytes = half;
+    if (!*coded) {
+        if (!(*coded = malloc(64 + (size_t)sums_at + sums))) return NULL;
+        **coded = (sync_copy){.version = LN_SYNC_NONE, .bytes = half};
+        (*coded)->sums = (uint32_t *)(void *)((char *)*coded + 64 + sums_at);
+    }
+    if ((*coded)->version != s->tensors[t].changed) {
+        ln_sync_encode(encoding, 1, value, NULL, v->elements, (char *)*coded + 64);
+        memset((*coded)->sums, 0, sums);
+        (*coded)->version = s->tensors[t].changed;
+    }
+    return (char *)*coded + 64;
 }
 
 static bool is_same(const sync_connection *c, uint32_t t) {
@@ -303,14 +346,18 @@ void ln_sync_answer_pulls(sync_connection *c) {
         sync_send *send;
         if (!bit(c->wanted, t) || is_same(c, t)) continue;
         if (!(send = new_send(c, LN_SYNC_DATA, t))) return;
+        uint64_t bytes;
+        send->encoding = (uint8_t)ln_sync_pulled_as(&s->manifest->variables[t], c->hello.encodings);
+        const void *value = value_as(s, t, send->encoding, &bytes);
         link_send(&s->tensors[t].readers, send);
-        if (!queue(c, send, s->apply.value(s->apply.context, t, false), s->manifest->variables[t].bytes)) {
+        if (!value || !queue(c, send, value, bytes)) {
             unlink_send(&s->tensors[t].readers, send); /* no free place; this is called again when there is one */
             send->next = s->free_sends;
             s->free_sends = send;
             c->cursor = t;
             return;
         }
+        count_values(s, s->manifest->variables[t].bytes, bytes);
         clear_bit(c->wanted, t);
         c->wanted_count--;
         c->known[t] = s->version;
@@ -319,8 +366,17 @@ void ln_sync_answer_pulls(sync_connection *c) {
 
 /* ---- before an update ------------------------------------------------------------------------------------------- */
 
-static sync_copy *make_copy(ln_sync_server *s, uint32_t t) {
-    const uint64_t bytes = s->manifest->variables[t].bytes;
+/* Returns the first message that reads the tensor's current value in this encoding. */
+static sync_send *reader_of(const ln_sync_server *s, uint32_t t, int encoding) {
+    sync_send *send = s->tensors[t].readers;
+    while (send && send->encoding != encoding) send = send->next;
+    return send;
+}
+
+/* Returns what the readers of the current value read from now on: a copy of the plain value, or the encoded value
+ * itself. NULL: no room, or no readers. */
+static sync_copy *make_copy(ln_sync_server *s, uint32_t t, int encoding) {
+    const uint64_t bytes = s->manifest->variables[t].bytes / (encoding ? 2 : 1);
     sync_copy *copy;
     /* Drops the readers that have been reading the longest, so that slow readers do not use up the memory for
      * others. */
@@ -330,28 +386,32 @@ static sync_copy *make_copy(ln_sync_server *s, uint32_t t) {
         s->dropped_readers++;
         ln_sync_drop_peer(oldest->connection);
     }
-    if (!ln_sync_fits(s, bytes) || !s->tensors[t].readers) return NULL;
-    copy = malloc(64 + (size_t)bytes);
-    if (!copy) return NULL;
-    memset(copy, 0, sizeof *copy);
-    copy->bytes = bytes;
+    if (!ln_sync_fits(s, bytes) || !reader_of(s, t, encoding)) return NULL;
+    if (encoding) {
+        copy = s->tensors[t].coded[encoding - LN_SYNC_F16];
+        s->tensors[t].coded[encoding - LN_SYNC_F16] = NULL; /* the next version gets its own memory */
+    } else {
+        copy = malloc(64 + (size_t)bytes);
+        if (!copy) return NULL;
+        memset(copy, 0, sizeof *copy);
+        copy->bytes = bytes;
+        memcpy((char *)copy + 64, s->apply.value(s->apply.context, t, false), (size_t)bytes);
+    }
     s->used += bytes;
     s->copies++;
-    memcpy((char *)copy + 64, s->apply.value(s->apply.context, t, false), (size_t)bytes);
     return copy;
 }
 
-static void detach(ln_sync_server *s, uint32_t t) {
+static void detach(ln_sync_server *s, uint32_t t, int encoding) {
     const void *value = s->apply.value(s->apply.context, t, false);
-    sync_copy *copy = make_copy(s, t);
-    while (s->tensors[t].readers) {
-        sync_send *send = s->tensors[t].readers;
+    sync_copy *copy = make_copy(s, t, encoding);
+    for (sync_send *send; (send = reader_of(s, t, encoding));) {
         if (!copy) {
             s->dropped_readers++;
             ln_sync_drop_peer(send->connection);
             continue;
         }
-        ln_sync_stream_move(send->connection->stream, value, copy->bytes, (char *)copy + 64);
+        if (!encoding) ln_sync_stream_move(send->connection->stream, value, copy->bytes, (char *)copy + 64);
         unlink_send(&s->tensors[t].readers, send);
         send->copy = copy;
         copy->references++;
@@ -361,5 +421,6 @@ static void detach(ln_sync_server *s, uint32_t t) {
 
 void ln_sync_detach(ln_sync_server *s) {
     for (uint32_t t = 0; t < s->manifest->count; t++)
-        if (s->tensors[t].readers) detach(s, t);
+        for (int encoding = LN_SYNC_PLAIN; s->tensors[t].readers && encoding <= LN_SYNC_BF16; encoding++)
+            detach(s, t, encoding);
 }

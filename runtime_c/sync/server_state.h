@@ -10,11 +10,12 @@ typedef struct sync_connection sync_connection;
 typedef struct sync_member sync_member;
 typedef struct sync_group sync_group;
 
-/* An old value of a tensor, kept while it is being sent to slow readers. */
+/* An old value of a tensor, kept while it is being sent to slow readers, or the current value as f16 or bf16. */
 typedef struct sync_copy {
-    uint32_t references;
+    uint32_t references; /* number of messages that read it as an old value */
     uint64_t version, bytes;
-} sync_copy; /* the bytes follow, 64-byte aligned */
+    uint32_t *sums; /* of an encoded value: checksums of its chunks, behind its bytes */
+} sync_copy;        /* the bytes follow, 64-byte aligned */
 
 /* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
  * is in the list of that tensor. */
@@ -24,6 +25,7 @@ typedef struct sync_send {
     sync_connection *connection;
     uint32_t tensor;
     uint8_t type;
+    uint8_t encoding;
     sync_copy *copy; /* if set, the message reads this copy and not the value */
     void *own;       /* rows or a report; freed with the message */
     uint64_t bytes, version;
@@ -42,6 +44,7 @@ typedef struct sync_tensor {
     uint64_t digest[2], digest_version;
     uint32_t *sums; /* checksums of the value's chunks in this version */
     uint64_t sums_version;
+    sync_copy *coded[2]; /* the value as f16 and bf16, made for the first message that sends it; NULL: not yet */
     bool digest_known;
 } sync_tensor;
 
@@ -172,7 +175,8 @@ struct ln_sync_server {
     bool large;            /* some variable is LARGE, so every update is tried */
     /* for the status */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
-    uint64_t lost_received, lost_sent; /* bytes over connections that have ended */
+    uint64_t values_sent, values_saved; /* bytes of values in DATA, and bytes that f16 and bf16 saved */
+    uint64_t lost_received, lost_sent;  /* bytes over connections that have ended */
 };
 
 /* The files of a server, from below: each calls only files that stand before it here. */
@@ -214,7 +218,7 @@ ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *head
 void ln_sync_want_held(sync_connection *c);
 void ln_sync_answer_pulls(sync_connection *c);
 /* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
-bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own, uint64_t bytes);
+bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes);
 void ln_sync_released(sync_send *send);
 void ln_sync_free_pulls(sync_connection *c);
 /* Makes sure that no message reads the values directly any more: copies old values for their readers, or drops the

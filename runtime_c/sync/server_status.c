@@ -116,6 +116,7 @@ size_t ln_sync_server_status(ln_sync_server *s, char *to, size_t size) {
         s->copies, s->paused);
     put(&t, ",\"bytes\":%" PRIu64 ",\"max_bytes\":%" PRIu64 ",\"received\":%" PRIu64 ",\"sent\":%" PRIu64, s->used,
         s->config.max_bytes, received, sent);
+    put(&t, ",\"values_sent\":%" PRIu64 ",\"values_saved\":%" PRIu64, s->values_sent, s->values_saved);
     put_number(&t, "uptime_s", seconds(s->now - s->began));
     put_number(&t, "update_s", seconds(s->update_ns));
     put(&t, ",\"groups\":[");
@@ -170,6 +171,9 @@ size_t ln_sync_server_metrics(ln_sync_server *s, char *to, size_t size) {
            (double)s->dropped_readers);
     metric(&t, "received_bytes_total", "counter", "Bytes received.", (double)received);
     metric(&t, "sent_bytes_total", "counter", "Bytes sent.", (double)sent);
+    metric(&t, "values_bytes_total", "counter", "Bytes of values sent to workers.", (double)s->values_sent);
+    metric(&t, "values_saved_bytes_total", "counter", "Bytes that f16 and bf16 saved in them.",
+           (double)s->values_saved);
     metric(&t, "memory_bytes", "gauge", "Memory of pushes, copies and replies.", (double)s->used);
     metric(&t, "update_seconds_total", "counter", "Time spent in updates.", seconds(s->update_ns));
     metric(&t, "saved_version", "gauge", "Version of the last snapshot.", (double)s->saved_version);

@@ -162,6 +162,11 @@ typedef struct ln_sync_welcome {
 void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
 bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
 
+/* A worker that wants values as f16 or bf16 sets bit 1 << (LN_SYNC_PULL_AS + encoding) of HELLO.encodings, and the
+ * server grants at most one of these bits in WELCOME.encodings. */
+enum { LN_SYNC_PULL_AS = 16 };
+#define LN_SYNC_PULL_ENCODINGS (3u << (LN_SYNC_PULL_AS + 1))
+
 /* READ_ONLY: tensors that updates change and that gradients also depend on, such as a loss scale. */
 typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED, LN_SYNC_READ_ONLY } ln_sync_kind;
 

@@ -10,7 +10,10 @@ static uint64_t first_word(const unsigned char *bytes) {
     return word;
 }
 
-static uint32_t encodings(const ln_sync_worker *worker) { return 1u | 1u << worker->config.compression; }
+static uint32_t encodings(const ln_sync_worker *worker) {
+    const int values = worker->config.pull_compression;
+    return 1u | 1u << worker->config.compression | (values ? 1u << (LN_SYNC_PULL_AS + values) : 0);
+}
 
 void ln_worker_greet(worker_link *link) {
     ln_sync_worker *worker = link->worker;

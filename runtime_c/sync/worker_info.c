@@ -21,6 +21,7 @@ void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
     *info = worker->info;
     info->worker = worker->number == LN_SYNC_NO_WORKER ? -1 : (int32_t)worker->number;
     info->compression = worker->config.compression;
+    info->pull_compression = worker->config.pull_compression;
     info->step = worker->step;
     info->members = worker->members;
     info->bytes = worker->bytes;
@@ -28,6 +29,8 @@ void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
         const worker_link *link = &worker->links[i];
         if (i == 0 || link->version < info->version) info->version = link->version;
         if (!(link->encodings >> info->compression & 1)) info->compression = LINNET_SYNC_PLAIN;
+        if (!(link->encodings >> (LN_SYNC_PULL_AS + info->pull_compression) & 1))
+            info->pull_compression = LINNET_SYNC_PLAIN;
     }
     info->link_count = worker->link_count;
 }

@@ -19,7 +19,7 @@ static void write_entry(const worker_link *link, const worker_part *part, unsign
     ln_sync_pull entry = {.tensor = part->variable->entry.number, .version = part->version};
     /* Values that local steps have changed do not equal any version of the server. */
     if (link->worker->config.keep_pulled) entry.version = LN_SYNC_NONE;
-    if (entry.version == LN_SYNC_NONE) {
+    if (entry.version == LN_SYNC_NONE && !ln_sync_pulled_as(part->variable, link->encodings)) {
         uint64_t digest[2] = {0, 0};
         ln_sync_digest(part->data, (size_t)part->variable->bytes, digest);
         entry.flags = LN_SYNC_PULL_DIGEST;
@@ -126,23 +126,45 @@ linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_re
 
 /* ---- receiving -------------------------------------------------------------------------------------------------- */
 
+/* Returns the size of a message of values that take `bytes` as f32. */
+static uint64_t message_bytes(uint64_t bytes, int encoding) { return encoding ? bytes / 2 : bytes; }
+
+/* Turns f16 or bf16 values into f32 in place. They arrive in the upper half of the memory at `data`, and each value is
+ * decoded when both of its bytes are there: those from `from` to `to` of the message. The f32 values never reach the
+ * bytes that are still encoded. */
+static void widen(unsigned char *data, uint64_t bytes, int encoding, uint64_t from, uint64_t to) {
+    enum { BLOCK = 2048 };
+    unsigned char block[2 * BLOCK];
+    for (uint64_t i = from / 2, n; encoding && i < to / 2; i += n) {
+        n = to / 2 - i < BLOCK ? to / 2 - i : BLOCK;
+        memcpy(block, data + bytes / 2 + 2 * i, (size_t)n * 2);
+        ln_sync_decode(encoding, block, (size_t)n * 2, (float *)(void *)(data + 4 * i), n);
+    }
+}
+
 ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header, void **destination) {
     if (header->type != LN_SYNC_DATA) return LN_SYNC_UNEXPECTED;
     if (header->tensor >= link->manifest->count) return LN_SYNC_UNKNOWN_TENSOR;
     worker_part *part = &link->parts[header->tensor];
-    if (header->encoding != LN_SYNC_PLAIN) return LN_SYNC_WRONG_ENCODING;
+    const ln_sync_variable *v = part->variable;
+    const int agreed = ln_sync_pulled_as(v, link->encodings);
+    if (header->encoding != LN_SYNC_PLAIN && header->encoding != agreed) return LN_SYNC_WRONG_ENCODING;
     if (header->flags & LN_SYNC_FLAG_ROWS) {
         if (!part->rows_awaited || header->offset != part->rows_taken) return LN_SYNC_UNEXPECTED;
-        if (header->total != part->rows_bytes) return LN_SYNC_WRONG_LENGTH;
-        *destination = part->rows_at + header->offset;
+        if (header->total != message_bytes(part->rows_bytes, header->encoding)) return LN_SYNC_WRONG_LENGTH;
+        if (header->offset && header->encoding != part->rows_encoding) return LN_SYNC_MALFORMED;
+        part->rows_encoding = header->encoding;
+        *destination = part->rows_at + (part->rows_bytes - header->total) + header->offset;
         return LN_SYNC_FINE;
     }
     if (!part->awaited || header->offset != part->taken) return LN_SYNC_UNEXPECTED;
-    if (header->total != part->variable->bytes) return LN_SYNC_WRONG_LENGTH;
-    if (header->offset && header->step != part->arriving) return LN_SYNC_MALFORMED;
+    if (header->total != message_bytes(v->bytes, header->encoding)) return LN_SYNC_WRONG_LENGTH;
+    if (header->offset && (header->step != part->arriving || header->encoding != part->encoding))
+        return LN_SYNC_MALFORMED;
     part->arriving = header->step;
+    part->encoding = header->encoding;
     part->version = LN_SYNC_NONE; /* the version is unknown until the value is complete */
-    *destination = part->data + header->offset;
+    *destination = part->data + (v->bytes - header->total) + header->offset;
     return LN_SYNC_FINE;
 }
 
@@ -158,13 +180,15 @@ ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header) 
     worker_part *part = &link->parts[header->tensor];
     if (header->flags & LN_SYNC_FLAG_ROWS) {
         part->rows_taken += header->length;
-        if (part->rows_taken < part->rows_bytes) return LN_SYNC_FINE;
+        widen(part->rows_at, part->rows_bytes, header->encoding, header->offset, part->rows_taken);
+        if (part->rows_taken < header->total) return LN_SYNC_FINE;
         part->rows_awaited = false;
         came(link);
         return LN_SYNC_FINE;
     }
     part->taken += header->length;
-    if (part->taken < part->variable->bytes) return LN_SYNC_FINE;
+    widen(part->data, part->variable->bytes, header->encoding, header->offset, part->taken);
+    if (part->taken < header->total) return LN_SYNC_FINE;
     part->awaited = false;
     part->version = part->arriving;
     if (part->version > link->version) link->version = part->version;

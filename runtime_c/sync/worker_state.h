@@ -38,11 +38,12 @@ typedef struct worker_part {
     uint64_t version;    /* version of the value in the store; LN_SYNC_NONE: unknown */
     uint64_t arriving;   /* version of a message that is being received */
     uint64_t taken;      /* bytes received of that message */
+    uint8_t encoding;    /* of that message */
     bool awaited;
     /* Requested rows: */
     unsigned char *rows_at;
-    const int64_t *rows_ids;
     uint64_t rows_bytes, rows_taken;
+    uint8_t rows_encoding;
     bool rows_awaited;
     /* Compression: */
     float *residual;

@@ -192,13 +192,13 @@ static int parse(options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i], *value;
         if (!strcmp(option, "--elastic")) {
-            o->config.elastic = 1;
+            o->config.elastic = true;
         } else if (!strcmp(option, "--plain")) {
-            o->config.compression = 1;
+            o->config.plain = true;
         } else if (!strcmp(option, "--repair")) {
-            o->config.repair = 1;
+            o->config.repair = true;
         } else if (!strcmp(option, "--insecure")) {
-            o->link.insecure = 1;
+            o->link.insecure = true;
         } else if (!strcmp(option, "--json")) {
             o->json = true;
         } else if (takes_value(option)) {

@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INCLUDE = ROOT / "runtime_c" / "include"
 HEADERS = ("linnet.h", "linnet_ext.h", "linnet_device.h", "linnet_sync.h", "linnet_sync_ext.h")
 SIZES = {
-    "char": 1, "int": 4, "unsigned": 4, "unsigned int": 4, "float": 4, "double": 8, "size_t": 8, "int8_t": 1, "uint8_t": 1,
+    "char": 1, "bool": 1, "int": 4, "unsigned": 4,
+    "unsigned int": 4, "float": 4, "double": 8, "size_t": 8, "int8_t": 1, "uint8_t": 1,
     "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8,
 }  # fmt: skip
-_PRELUDE = " ".join(f"typedef int {name};" for name in SIZES if name.endswith("_t"))
+_PRELUDE = " ".join(f"typedef int {name};" for name in SIZES if name == "bool" or name.endswith("_t"))
 
 
 @dataclass

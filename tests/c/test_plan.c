@@ -339,7 +339,19 @@ static void segments(void) {
         CHECK_INT(c.live, before);
     }
     c.fail_at = 0;
+    char name[96];
+    linnet_tensor_info y = {.struct_size = sizeof y};
+    CHECK_INT(linnet_plan_get_output(o.plan, 1, &y), LINNET_OK);
+    snprintf(name, sizeof name, "%s", y.name);
+    CHECK_INT(linnet_plan_find_output(o.plan, name), 1);
+    CHECK_INT(linnet_plan_find_output(o.plan, "no such"), -1);
+    CHECK_INT(linnet_plan_find_output(NULL, name), -1);
+    CHECK_INT(linnet_plan_find_input(o.plan, name), -1);
     float *in = linnet_session_input(o.session, 0);
+    CHECK_INT(linnet_plan_get_output(o.plan, 0, &y),
+              LINNET_OK); /* its shape depends on data: no run has given it yet */
+    CHECK_INT(linnet_session_get(o.session, y.name, in, 0, &o.error), LINNET_INVALID_ARGUMENT);
+    CHECK_INT(linnet_session_get(o.session, "no such", in, 8, &o.error), LINNET_UNKNOWN_NAME);
     for (int round = 0; round < 64; ++round) {
         int count = 0, seen = 0;
         for (int i = 0; i < 16; ++i) {
@@ -347,11 +359,13 @@ static void segments(void) {
             count += in[i] != 0;
         }
         CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
-        linnet_tensor_info y = {.struct_size = sizeof y};
         CHECK_INT(linnet_session_get_output(o.session, 0, &y), LINNET_OK);
         CHECK(y.rank == 2 && y.shape[0] == 1 && y.shape[1] == count);
         const float *data = linnet_session_output(o.session, 0);
-        const int64_t *indices = linnet_session_output(o.session, 1);
+        int64_t indices[17];
+        const size_t bytes = (size_t)count * sizeof *indices;
+        CHECK_INT(linnet_session_get(o.session, name, indices, bytes, &o.error), LINNET_OK);
+        CHECK_INT(linnet_session_get(o.session, name, indices, bytes + 1, &o.error), LINNET_WRONG_SHAPE);
         for (int i = 0; i < 16; ++i)
             if (in[i] != 0) {
                 CHECK_INT(indices[seen], i);

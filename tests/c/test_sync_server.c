@@ -376,6 +376,62 @@ static void slow_readers(void) {
     }
 }
 
+/* The same for a reader of f16: the encoded value is made once for all readers of a version, and kept for this reader
+ * without a copy. The manifest says that w is a part of a larger tensor, because small ones are not encoded. */
+static void slow_readers_of_f16(void) {
+    const uint64_t rows = world.manifest->variables[0].entry.rows;
+    const uint16_t ten = 0x4900, seven = 0x4700;
+    ln_sync_server_config config = plain();
+    config.asynchronous = true;
+    config.encodings |= LN_SYNC_PULL_ENCODINGS;
+    world.manifest->variables[0].entry.rows = 2000;
+    for (int pass = 0; pass < 3; pass++) {
+        config.max_bytes = pass == 1 ? W * 4 + 4096 : pass == 2 ? W * 4 + 64 : 0; /* room for an old value, or not */
+        begin(config);
+        join(0, 0, 11);
+        for (uint32_t i = 1; i < 4; i++) { /* the last one reads f32 */
+            ln_sync_hello hello = hello_of(i, 11 + i);
+            if (i < 3) hello.encodings |= LN_SYNC_PULL_ENCODINGS;
+            greet(&clients[i], &hello);
+            CHECK_INT(clients[i].welcome.encodings, i < 3 ? 0x3f | 1u << 17 : 0x3f); /* one of both is granted */
+            get_ready(&clients[i]);
+        }
+        client *slow = &clients[1], *fast = &clients[2], *exact = &clients[3];
+        for (int i = 0; i < W; i++) world.w[i] = 10;
+        for (int i = 1; i < 4; i++) pull(&clients[i], 0, LN_SYNC_NONE);
+        settle_but(1u << 2 | 1u << 3 | 1);
+        CHECK_INT(fast->data, 1);
+        for (int i = 0; i < W; i++) CHECK(((uint16_t *)(void *)fast->w)[i] == ten && exact->w[i] == 10);
+        ln_sync_server_fill(world.server, slow->server);
+        CHECK(carry(slow->server, slow->stream, 1000) == 1000);
+        for (uint64_t i = 0; i < 3; i++) {
+            for (int k = 0; k < W; k++) vectors[0][k] = 1;
+            bulk(&clients[0], LN_SYNC_PUSH, 0, i, vectors[0], sizeof vectors[0]);
+            bulk(&clients[0], LN_SYNC_PUSH, 2, i, means[0], 16);
+            settle_but(1);
+            const ln_sync_commit made = {2, 0, 1, 0, 1000, 0, NAN};
+            unsigned char bytes[LN_SYNC_COMMIT_BYTES];
+            ln_sync_commit_write(&made, bytes);
+            control(&clients[0], LN_SYNC_COMMIT, i, bytes, sizeof bytes);
+            settle_but(1);
+            pull(fast, 0, i); /* the next version is encoded into other memory while the old one is read */
+            settle_but(1u << 2 | 1);
+        }
+        CHECK_INT(world.updates, 3);
+        CHECK_INT(fast->data, 4);
+        for (int i = 0; i < W; i++) CHECK(((uint16_t *)(void *)fast->w)[i] == seven);
+        settle();
+        if (pass == 2) {
+            CHECK(!slow->server);
+        } else {
+            CHECK_INT(slow->data_step, 0);
+            for (int i = 0; i < W; i++) CHECK(((uint16_t *)(void *)slow->w)[i] == ten);
+        }
+        end();
+    }
+    world.manifest->variables[0].entry.rows = rows;
+}
+
 /* Memory for little more than one push: the other workers wait, and their pushes are added in the order of the worker
  * numbers. */
 static void short_of_memory(void) {
@@ -537,6 +593,7 @@ int main(void) {
     pulls_from_a_restored_server();
     many_rows();
     slow_readers();
+    slow_readers_of_f16();
     short_of_memory();
     journal();
     leases();

@@ -178,7 +178,7 @@ static uint32_t propose(void *context, const linnet_step *step, int output) {
     return mock(layouts) && element(&t) > 0 && mock_hash(linnet_step_name(step), 3 + output) % 4 ? REVERSED : 0;
 }
 
-static int accept(void *context, const linnet_step *step, int input, uint32_t layout) {
+static bool accept(void *context, const linnet_step *step, int input, uint32_t layout) {
     (void)context;
     return layout == REVERSED && mock_hash(linnet_step_name(step), 64 + input) % 8;
 }
@@ -480,7 +480,7 @@ static int download(void *context, linnet_handle queue, const linnet_device_tens
                 : submit(queue, do_download, &(transfer){.tensor = *tensor, .span = *from, .to = to}, MOCK_downloads);
 }
 
-static int reaches(void *context, const linnet_device *other) {
+static bool reaches(void *context, const linnet_device *other) {
     (void)context;
     return mock(reaches) && other != NULL && strncmp(other->name, "mock", 4) == 0;
 }

@@ -250,14 +250,14 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
         for (int i = 0; i < inputs; ++i) {
             const linnet_device_tensor t = input(step, i);
             x[i] = real(&work->inputs[s][i]);
-            x[inputs + i] = t.scale;
-            x[2 * inputs + i] = t.zero;
+            x[inputs + i] = t.scales;
+            x[2 * inputs + i] = t.zeros;
         }
         for (int i = 0; i < outputs; ++i) {
             const linnet_device_tensor t = output(step, i);
             y[i] = real(&work->outputs[s][i]);
-            y[outputs + i] = (void *)(uintptr_t)t.scale;
-            y[2 * outputs + i] = (void *)(uintptr_t)t.zero;
+            y[outputs + i] = (void *)(uintptr_t)t.scales;
+            y[2 * outputs + i] = (void *)(uintptr_t)t.zeros;
         }
         made->steps[s](x, y);
     }

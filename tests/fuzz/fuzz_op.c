@@ -129,14 +129,16 @@ static void quantize(fuzz *f, linnet_operand *o, int slot) {
     int axis = o->rank > 0 ? below(f, o->rank) : 0;
     if (below(f, 3)) return;
     o->quant_axis = axis;
-    o->quant_count =
-        o->rank > 0 && below(f, 2) && o->shape[axis] > 0 && o->shape[axis] <= 16 ? (int32_t)o->shape[axis] : 1;
+    o->quant_count = o->rank > 0 && below(f, 2) && o->shape[axis] > 0 && o->shape[axis] <= 16 ? o->shape[axis] : 1;
+    o->quant_scheme = below(f, 16) == 0    ? below(f, 6) - 1
+                      : o->quant_count > 1 ? LINNET_QUANT_AXIS
+                                           : LINNET_QUANT_TENSOR;
     for (int i = 0; i < 16; i++) {
         f->scales[slot][i] = 0.001f * (float)(1 + below(f, 100));
         f->zeros[slot][i] = below(f, 4) ? 0 : below(f, 100);
     }
-    o->scale = f->scales[slot];
-    o->zero = below(f, 2) ? f->zeros[slot] : NULL;
+    o->scales = f->scales[slot];
+    o->zeros = below(f, 2) ? f->zeros[slot] : NULL;
 }
 
 /* Bytes of `count` elements; two of i4 and u4 share a byte. */

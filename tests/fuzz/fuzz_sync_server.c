@@ -84,7 +84,8 @@ static void start(fuzz *z) {
                                     .batch = 100,
                                     .epoch = 5,
                                     .heartbeat = 1000,
-                                    .encodings = (uint32_t)frames_below(&z->f, 64)};
+                                    .encodings = (uint32_t)frames_below(&z->f, 64) | (uint32_t)frames_below(&z->f, 4)
+                                                                                         << 17};
     linnet_error error;
     if (ln_sync_server_new(z->manifest, &config, &apply, NULL, &host, &z->server, &error)) fail(z, error.what);
 }

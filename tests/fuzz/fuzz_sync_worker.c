@@ -2,6 +2,7 @@
  * Whatever arrives, the worker must stay within its memory and its variables, send valid frames, and then work with an
  * honest server. usage: fuzz_sync_worker COUNT SEED MODEL.lnt. Build it with sanitizers, which end it with a status if
  * they find anything. */
+#include "sync/compress.h"
 #include "sync/manifest.h"
 #include "sync/worker_state.h"
 #include "sync_frames.h"
@@ -18,6 +19,7 @@ typedef struct fuzz {
     ln_sync_manifest *manifest;
     ln_sync_stream *peer; /* receives what the worker sends */
     ln_sync_hello hello;
+    uint32_t granted; /* encodings in the last WELCOME */
     bool greeted, ready, committed;
     uint64_t now;
     float rows[4][16];
@@ -108,9 +110,10 @@ static void connect(fuzz *z) {
 
 static void add_welcome(fuzz *z, bool honest) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
+    z->granted = z->hello.encodings & ~(frames_below(&z->f, 4) ? 0 : LN_SYNC_PULL_ENCODINGS);
     ln_sync_welcome welcome = {.version = 1,
                                .shards = 1,
-                               .encodings = 1,
+                               .encodings = z->granted,
                                .worker = z->f.worker,
                                .epoch = 5,
                                .step = z->f.step,
@@ -128,16 +131,25 @@ static void add_welcome(fuzz *z, bool honest) {
     if (!honest && frames_below(&z->f, 10) == 0) frames_change(&z->f);
 }
 
+/* Adds a DATA message in the encoding that was granted. A dishonest server sometimes takes another one. */
+static void add_value(fuzz *z, ln_sync_header header, uint64_t bytes, bool honest) {
+    const bool large = header.tensor == 2 || header.tensor == 3;
+    for (uint8_t i = LN_SYNC_F16; large && i <= LN_SYNC_BF16; i++)
+        if (z->granted >> (LN_SYNC_PULL_AS + i) & 1) header.encoding = i;
+    if (!honest && frames_below(&z->f, 20) == 0) header.encoding = (uint8_t)frames_below(&z->f, 6);
+    frames_message(&z->f, header, NULL, header.encoding ? bytes / 2 : bytes);
+}
+
 /* Adds the values of all tensors, which answer a PULL. */
-static void add_values(fuzz *z) {
+static void add_values(fuzz *z, bool honest) {
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++)
-        frames_message(&z->f, frames_of(LN_SYNC_DATA, 2, t), NULL, frames_tensor_bytes(t));
+        add_value(z, frames_of(LN_SYNC_DATA, 2, t), frames_tensor_bytes(t), honest);
 }
 
 static void add_rows(fuzz *z) {
     ln_sync_header header = frames_of(LN_SYNC_DATA, 2, 2);
     header.flags = LN_SYNC_FLAG_ROWS;
-    frames_message(&z->f, header, NULL, sizeof z->rows);
+    add_value(z, header, sizeof z->rows, false);
 }
 
 static void add_ack(fuzz *z) {
@@ -162,6 +174,7 @@ static void start(fuzz *z) {
     link.chunk = FRAMES_CHUNK;
     config.link = &link;
     config.keep_pulled = frames_below(&z->f, 2) != 0;
+    config.pull_compression = (int32_t)frames_below(&z->f, 3);
     if (linnet_store_create(z->model, NULL, &z->store, &error) ||
         linnet_session_create(z->plan, z->store, NULL, &z->session, &error) || linnet_run(z->session, &error) ||
         ln_sync_worker_create(z->model, z->store, servers, 1, &config, &host, &z->worker, &error))
@@ -202,7 +215,7 @@ static void hostile(fuzz *z) {
         const worker_work work = frames_below(f, 8) ? z->worker->work : (worker_work)frames_below(f, WORKER_LEAVE);
         if (work == WORKER_PUSH) add_ack(z);
         if (work == WORKER_ROWS) add_rows(z);
-        if (work == WORKER_PULL || (work == WORKER_PUSH && frames_below(f, 2))) add_values(z);
+        if (work == WORKER_PULL || (work == WORKER_PUSH && frames_below(f, 2))) add_values(z, false);
         if (frames_below(f, 4) == 0) frames_from_server(f);
         frames_change(f);
         feed(z);
@@ -237,7 +250,7 @@ static void honest(fuzz *z) {
     if (!ln_sync_worker_finished(z->worker, &status, &error) || status) fail(z, "no agreement with an honest server");
     ln_sync_worker_begin_pull(z->worker);
     listen(z);
-    add_values(z);
+    add_values(z, true);
     feed(z);
     listen(z);
     if (!ln_sync_worker_finished(z->worker, &status, &error) || status) fail(z, "no values from an honest server");

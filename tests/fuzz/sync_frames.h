@@ -113,7 +113,7 @@ static inline void frames_hello(frames *f, const unsigned char job[16]) {
     unsigned char payload[LN_SYNC_HELLO_BYTES];
     ln_sync_hello hello = {.lowest = 1,
                            .highest = 1,
-                           .encodings = 0x3f,
+                           .encodings = 0x3f | (uint32_t)frames_below(f, 4) << 17,
                            .incarnation = frames_next(f),
                            .last_step = LN_SYNC_NONE,
                            .worker = f->worker,

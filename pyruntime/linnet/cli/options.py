@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import UsageError, nearest
 from linnet.clib.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:
 
 def known(name: str, specs: Collection[str]) -> None:
     if name not in specs:
-        expected = " or ".join(specs) or "no input"
+        expected = nearest(name, specs) or "no input"
         raise UsageError(f"the model has no input named {name!r}", code=102, tensor=name, expected=expected)
 
 

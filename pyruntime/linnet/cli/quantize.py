@@ -149,16 +149,18 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
 
 def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """(layer, scheme, why) of the layers that compute in another way than the one that was asked for."""
+    from linnet.file.node_names import step_names
     from linnet.quantization.debug import left_float
     from linnet.quantization.table import Table
 
+    results = {name: [t.name for t in n.outputs] for n, name in step_names(old.signatures["infer"].function).items()}
     asked = Table() if quantizing.table_file is None else Table.read(quantizing.table_file)
     same = _SAME.get(quantizing.dtype, (quantizing.dtype,))
     why = {left.layer: left.why for left in left_float(old, new, asked)}
     found = []
     for row in rows:
         if row.dtype not in same and quantizing.dtype != "auto":
-            said = asked.dtype(row.pattern, default="")
+            said = asked.dtype(row.pattern, *results.get(row.pattern, ()), default="")
             given = row.dtype in _SAME.get(said, (said,))
             found.append((row.pattern, row.dtype, "--table says so" if given else why.get(row.pattern, row.remark)))
     return found

@@ -53,8 +53,8 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
     multiple=True,
     metavar="[NAME=]FILE",
     help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
-    "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph: "
-    "the run then starts there.",
+    "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph, "
+    "or a step, whose result is then given: the run then starts there.",
 )
 @click.option(
     "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."
@@ -71,7 +71,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
     "fetches",
     multiple=True,
     metavar="NAME",
-    help="Compute this output or tensor instead of all outputs. May be repeated.",
+    help="Compute this output, tensor or step instead of all outputs. May be repeated. `linnet inspect --all` lists them.",
 )
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint whose trained variables are loaded first."
@@ -123,6 +123,7 @@ def run(
     from linnet.cli.results import Described
     from linnet.data.media import read_feed
     from linnet.ir.dtypes import dtype_of
+    from linnet.session.making import unknown
     from linnet.session.model import Model
     from linnet.session.session import Session
     from linnet.session.trace import Trace
@@ -139,7 +140,7 @@ def run(
     ):
         spec = specs.get(name) or opened.tensor(name, signature)
         if spec is None:
-            known(name, specs)
+            raise unknown(opened, signature, name)
         else:
             feeds[name] = read_feed(Path(text), name, spec.dtype, described.about(name))
     if shapes and not random:

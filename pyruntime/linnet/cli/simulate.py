@@ -114,7 +114,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     default="none",
     show_default=True,
     metavar="NAME",
-    help="Compression of parameters: none, f16, bf16, i8, or a ratio.",
+    help="Compression of pulled values: none, f16, bf16, or a ratio.",
 )
 @click.option(
     "--servers",

@@ -346,6 +346,12 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
 @click.option("--size", metavar="N|H,W", help="Image height and width if the model leaves them open. Default: 224.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the split and of training.")
 @click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for checkpoints and features. The same command goes on from there after a crash or Ctrl-C.",
+)
+@click.option(
     "--threads",
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
@@ -363,7 +369,7 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
 def finetune(
     model: Path, data: Path, head: int | None, validation: str, epochs: int, lr: float, optimizer: str, batch: int,
     unfreeze: tuple[str, ...], preset: str | None, mean: str | None, std: str | None, size: str | None, seed: int,
-    threads: int | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
+    directory: Path | None, threads: int | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Replace the head of the image network MODEL (.onnx, .tflite or .lnt) with one for the classes in a folder, and
     train it.
@@ -400,7 +406,8 @@ def finetune(
         seed=seed,
         size=None if sides is None else (int(sides[0]), int(sides[1])),
         threads=threads,
-        progress=False if as_json else None,
+        progress=not as_json,
+        directory=directory,
         user_ops=user_ops_of(user_ops),
     )
     if onnx is not None:
@@ -413,8 +420,9 @@ def finetune(
     }  # fmt: skip
     report |= {"stopped": made.stopped, "steps": made.history.step}
     if made.stopped:
+        again = "" if directory is None else "; the same command goes on from there"
         click.echo(
-            f"stopped by Ctrl-C after step {made.history.step}; what was learnt until then is in {out}", err=True
+            f"stopped by Ctrl-C after step {made.history.step}; what was learnt until then is in {out}{again}", err=True
         )
     if as_json:
         click.echo(json.dumps(report))

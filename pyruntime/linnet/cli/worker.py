@@ -60,6 +60,12 @@ if TYPE_CHECKING:
     help="Compression of gradients: none, f16, bf16, i8, topk:0.01 or 1bit.",
 )
 @click.option(
+    "--pull-compression",
+    default="none",
+    show_default=True,
+    help="Compression of the values that servers send: none, f16 or bf16. The servers keep f32.",
+)
+@click.option(
     "--local-steps",
     type=click.IntRange(0),
     default=0,
@@ -82,8 +88,8 @@ if TYPE_CHECKING:
 @link_options
 def worker(
     model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int | None, steps: int, number: int | None,
-    workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int,
-    user_ops: tuple[str, ...], as_json: bool, link: Link,
+    workers: int, seed: int, compression: str, pull_compression: str, local_steps: int, lost: float,
+    threads: int | None, log: int, user_ops: tuple[str, ...], as_json: bool, link: Link,
 ) -> None:  # fmt: skip
     """Train MODEL until the job has made --steps steps. Give the ADDRESS of one server per shard.
 
@@ -108,8 +114,8 @@ def worker(
         specs |= {spec.name: spec for spec in made.inputs("ids")}
     source = examples(data, made, signature, scale)
     joined = Worker(
-        made, servers, number=number, compression=compression, keep_pulled=local_steps > 0, lost=lost, threads=threads,
-        link=link,
+        made, servers, number=number, compression=compression, pull_compression=pull_compression,
+        keep_pulled=local_steps > 0, lost=lost, threads=threads, link=link,
     )  # fmt: skip
     with joined:
         mine = joined.info.worker

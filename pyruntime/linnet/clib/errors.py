@@ -4,7 +4,7 @@ library's error record. Errors that Python itself finds have the same form: what
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 STATUS: Final[dict[int, str]] = {
@@ -151,3 +151,17 @@ def class_of(code: int) -> type[Error]:
     groups = {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}
     ended: dict[int, type[Error]] = {701: Cancelled, 702: DeadlineExceeded}
     return ended.get(code) or groups.get(code // 100, Error)
+
+
+def nearest(name: str, names: Collection[str], usual: Collection[str] | None = None) -> str:
+    """The three names that are most like one that a user gave, for the field `expected`: "a, b or c". If none is like it: the
+    usual names, by default the first three; "" if there are none. Wildcards in the name are left out."""
+    import difflib
+
+    plain, every = name.strip("*?").casefold(), list(dict.fromkeys(names))
+    parts = [other for other in every if len(plain) > 2 and plain in other.casefold()]
+    like = difflib.get_close_matches(plain, [other.casefold() for other in every], n=3, cutoff=0.4)
+    near = [other for other in every if other.casefold() in like]
+    found = list(dict.fromkeys([*sorted(near, key=lambda other: like.index(other.casefold())), *parts]))[:3]
+    found = found or list(every[:3] if usual is None else usual)
+    return " or ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)

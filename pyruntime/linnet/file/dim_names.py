@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Names = dict[str, tuple[str, ...]]
 
 
-def _entry(source: bytes | str | Path, signature: str) -> tuple[Table, Table] | None:
-    """The tables of a signature and its function, from a verified file. None if the signature is no longer there."""
+def model_of(source: bytes | str | Path) -> Table | None:
+    """The table of the model, from a verified file. None if the file is no longer there."""
     if isinstance(source, bytes):
         start, size = HEADER.unpack_from(source)[3:5]
         structure = source[start : start + size]
@@ -33,7 +33,13 @@ def _entry(source: bytes | str | Path, signature: str) -> tuple[Table, Table] | 
                 structure = file.read(size)
         except (OSError, struct.error):  # the file has been removed since it was loaded; it is not needed for a run
             return None
-    model = tables.root(structure)
+    return tables.root(structure)
+
+
+def entry_of(source: bytes | str | Path, signature: str) -> tuple[Table, Table] | None:
+    """The tables of a signature and its function, from a verified file. None if the signature is no longer there."""
+    if (model := model_of(source)) is None:
+        return None
     entries = model.tables(tables.MODEL_SIGNATURES)
     entry = next((e for e in entries if e.text(tables.SIGNATURE_NAME) == signature), None)
     if entry is None:
@@ -45,7 +51,7 @@ def read(source: bytes | str | Path, signature: str) -> Names:
     """The names of each input's dimensions, "" for a dimension without a name. Inputs without any names are left
     out."""
     found: Names = {}
-    if (both := _entry(source, signature)) is not None:
+    if (both := entry_of(source, signature)) is not None:
         entry, function = both
         tensors = list(function.tables(tables.FUNCTION_TENSORS))
         inputs = function.numbers(tables.FUNCTION_INPUTS)
@@ -59,7 +65,7 @@ def read(source: bytes | str | Path, signature: str) -> Names:
 def assigns(source: bytes | str | Path, signature: str) -> bool:
     """Whether the signature updates variables. Its gradients were derived on the assumption that equal names mean equal
     sizes."""
-    both = _entry(source, signature)
+    both = entry_of(source, signature)
     nodes = both[1].tables(tables.FUNCTION_NODES) if both is not None else ()
     return any(node.short(tables.NODE_OP) == OPS["assign"]["id"] for node in nodes)
 

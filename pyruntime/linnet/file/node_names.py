@@ -6,9 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linnet.ir import traits
-from linnet.ir.function import Node
+from linnet.ir.function import Function, Node
 
 _HEAVY = traits.family("product", "recurrent")
+
+
+def step_names(function: Function) -> dict[Node, str]:
+    """The name of each node, by which every tool and the file know it."""
+    return dict(zip(function.nodes, node_names(function.nodes), strict=True))
 
 
 def node_names(nodes: Sequence[Node]) -> list[str]:

@@ -148,7 +148,9 @@ def _quantize(operand: Any, quantization: Quantization, keep: list[Any]) -> None
     zero = np.ascontiguousarray(np.broadcast_to(np.asarray(quantization.zero, np.int32).reshape(-1), scale.shape))
     scale_pointer, zero_pointer = ffi.from_buffer("float[]", scale), ffi.from_buffer("int32_t[]", zero)
     keep += [scale, zero, scale_pointer, zero_pointer]
-    operand.scale, operand.zero, operand.quant_count = scale_pointer, zero_pointer, scale.size
+    operand.scales, operand.zeros, operand.quant_count = scale_pointer, zero_pointer, scale.size
+    scheme = "TENSOR" if scale.size == 1 else "BLOCK" if quantization.block else "AXIS"
+    operand.quant_scheme = getattr(library(), f"LINNET_QUANT_{scheme}")
     operand.quant_axis, operand.quant_block = quantization.axis or 0, quantization.block
 
 

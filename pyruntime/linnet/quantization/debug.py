@@ -14,6 +14,7 @@ from typing import Any
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
 from linnet.ir.graph import dtype_of_graph
@@ -29,7 +30,8 @@ from linnet.quantization.debug_measure import (
 )
 from linnet.quantization.debug_pairs import FLOATS, LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Layer, LeftFloat
-from linnet.quantization.scheme import row_name, shape_arithmetic
+from linnet.quantization.decisions import names_for_rows
+from linnet.quantization.scheme import shape_arithmetic
 from linnet.quantization.table import Table
 
 DRAWN = 24  # layers that get a histogram
@@ -54,19 +56,22 @@ def debug_quantization(
     number of samples: one sample is run at a time, and the tensors in groups. Raises UsageError if the graphs are not of one
     network or there is no sample.
     """
+    if table is not None:
+        table.check(*names_for_rows(float_graph.functions))
     chosen = _Limited(samples, limit)
     pairs = pairs_of(float_graph, quantized_graph)
     measure = Measurement(float_graph, quantized_graph, pairs, threads)
     sums, outputs, count = measure.sums(chosen, seconds)
-    made = [_layer(pair, sums[pair.name]) for pair in pairs]
+    names = step_names(infer_function(float_graph))
+    made = [_layer(pair, names[_heaviest(pair)], sums[pair.name]) for pair in pairs]
     report = DebugReport(
         dtype_of_graph(quantized_graph), count, output_db(outputs.values()),
         {name: found.figures() for name, found in outputs.items()}, made,
         left_float(float_graph, quantized_graph, table or Table()), special_counts(quantized_graph, chosen, threads),
     )  # fmt: skip
     if draw:
-        names = {layer.name for layer in report.ranked[:DRAWN]}
-        drawn = histograms(measure, [pair for pair in pairs if pair.name in names], sums, chosen)
+        worst = {layer.name for layer in report.ranked[:DRAWN]}
+        drawn = histograms(measure, [pair for pair in pairs if pair.name in worst], sums, chosen)
         for layer in made:
             layer.histogram = drawn.get(layer.name)
     return report
@@ -86,11 +91,11 @@ class _Limited:
         return itertools.islice(iter(self.samples), self.limit)
 
 
-def _layer(pair: Pair, sums: Sums) -> Layer:
+def _layer(pair: Pair, name: str, sums: Sums) -> Layer:
     count = max(sums.whole.count, 1)
     noise = sums.local.noise
     return Layer(
-        pair.name, row_name(_heaviest(pair)), pair.node.op, pair.node.source, pair.new.dtype, sums.whole.sqnr,
+        pair.name, name, pair.node.op, pair.node.source, pair.new.dtype, sums.whole.sqnr,
         sums.whole.cosine, sums.local.sqnr, min(1.0, sums.storage / noise) if noise else 0.0,
         None if sums.hurt is None else decibel(1.0, sums.hurt), sums.hurt, sums.saturated / count,
         (sums.zeros[0] / count, sums.zeros[1] / count), (sums.low, sums.high), pair.limits, sums.broken,
@@ -111,19 +116,19 @@ def left_float(old: Graph, new: Graph, table: Table) -> list[LeftFloat]:
     """The products that compute in floats although the graph is quantized to integers."""
     if dtype_of_graph(new) not in LIMITS and dtype_of_graph(new) != "auto":
         return []
-    known = {(node.op, row_name(node)): node for node in infer_function(new).nodes}
+    known = {(node.op, name): node for node, name in step_names(infer_function(new)).items()}
     found = []
     shapes = shape_arithmetic(infer_function(old))
-    for node in infer_function(old).nodes:
-        made = known.get((node.op, row_name(node)))
+    for node, name in step_names(infer_function(old)).items():
+        made = known.get((node.op, name))
         first = made.inputs[0] if made is not None and made.inputs else None
         if node.op in traits.PRODUCTS and first is not None and first.dtype in FLOATS:
-            found.append(LeftFloat(row_name(node), node.op, first.dtype, _why(node, table, shapes)))
+            found.append(LeftFloat(name, node.op, first.dtype, _why(node, name, table, shapes)))
     return found
 
 
-def _why(node: Node, table: Table, shapes: set[Tensor]) -> str:
-    names = [node.name, *(t.name for t in node.outputs)]
+def _why(node: Node, name: str, table: Table, shapes: set[Tensor]) -> str:
+    names = [name, *(t.name for t in node.outputs)]
     if (asked := table.dtype(*names, default="")) in FLOATS:
         return f"the table says {asked}"
     if node.source.startswith(("preprocess:", "postprocess:")):

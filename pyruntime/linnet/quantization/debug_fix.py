@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from linnet.clib.errors import Error, UsageError
 from linnet.facade import Graph
+from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
 from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_measure import real_output, relative_noise
-from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of, row_names
+from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
 from linnet.quantization.subjects import adapted
 from linnet.quantization.table import Row, Table, TensorRow
@@ -152,8 +153,9 @@ def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str
     Where values lie beyond the range, the range that was seen comes first. Where most of the noise is from storing the result,
     the tensor does, and with it the layers that read it as integers; else the layer itself.
     """
-    own = [f"layer {name}" for name in row_names(pair.part)]
-    readers = [f"layer {name}" for name in row_names(_readers(pair))]
+    names = step_names(pair.old.function)
+    own = [f"layer {names[node]}" for node in pair.part]
+    readers = [f"layer {names[node]}" for node in _readers(pair)]
     tensor, stored = f"tensor {pair.name}", layer.dtype in LIMITS and layer.storage >= 0.5
     ways = []
     if layer.dtype in LIMITS and layer.saturated > _BEYOND:
@@ -227,7 +229,7 @@ class _Search:
             both = _union([Try("", "", dict(rows), None), Try("", "", way, None)])
             if both == rows:
                 continue
-            self.progress(f"{layer.name}: {', '.join(f'{name} {value}' for name, value in way.items())}")
+            self.progress(f"{layer.layer}: {', '.join(f'{name} {value}' for name, value in way.items())}")
             made: float | None = None
             with contextlib.suppress(Error):  # such as a dtype that the quantizer refuses
                 made = decibel(1.0, self.noise(both))

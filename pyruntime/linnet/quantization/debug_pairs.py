@@ -4,7 +4,7 @@ parts can be run on what the quantized model saw."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from linnet.ir.dtypes import Quantization, from_bf16, numpy_dtype, to_bf16
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Signature
 from linnet.quantization import scheme
-from linnet.quantization.scheme import HALVES, row_name
+from linnet.quantization.scheme import HALVES
 
 Array = npt.NDArray[Any]
 FLOATS = ("f32", *HALVES)
@@ -206,7 +206,3 @@ def groups_of(pairs: Sequence[Pair], sizes: dict[str, int], most: int) -> list[l
         made[-1].append(pair)
         held += size
     return made
-
-
-def row_names(nodes: Iterable[Node]) -> list[str]:
-    return list(dict.fromkeys(row_name(node) for node in nodes))

@@ -13,13 +13,13 @@ from linnet.quantization.table import Table
 class Layer:
     """A tensor that both graphs have, and the layer that computes it.
 
-    name: of the tensor. layer, op: of the node; `layer` is its name in a quantization table. dtype: how the quantized graph
-    stores the tensor. sqnr_db, cosine: against the float model. local_db: the SQNR of the layer alone, on inputs without
-    inherited noise. storage: the part of that noise from storing the result. output_db: the SQNR of the outputs if this layer
-    alone were quantized; None if there was no time to measure it. hurt: the same as noise over power. saturated: the share of
-    float values outside the range that can be represented. zeros: the shares of zeros, float and quantized. seen: the range
-    of the float values. range: what the quantized tensor can represent; None if it is stored as f32. broken: values that are
-    infinite or NaN only in the quantized model.
+    name: of the tensor. layer, op: of the node; `layer` is the name of its step in tables, plans and timings. dtype: how
+    the quantized graph stores the tensor. sqnr_db, cosine: against the float model. local_db: the SQNR of the layer
+    alone, on inputs without inherited noise. storage: the part of that noise from storing the result. output_db: the SQNR
+    of the outputs if this layer alone were quantized; None if there was no time to measure it. hurt: the same as noise
+    over power. saturated: the share of float values outside the range that can be represented. zeros: the shares of
+    zeros, float and quantized. seen: the range of the float values. range: what the quantized tensor can represent; None
+    if it is stored as f32. broken: values that are infinite or NaN only in the quantized model.
     """
 
     name: str

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from linnet.facade import Graph
+from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor
@@ -60,6 +61,24 @@ class Options:
     weight_noise: float = 1e-6
 
 
+def _aliases(steps: Mapping[Node, str]) -> dict[Node, list[str]]:
+    """The names of each node's results, by which a table may call the node too, unless another node is called so."""
+    taken = set(steps.values())
+    return {node: [t.name for t in node.outputs if t.name not in taken] for node in steps}
+
+
+def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str]]:
+    """The names that rows of a table may match: of layers and of tensors."""
+    layers: list[str] = []
+    tensors: list[str] = []
+    for function in functions:
+        steps = step_names(function)
+        aliases = _aliases(steps)
+        layers += [*steps.values(), *(name for node in steps for name in aliases[node])]
+        tensors += [t.name for t in function.tensors() if t.data is None]
+    return [name for name in dict.fromkeys(layers) if name], tensors
+
+
 class Decisions:
     """Decides in which dtype each node of one function computes, which tensors are stored as integers, and which of these share
     a scale. With an observation the decisions follow what was seen; without one, every tensor that may be stored is."""
@@ -81,6 +100,8 @@ class Decisions:
         self.options = options or Options()
         self.observation = observation
         self.old = function or graph.signatures["infer"].function
+        self.steps = step_names(self.old)
+        self.aliases = _aliases(self.steps)
         self.consumers = self.old.consumers()
         self.outputs = set(self.old.outputs)
         self.fixed = shape_arithmetic(self.old)
@@ -122,7 +143,7 @@ class Decisions:
 
     def _mode(self, node: Node) -> str:
         """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
-        names = [node.name, *(t.name for t in node.outputs)]
+        names = [self.steps[node], *self.aliases[node]]
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if wanted in SCHEMES:
             self.schemes[node] = wanted

@@ -14,7 +14,7 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Range
-from linnet.quantization.decisions import Options
+from linnet.quantization.decisions import Options, names_for_rows
 from linnet.quantization.judge import TARGETS, Judge, Nearness
 from linnet.quantization.mixed import wider
 from linnet.quantization.observe import Batches, Observation
@@ -54,7 +54,7 @@ class Search:
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
         first = self._decide(self.options)
-        self.overrides.check(*_names(first))
+        self.overrides.check(*names_for_rows(q.old for q in first))
         known = [q.take(ranges) for q in first]
         halves = any(q.modes[n] in HALVES for q in first for n in q.old.nodes)
         if all(known) and (calibration is None or not halves):
@@ -150,7 +150,7 @@ class Search:
     def _widen(self, best: Graph, judge: Judge, least: Nearness) -> tuple[Graph, Nearness]:
         """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
-        layers = [n for quantizer in kept for n in quantizer.old.nodes if quantizer.modes[n] == self.dtype]
+        layers = {n: q.steps[n] for q in kept for n in q.old.nodes if q.modes[n] == self.dtype}
 
         def compare(table: Table, samples: int | None) -> Nearness:
             self.overrides = table
@@ -181,14 +181,3 @@ class Search:
         words += ["corrected biases"] if chosen.correct else []
         words += ["equalized channels"] if chosen.equalize else []
         return words + (["tensors stored to save traffic"] if chosen.saves_traffic else [])
-
-
-def _names(quantizers: Sequence[Quantizer]) -> tuple[list[str], list[str]]:
-    """The names that rows of a table may match: of layers and of tensors."""
-    layers: list[str] = []
-    tensors: list[str] = []
-    for quantizer in quantizers:
-        for node in quantizer.old.nodes:
-            layers += [name for name in (node.name, *(t.name for t in node.outputs)) if name]
-        tensors += [t.name for t in quantizer.old.tensors() if t.data is None]
-    return list(dict.fromkeys(layers)), tensors

@@ -4,13 +4,13 @@ errors to the outputs get 16-bit activations until the rest is good enough."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from linnet.ir import traits
 from linnet.ir.function import Node
 from linnet.quantization.judge import Nearness
-from linnet.quantization.scheme import INTEGER_OPS, row_name
+from linnet.quantization.scheme import INTEGER_OPS
 from linnet.quantization.table import Row, Table, TensorRow
 
 _PARTS = 24  # that are quantized alone
@@ -19,9 +19,8 @@ _FEW = 4  # samples to compare the parts by
 _NEAR = 1.2  # times the smallest excess, which fewer layers may leave
 
 
-def parts(layers: Sequence[Node]) -> list[list[str]]:
-    """The names of the layers in at most `_PARTS` groups of neighbours."""
-    names = [row_name(node) for node in layers]
+def parts(names: list[str]) -> list[list[str]]:
+    """The names of layers in at most `_PARTS` groups of neighbours."""
     size = -(-len(names) // _PARTS) or 1
     return [names[i : i + size] for i in range(0, len(names), size)]
 
@@ -54,17 +53,18 @@ class _Attempt(NamedTuple):
 
 
 def wider(
-    layers: Sequence[Node],
+    layers: Mapping[Node, str],
     overrides: Table,
     narrow: str,
     wide: Sequence[str],
     compare: Callable[[Table, int | None], Nearness],
     least: Nearness,
 ) -> tuple[Table, Nearness] | None:
-    """The table with which the outputs are near enough, with few layers of a wide scheme; or the one that comes nearest, if that
-    halves the excess; None if there is none. wide: the schemes, of which a later one is tried if an earlier one is not enough.
-    compare: the graph that a table gives, on the first samples only if their number is given. least: without it."""
-    found = parts(layers)
+    """The table with which the outputs are near enough, with few layers of a wide scheme; or the one that comes nearest,
+    if that halves the excess; None if there is none. layers: with their names. wide: the schemes, of which a later one is
+    tried if an earlier one is not enough. compare: the graph that a table gives, on the first samples only if their
+    number is given. least: without it."""
+    found = parts(list(layers.values()))
     others = [Row("*", "f32")]
     alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
@@ -85,7 +85,7 @@ def wider(
     if kept is None:
         return None
     enough = max(1.0, kept.near.excess)
-    cost = {row_name(node): products(node) for node in layers}
+    cost = {name: products(node) for node, name in layers.items()}
     for _ in ("parts", "single layers"):
         for part in sorted(kept.chosen, key=lambda names: -sum(cost[name] for name in names))[:_GIVEN_BACK]:
             rest = [names for names in kept.chosen if names is not part]

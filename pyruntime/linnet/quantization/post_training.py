@@ -25,7 +25,6 @@ from linnet.quantization.scheme import (
     INTEGER_OPS,
     LIMITS,
     fits_half,
-    row_name,
     weight_axis,
 )
 from linnet.quantization.table import Row, TensorRow
@@ -48,6 +47,7 @@ class Quantizer(Decisions):
         self.weights: dict[Node, str] = {}  # the dtype of integer products' weights
         self.new, self.functions = new, functions
         self.names = {t.name for t in self.old.tensors()}
+        self.taken = set(self.steps.values())
         self.function = new.function(self.old.name)
         for tensor in self.old.inputs:
             self.forms[tensor, tensor.dtype] = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
@@ -69,7 +69,9 @@ class Quantizer(Decisions):
         for tensor in self.old.outputs:
             made = self._get(tensor, tensor.dtype)
             if made in self.function.inputs or made in self.function.outputs or made.data is not None:
-                made = emit("copy", [made], {"kind": "identity"}, function=self.function)[0]
+                made = emit("copy", [made], {"kind": "identity"}, name=f"copy({tensor.name})", function=self.function)[
+                    0
+                ]
             self.function.outputs.append(made)
         return self.function
 
@@ -101,17 +103,31 @@ class Quantizer(Decisions):
             return self.function.constant(half, tensor.name, dtype)
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
-    def _convert(self, source: Tensor, tensor: Tensor, dtype: str, name: str = "") -> Tensor:
-        """Converts with one map, which dequantizes on load and quantizes on store with the parameters of `tensor`."""
+    def _convert(self, source: Tensor, tensor: Tensor, dtype: str, moved: Tensor | None = None) -> Tensor:
+        """Converts with one map, which dequantizes on load and quantizes on store with the parameters of `tensor`. moved: the
+        tensor that `source` represents, if it is another one."""
         load = "load_dequantized" if source.dtype in LIMITS else "load"
         store = "store_quantized" if dtype in LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
         attributes = {"program": program, "dtypes": [DTYPE_IDS[dtype]]}
         quantization = [self._parameters(tensor, dtype) if dtype in LIMITS else None]
-        made = emit("map", [source], attributes, 1, "", self.function, quantization, [dtype])[0]
-        self._rename(made, name or tensor.name)
+        step = self._name_of_conversion(source.dtype, dtype, (tensor if moved is None else moved).name)
+        made = emit("map", [source], attributes, 1, step, self.function, quantization, [dtype])[0]
+        self._rename(made, tensor.name if moved is None else f"{moved.name}/as/{tensor.name}")
         made.shape = source.shape if made.shape is None or None in made.shape else made.shape
         return made
+
+    def _name_of_conversion(self, old: str, new: str, tensor: str) -> str:
+        """The name of a step that the float graph does not have, after the tensor that it converts."""
+        verb = (
+            ("re" if old in LIMITS else "") + "quantize" if new in LIMITS else "dequantize" if old in LIMITS else "cast"
+        )
+        name = f"{verb}({tensor})"
+        name = name if name not in self.taken else f"{verb}({tensor},{new})"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
 
     def _emit(
         self,
@@ -186,7 +202,7 @@ class Quantizer(Decisions):
         dtype = mode if direct else "f32"
         attributes = {**node.attributes, "output_dtype": dtype}
         old = [y if node in self.folded_clamps and dtype != "f32" else node.outputs[0]]
-        emitted = self._emit(node.op, [new_x, new_w, new_bias], attributes, old, [dtype], node.name)
+        emitted = self._emit(node.op, [new_x, new_w, new_bias], attributes, old, [dtype], self.steps[node])
         self.forms[old[0], dtype] = emitted[0]
         if node in self.folded_clamps and dtype == "f32":
             self._emit_map(self.folded_clamps[node])
@@ -250,7 +266,7 @@ class Quantizer(Decisions):
         if all(d in LIMITS for d in dtypes):
             program, numbers = _reciprocals(program, list(node.attributes.get("floats", ())))
             attributes.update(program=program, floats=numbers)
-        self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, node.name))
+        self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _is_table(self, program: list[int], index: int) -> bool:
         return any(program[i] == _OPCODE["table"] and program[i + 3] == index for i in range(0, len(program), 5))
@@ -266,10 +282,11 @@ class Quantizer(Decisions):
                 continue
             source = self._get(tensor, dtype)
             if self.root(tensor) is not root:  # a part with a range of its own
-                source = self._convert(source, node.outputs[0], dtype, f"{tensor.name}/as/{node.outputs[0].name}")
+                source = self._convert(source, node.outputs[0], dtype, tensor)
             inputs.append(source)
         self._keep(
-            node, self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), node.name)
+            node,
+            self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), self.steps[node]),
         )
 
     def _emit_reduce(self, node: Node) -> None:
@@ -281,7 +298,7 @@ class Quantizer(Decisions):
             self._get(x, self.stored[x]) if x in self.stored and self._reads_quantized(node) else self._get(x, x.dtype)
         )
         dtypes = [t.dtype for t in node.outputs]
-        self._keep(node, self._emit("reduce", [read, *inputs], node.attributes, node.outputs, dtypes, node.name))
+        self._keep(node, self._emit("reduce", [read, *inputs], node.attributes, node.outputs, dtypes, self.steps[node]))
 
     @staticmethod
     def _reads_quantized(node: Node) -> bool:
@@ -307,7 +324,7 @@ class Quantizer(Decisions):
         for key in ("dtype", "output_dtype"):
             if attributes.get(key) == "f32" and node.outputs[0] in to_half:
                 attributes[key] = mode
-        self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, node.name))
+        self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
         """Weights of 8 bits for a product of floats, which reads them directly or as what a map makes of them when planned."""
@@ -331,7 +348,7 @@ class Quantizer(Decisions):
             integers = self.dtype in LIMITS
             if node.op not in INTEGER_OPS and (integers or self.modes[node] == "f32"):
                 continue
-            found.append(Row(row_name(node), self._scheme_of(node), self._remark(node)))
+            found.append(Row(self.steps[node], self._scheme_of(node), self._remark(node)))
         for tensor, dtype in self.stored.items():
             choice = self.choices.get(self.root(tensor))
             seen = self._seen(tensor)

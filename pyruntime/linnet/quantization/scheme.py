@@ -83,11 +83,6 @@ def weight_axis(node: Node, rank: int) -> int | None:
     return traits.weight_axis(node.op, node.attributes, rank)
 
 
-def row_name(node: Node) -> str:
-    """The name of a node in a quantization table."""
-    return node.name or node.outputs[0].name
-
-
 def shape_arithmetic(function: Function) -> set[Tensor]:
     """Tensors that are computed only from shapes. They hold sizes, which f16 and int8 could not represent."""
     known: set[Tensor] = set()

@@ -6,14 +6,13 @@ the last matching line wins. `NAME SCHEME` alone is a layer too."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import UsageError, nearest
 from linnet.quantization.calibrators import CALIBRATORS as METHODS
 from linnet.quantization.scheme import HALVES, LIMITS, SCHEMES
 
@@ -82,10 +81,9 @@ class Table:
             kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
             if any(_matches(row.pattern, name) for name in names):
                 continue
-            near = difflib.get_close_matches(row.pattern, list(names), n=3, cutoff=0.3)
             raise UsageError(
                 f"a row of the quantization table matches no {kind} of the model", code=102, tensor=row.pattern,
-                expected=" or ".join(near) or f"the name of one of {len(names)} {kind}s", got=row.text(0).strip(),
+                expected=nearest(row.pattern, names) or f"a model with a {kind}", got=row.text(0).strip(),
                 hint="write the names of this model with --table-out (table_out=), or remove the row",
             )  # fmt: skip
 

@@ -38,11 +38,11 @@ def debug_page(report: DebugReport, title: str) -> str:
 
 def _layer(layer: Layer) -> str:
     facts = (
-        f"layer {layer.layer} ({layer.op}), {layer.dtype}; outputs with it alone: {db(layer.output_db) or 'not measured'} dB; "
+        f"{layer.op}, tensor {layer.name}, {layer.dtype}; outputs with it alone: {db(layer.output_db) or 'not measured'} dB; "
         f"local {db(layer.local_db)} dB; SQNR {db(layer.sqnr_db)} dB; cosine {layer.cosine:.5f}; beyond the range "
         f"{layer.saturated:.2%}; zeros {layer.zeros[0]:.1%} float, {layer.zeros[1]:.1%} quantized"
     )
-    return f"<h2>{escape(layer.name)}</h2><p>{escape(facts)}</p>{_drawing(layer)}\n"
+    return f"<h2>{escape(layer.layer)}</h2><p>{escape(facts)}</p>{_drawing(layer)}\n"
 
 
 def _drawing(layer: Layer) -> str:

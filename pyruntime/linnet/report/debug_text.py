@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from linnet.quantization.debug_report import DebugReport, Layer
@@ -25,7 +26,7 @@ def lines(report: DebugReport) -> list[str]:
     if worst is not None and worst.output_db is not None and worst.hurt:
         share = worst.hurt / report.hurt if math.isfinite(report.hurt) else 1.0
         text.append(
-            f"worst layer: {worst.name}, alone {_db(worst.output_db)}, {share:.0%} of the noise; {_cause(worst)}"
+            f"worst layer: {worst.layer}, alone {_db(worst.output_db)}, {share:.0%} of the noise; {_cause(worst)}"
         )
     if (broken := sum(layer.broken > 0 for layer in report.layers)) > 0:
         text.append(f"{count(broken, 'tensor')} with values that are infinite or NaN only in the quantized model")
@@ -56,14 +57,14 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
     """The worst layers by what they do to the outputs, their ranges, the fix, and what stayed float. most: rows of each."""
     ranked = report.ranked
     hurting = table(
-        "Layers that hurt, worst first", "tensor", "as", ">alone dB", ">local dB", ">SQNR dB", ">cosine", ">stored"
+        "Layers that hurt, worst first", "layer", "as", ">alone dB", ">local dB", ">SQNR dB", ">cosine", ">stored"
     )
     ranges = table("Ranges", "tensor", ">seen", ">can hold", ">beyond", ">zeros")
+    names = labels(report)
     for layer in ranked[:most]:
-        name = short(layer.name)
         stored = f"{layer.storage:.0%}" if layer.range is not None else ""
         hurting.add_row(
-            name,
+            short(names[layer.name]),
             layer.dtype,
             db(layer.output_db) or "?",
             db(layer.local_db),
@@ -73,15 +74,17 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         )
         if layer.range is not None:
             zeros = f"{100 * layer.zeros[0]:.0f} / {100 * layer.zeros[1]:.0f}%"
-            ranges.add_row(name, _span(layer.seen), _span(layer.range), f"{layer.saturated:.2%}", zeros)
+            ranges.add_row(short(layer.name), _span(layer.seen), _span(layer.range), f"{layer.saturated:.2%}", zeros)
     if len(ranked) > most:
         hurting.add_row(f"... and {len(ranked) - most} more")
     made = [hurting, *([ranges] if ranges.row_count else [])]
     if report.fix is not None and report.fix.tries:
-        rows = table("Tried, each beside those before", "tensor", "rows of the table", ">outputs dB")
+        rows = table("Tried, each beside those before", "layer", "rows of the table", ">outputs dB")
         for t in report.fix.tries[: 2 * most]:
             rows.add_row(
-                short(t.name), "\n".join(f"{_key(n)} {d}" for n, d in t.rows.items()), db(t.output_db) or "refused"
+                short(names.get(t.name, t.layer)),
+                "\n".join(f"{_key(n)} {d}" for n, d in t.rows.items()),
+                db(t.output_db) or "refused",
             )
         rows.columns[1].max_width = 36
         made.append(rows)
@@ -103,6 +106,12 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         for i, column in enumerate(rows.columns):
             column.no_wrap = i == 0 or column.justify == "right"
     return made
+
+
+def labels(report: DebugReport) -> dict[str, str]:
+    """What tables call each tensor's layer: its step, and the tensor too if the step has several."""
+    often = Counter(layer.layer for layer in report.layers)
+    return {o.name: o.layer if often[o.layer] == 1 else f"{o.layer}: {o.name}" for o in report.layers}
 
 
 def short(name: str) -> str:

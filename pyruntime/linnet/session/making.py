@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import UsageError, nearest
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.session.model import Model, TensorSpec, wrong_shape
@@ -85,6 +85,7 @@ def plan(
         keep.append(pointers)
         config.devices, config.device_count = pointers, len(session._devices)
     if session._placement:
+        _check_placement(session.model, session._placement)
         hints = ffi.new("linnet_placement[]", len(session._placement))
         keep.append(hints)
         for hint, names in zip(hints, session._placement.items(), strict=True):
@@ -104,8 +105,36 @@ def plan(
         failure = exception(error)
         if failure.code == 304 and failure.tensor in session._specs and failure.tensor not in shapes:
             raise session._missing(failure.tensor, shapes)
+        if failure.code == 102 and failure.tensor in (*(fetches or ()), *fed):
+            raise unknown(session.model, session.signature, failure.tensor, failure.tensor in fed)
         raise failure
     return ffi.gc(out[0], lib.linnet_plan_free)
+
+
+def _check_placement(model: Model, placement: Mapping[str, str]) -> None:
+    """Raises UsageError for a name in a placement that matches no step."""
+    from fnmatch import fnmatchcase
+
+    from linnet.file.names import steps_of
+
+    steps = steps_of(model.content)
+    for name in placement:
+        pattern = name.replace("[", "[[]").replace("?", "[?]")
+        if steps and not any(fnmatchcase(step, pattern) for step in steps):
+            raise UsageError(
+                "a name in placement matches no step of the model", code=102, tensor=name,
+                expected=nearest(name, steps), hint="`linnet inspect --all` lists steps",
+            )  # fmt: skip
+
+
+def unknown(model: Model, signature: str, name: str, fed: bool = True) -> UsageError:
+    """The error for a name that is to be fed or fetched and that nothing has."""
+    from linnet.file.names import near
+
+    return UsageError(
+        f"signature {signature!r} has no input, output, step or tensor named {name!r}", code=102, tensor=name,
+        expected=near(model.content, signature, name, fed), hint="`linnet inspect --all` lists steps and tensors",
+    )  # fmt: skip
 
 
 def _rows(session: Made, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:

@@ -182,8 +182,8 @@ class Model:
         return self._specs(signature, "output")
 
     def tensor(self, name: str, signature: str = "infer") -> TensorSpec | None:
-        """What the file declares for an output or any tensor of the signature's graph. None if no tensor has this
-        name. Raises UsageError if the signature does not exist."""
+        """What the file declares for an output or any tensor of the signature's graph, or the first result of a step.
+        None if nothing has this name. Raises UsageError if the signature does not exist."""
         info = new_struct("linnet_tensor_info")
         lib, index = library(), self._signature(signature)
         missing = lib.linnet_model_get_tensor(self.pointer, index, name.encode(), info)
@@ -219,14 +219,19 @@ class Model:
         if signature not in self._dim_names:
             from linnet.file import dim_names
 
-            self._dim_names[signature] = dim_names.read(self._content or self.path or b"", signature)
+            self._dim_names[signature] = dim_names.read(self.content, signature)
         return self._dim_names[signature]
 
     def assigns(self, signature: str = "infer") -> bool:
         """Whether running the signature updates variables."""
         from linnet.file import dim_names
 
-        return dim_names.assigns(self._content or self.path or b"", signature)
+        return dim_names.assigns(self.content, signature)
+
+    @property
+    def content(self) -> bytes | str:
+        """The bytes of the file, or its path."""
+        return self._content or self.path or b""
 
     @property
     def variables(self) -> list[TensorSpec]:

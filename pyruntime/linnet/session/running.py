@@ -18,7 +18,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._raised: BaseException | None = None
-        self.callback = ffi.callback("int(void *)", lambda _: 0, error=1, onerror=self._keep)
+        self.callback = ffi.callback("bool(void *)", lambda _: False, error=True, onerror=self._keep)
 
     def _keep(self, kind: Any, value: BaseException, traceback: Any) -> None:
         self._raised = value

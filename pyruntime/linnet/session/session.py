@@ -46,7 +46,7 @@ class Session:
     isa_max: one of isa_names().
     precision: what kernels and devices may compute sums of floats in: "f32", "f16", "bf16" or "tf32". It permits and
         never demands; no kernel of the CPU uses less than f32 yet (docs/numerics.md).
-    fetches: names of outputs or of any tensors; None: all outputs of the signature.
+    fetches: names of outputs, of any tensors, or of steps (their first result); None: all outputs of the signature.
     input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
     store: variables shared with other sessions of the same Model; default: a private one.
     trace: time every step (see `steps`).
@@ -219,10 +219,7 @@ class Session:
         """What the file declares for an input, or for any other tensor that may be fed."""
         spec = self._specs.get(name) or self._fed.get(name) or self.model.tensor(name, self.signature)
         if spec is None:
-            raise UsageError(
-                f"signature {self.signature!r} has no input or tensor named {name!r}", code=102, tensor=name,
-                expected=" or ".join(self._specs) or "no input", hint="feed an input, or any tensor by its name",
-            )  # fmt: skip
+            raise making.unknown(self.model, self.signature, name)
         if name not in self._specs:
             self._fed[name] = spec
         return spec

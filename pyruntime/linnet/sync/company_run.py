@@ -16,6 +16,7 @@ from linnet.clib.errors import Error, SyncError, TrainingError
 from linnet.data.source import Batch
 from linnet.session.model import Model
 from linnet.sync import contract
+from linnet.sync.compression import Compression
 from linnet.sync.link import Link
 from linnet.sync.serving import Place, Serving
 from linnet.sync.strategy import Strategy
@@ -81,8 +82,8 @@ class CompanyRun(TrainingRun):
             self._worker = Worker(
                 self.model, self._serving.addresses if self._serving is not None else cluster.servers, store=self.store,
                 number=cluster.rank, group=company.group, compression=company.strategy.compression,
-                keep_pulled=company.federated, name=f"worker {cluster.rank}", link=company.link, threads=self._threads,
-                lost=company.strategy.lost,
+                pull_compression=company.strategy.pull_compression, keep_pulled=company.federated,
+                name=f"worker {cluster.rank}", link=company.link, threads=self._threads, lost=company.strategy.lost,
             )  # fmt: skip
             self.session = self._worker.session(self.signature)
             stack.callback(self._leave)
@@ -91,7 +92,7 @@ class CompanyRun(TrainingRun):
             self._place_at(self._worker.info.step)
             yield
             with contextlib.suppress(SyncError):  # the server may have ended first
-                self._worker.pull()
+                self._last_pull()
             info = self._worker.info
             self.history.traffic = {name: getattr(info, name) for name in _TRAFFIC}
             self._leave()
@@ -99,6 +100,18 @@ class CompanyRun(TrainingRun):
                 if not self.stopping:  # otherwise the other workers notice that the server has ended
                     self._serving.wait_for_the_workers()
                 self._take_over(self._serving)
+
+    def _last_pull(self) -> None:
+        """Gets the values of the result. These are the servers' own, also if this worker has computed with rounded ones."""
+        assert self._worker is not None
+        company = self.company
+        if company.strategy.pull_compression == Compression() or self._serving is not None:
+            return self._worker.pull()
+        with Worker(
+            self.model, company.cluster.servers, store=self.store, read_only=True, link=company.link,
+            lost=company.strategy.lost, threads=self._threads,
+        ) as reader:  # fmt: skip
+            reader.pull()
 
     def _leave(self) -> None:
         if self._worker is not None:

@@ -66,6 +66,17 @@ class Compression:
         """Number of the encoding in the protocol and in linnet_sync.h (linnet_sync_compression)."""
         return _ENCODINGS[self.name]
 
+    @staticmethod
+    def of_values(text: str | Compression) -> Compression:
+        """Parses the compression of pulled values: "none", "f16" or "bf16". Raises UsageError."""
+        chosen = Compression.parse(text)
+        if chosen.encoding > _ENCODINGS["bf16"]:
+            raise UsageError(
+                "values cannot be pulled with this compression", code=101, tensor="pull_compression",
+                expected="none, f16 or bf16", got=repr(str(chosen)),
+            )  # fmt: skip
+        return chosen
+
     def bound(self, count: int) -> int:
         """The maximum encoded size of `count` values in bytes. Except for topk, it is the exact size."""
         return int(sync_library().linnet_sync_encoded_bound(self.encoding, self.fraction, count))

@@ -95,7 +95,7 @@ class Server:
         config.staleness = -1 if staleness is None else staleness
         config.save_every, config.batch = save_every, batch
         config.max_bytes, config.max_workers = at_least("max_bytes", max_bytes, 0), max_workers
-        config.compression = int(plain)
+        config.plain = plain
         config.threads, config.repair = threads or 0, int(repair)
         if folder is not None:
             config.folder = c_text(str(folder), keep)

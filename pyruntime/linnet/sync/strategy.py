@@ -34,6 +34,8 @@ class Strategy:
         of the whole batch.
     compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error
         feedback.
+    pull_compression: of the values that servers send to workers: "none", "f16" or "bf16". The servers keep f32, and the
+        result of fit has the servers' values. The workers compute with rounded values.
     save_every: steps between the server's snapshots in the run's directory; there is always one at the end.
     lost: seconds that a server may be unreachable before a worker gives up. This limit also applies if worker 0, which
         runs the server, stopped early.
@@ -53,6 +55,7 @@ class Strategy:
     own_data: bool = False
     by_speed: bool = False
     compression: str | Compression = "none"
+    pull_compression: str | Compression = "none"
     lost: float = 20.0
     save_every: int = 1000
     durability: str = "journal"
@@ -88,11 +91,13 @@ class Strategy:
             check("backup", self.backup == 0, "0, because all ranks take part")
             check("groups", self.groups == 1, "1")
             check("compression", Compression.parse(self.compression).name == "none", "none")
+            check("pull_compression", Compression.of_values(self.pull_compression).name == "none", "none")
         single = self.mode == "synchronous" and self.groups == 1 and not self.own_data
         check("by_speed", single or not self.by_speed, "False, except for one synchronous group with shared data")
         check("save_every", self.save_every >= 1, "1 or more")
         check("durability", self.durability in ("journal", "fsync", "volatile"), "journal, fsync or volatile")
         object.__setattr__(self, "compression", Compression.parse(self.compression))
+        object.__setattr__(self, "pull_compression", Compression.of_values(self.pull_compression))
 
     def members(self, workers: int) -> int:
         """Number of workers in each group. Raises UsageError if the workers cannot be divided evenly or all would be

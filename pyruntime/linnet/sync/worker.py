@@ -54,6 +54,7 @@ class LinkInfo:
 class WorkerInfo:
     """The state of a worker.
     worker: its number.
+    compression, pull_compression: of gradients and of pulled values, as all servers agreed to.
     step: number of the next step to compute.
     version: version of its variables; the lowest over all servers.
     outcome: result of the last push: "applied", "late" (the step was closed without it) or "not_finite".
@@ -74,6 +75,7 @@ class WorkerInfo:
     version: int
     outcome: str
     compression: str
+    pull_compression: str
     staleness: int
     applied: int
     late: int
@@ -104,6 +106,8 @@ class Worker:
     group: for servers with several groups.
     compression: encoding of gradients, as accepted by linnet.sync.Compression.parse; the encoding error is added to the
         next gradient.
+    pull_compression: "none", "f16" or "bf16": how servers send f32 variables of 1,024 or more elements, and rows of such
+        tables. The store then has the rounded values, and the servers keep f32. Averaged variables are sent as f32.
     read_only: only pulls, and other workers never wait for it.
     keep_pulled: keeps a copy of the pulled values for `round`, which doubles the memory for variables.
     lost: seconds that a server may be unreachable before a call fails.
@@ -124,6 +128,7 @@ class Worker:
         number: int | None = None,
         group: int = 0,
         compression: str | Compression = "none",
+        pull_compression: str | Compression = "none",
         read_only: bool = False,
         keep_pulled: bool = False,
         lost: float = 60.0,
@@ -150,6 +155,7 @@ class Worker:
         config.worker = -1 if number is None else number
         config.group, config.read_only, config.keep_pulled = group, int(read_only), int(keep_pulled)
         config.compression, config.fraction = chosen.encoding, chosen.fraction
+        config.pull_compression = Compression.of_values(pull_compression).encoding
         config.lost_ms, config.timeout_ms = milliseconds("lost", lost), milliseconds("timeout", timeout)
         config.name = c_text(name, keep)
         self._signal = Signals()
@@ -293,6 +299,7 @@ class Worker:
             **{name: int(getattr(record, name)) for name in whole},
             outcome=_OUTCOMES[record.outcome],
             compression=Compression.of(record.compression).name,
+            pull_compression=Compression.of(record.pull_compression).name,
             bytes_sent=int(record.sent),
             bytes_received=int(record.received),
             tensors_pulled=int(record.tensors_pulled),

@@ -27,9 +27,12 @@ from linnet.preprocess._edit import io_key, parse_io
 from linnet.preprocess._recipes import PRESETS, pixels_graph
 from linnet.session.session import Session
 from linnet.training.callbacks import Callback, Run
+from linnet.training.finetune_directory import Counted, Directory
 from linnet.training.history import History
 from linnet.training.loop import fit
+from linnet.training.saver import Saver
 
+_PIECE = 64  # images whose features are kept together
 IMAGE_STEPS = "image_steps"
 """Metadata key. The value is JSON with the arguments of linnet.preprocess.image that turn pixels into the input of
 `train`."""
@@ -87,6 +90,7 @@ def finetune(
     size: tuple[int, int] | None = None,
     steps: dict[str, Any] | None = None,
     seed: int = 0,
+    directory: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
     user_ops: Iterable[UserOp] = (),
@@ -104,9 +108,12 @@ def finetune(
     size: (height, width) if the model leaves them open (default 224).
     steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
         and a .lnt file that takes photos keeps its own steps.
+    directory: for checkpoints and features. A later call with the same arguments goes on from the last checkpoint, also after
+        a crash, and gives the same bits as one that was not interrupted; `epochs` may be larger then.
+    progress: None: a bar on a terminal; True: lines if there is no terminal; False: nothing.
     user_ops: the user ops that the model names. With `unfreeze` they need gradients.
     Ctrl-C ends the training after the current step; the result then has what was learnt until then.
-    Raises UsageError for a bad argument or folder, FileError, ConversionError.
+    Raises UsageError for a bad argument or folder and for a directory of other arguments, FileError, ConversionError.
     """
     if optimizer not in OPTIMIZERS:
         raise UsageError("unknown optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
@@ -121,6 +128,14 @@ def finetune(
             expected="at least 2 folders with images" if classes is None else f"{classes} folders with images",
         )
     train, held = _split(photos, graph, validation, preset, steps or {}, seed)
+    place = None if directory is None else Path(directory)
+    share = validation if isinstance(validation, int | float) else held.digest()
+    about = {
+        "data": photos.digest(), "validation": share, "unfreeze": list(unfreeze),
+        "learning rate": learning_rate, "optimizer": optimizer, "batch size": batch_size, "preset": preset, "size": size,
+        "steps": {key: str(value) for key, value in (steps or {}).items()}, "seed": seed,
+    }  # fmt: skip
+    kept = Directory(place, model, about)
     logits = replace_head(graph, len(photos.classes), standardize=True)
     features = graph.find("features")
     x, batch = graph.find(photos.name), graph.find(photos.name).shape
@@ -144,9 +159,11 @@ def finetune(
     if unfreeze:
         sets: list[Any] = [train, held]
         some = np.random.default_rng(seed).permutation(len(train))[:256]
-        vectors = _features(session, train.subset(np.sort(some)), photos.name, True)["features"]
+        some_photos = train.subset(np.sort(some))
+        vectors = _features(session, some_photos, photos.name, True, kept, "some", progress)["features"]
     else:
-        sets = [_features(session, part, photos.name, open_batch) for part in (train, held)]
+        parts = ("train", train), ("validation", held)
+        sets = [_features(session, part, photos.name, open_batch, kept, role, progress) for role, part in parts]
         vectors = sets[0]["features"]
         examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
         answers = graph.placeholder("labels_in", ("examples",), "i32")
@@ -167,8 +184,16 @@ def finetune(
         seed=seed,
         threads=threads,
         progress=progress,
+        directory=place,
+        resume=place is not None,
+        saver=Saver(minutes=1),
         **given,
     )
+    if history.epoch > epochs:
+        raise UsageError(
+            "the directory holds a run of more epochs", code=101, tensor=str(directory), expected=f"at most {epochs} epochs",
+            got=str(history.epoch), hint="give as many epochs, or another directory",
+        )  # fmt: skip
     made = history.graph
     made.metadata["classes"] = "\n".join(photos.classes)
     if not photos.own_steps:
@@ -341,14 +366,31 @@ def _split(
     return photos, other
 
 
-def _features(session: Session, source: datasets.Source, name: str, batches: bool) -> dict[str, npt.NDArray[Any]]:
-    """The output of the frozen part for every image, computed once."""
-    rows, labels, size = [], [], 16 if batches else 1
-    for start in range(0, len(source), size):
-        batch = source.take(np.arange(start, min(start + size, len(source))))
-        rows.append(session.run({name: batch[name]})["features"])
-        labels.append(batch["labels"])
-    return {"features": np.concatenate(rows), "labels": np.concatenate(labels)}
+def _features(
+    session: Session,
+    source: datasets.Source,
+    name: str,
+    batches: bool,
+    kept: Directory,
+    role: str,
+    progress: bool | None,
+) -> dict[str, npt.NDArray[Any]]:
+    """The output of the frozen part for every image, computed once, in pieces that the directory keeps."""
+
+    def compute(begin: int) -> dict[str, npt.NDArray[Any]]:
+        rows, labels, size = [], [], 16 if batches else 1
+        end = min(begin + _PIECE, len(source))
+        for start in range(begin, end, size):
+            batch = source.take(np.arange(start, min(start + size, end)))
+            rows.append(session.run({name: batch[name]})["features"])
+            labels.append(batch["labels"])
+        return {"features": np.concatenate(rows), "labels": np.concatenate(labels)}
+
+    pieces = [
+        kept.piece(f"features-{role}-{begin:06d}", lambda begin=begin: compute(begin))  # type: ignore[misc]
+        for begin in Counted(f"features of {role} images", len(source), progress).over(range(0, len(source), _PIECE))
+    ]
+    return {key: np.concatenate([piece[key] for piece in pieces]) for key in ("features", "labels")}
 
 
 __all__ = ["OPTIMIZERS", "PRESETS", "Result", "finetune"]

@@ -79,8 +79,16 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     return LINNET_OK;
 }
 
-/* Builders may leave nodes without a name, but their results always have one. */
-static const char *display_name(const ln_work *w, const ln_work_node *node) {
+/* Builders may leave nodes without a name, but their results always have one. A copy or cast that planning added is
+ * called after its operand, as in "copy(x)". */
+static const char *display_name(const ln_work *w, ln_program *program, const ln_work_node *node) {
+    if (node->index < 0 && node->op != NULL && node->n_inputs == 1 && node->inputs[0] >= 0) {
+        const char *op = node->op->name, *of = ln_value_at(w, node->inputs[0])->name;
+        const size_t size = strlen(op) + strlen(of) + 3;
+        char *text = ln_pool_alloc(&program->pool, size);
+        if (text != NULL) snprintf(text, size, "%s(%s)", op, of);
+        return text; /* NULL: the pool has failed, and so will the plan */
+    }
     if (node->name[0] != 0 || node->n_outputs == 0 || node->outputs[0] < 0) return node->name;
     return ln_value_at(w, node->outputs[0])->name;
 }
@@ -121,9 +129,9 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     if (operands == NULL) return ln_work_no_memory(w);
     step->inputs = operands;
     step->outputs = operands + n_in;
-    step->name = display_name(w, node);
+    step->name = display_name(w, program, node);
     step->index = node->index;
-    step->fused = node->map != NULL ? display_name(w, node->map) : "";
+    step->fused = node->map != NULL ? display_name(w, program, node->map) : "";
     step->dims_slot = step->packed = step->kept = step->stored = step->resident = -1;
     step->reason = node->reason;
     step->threads[0] = step->threads[1] = 1;

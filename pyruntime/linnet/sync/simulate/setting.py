@@ -61,8 +61,8 @@ _RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "1bit"
 
 def ratio(compression: str, parameters: bool = False) -> float:
     """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, 1bit, topk:SHARE
-    (two bytes per value and a varint for its position), or a number. parameters: accept only encodings that are
-    possible for parameters."""
+    (two bytes per value and a varint for its position), or a number. parameters: accept only the names of encodings in
+    which values can be pulled: none, f16 and bf16."""
     name, _, rest = compression.partition(":")
     try:
         if name == "topk" and not parameters:
@@ -70,11 +70,12 @@ def ratio(compression: str, parameters: bool = False) -> float:
             gap = 1 if share > 0.02 else 2 if share > 1e-4 else 3
             found = share * (2 + gap) / 4
         else:
-            found = _RATIOS[name] if name in _RATIOS and not (parameters and name == "1bit") else float(compression)
+            named = name in _RATIOS and not (parameters and name in ("i8", "1bit"))
+            found = _RATIOS[name] if named else float(compression)
     except ValueError:
         found = -1.0
     if not 0 < found <= 1:
-        expected = "none, f16, bf16, i8, " + ("" if parameters else "topk:SHARE, 1bit, ") + "or a ratio in (0, 1]"
+        expected = "none, f16, bf16, " + ("" if parameters else "i8, topk:SHARE, 1bit, ") + "or a ratio in (0, 1]"
         raise UsageError("unknown compression", code=101, expected=expected, got=compression)
     return found
 

@@ -1,0 +1,117 @@
+"""The directory of `finetune`: what the run was started with, and the features that are computed already. The rest is the
+directory of `fit`. So a run that was killed goes on from there, with the same bits as one that was not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import FileError, UsageError
+from linnet.facade import Graph
+from linnet.file.atomic import write_atomic
+from linnet.session.model import Model
+from linnet.training.progress import left_text
+
+SETTINGS = "finetune.json"
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def _digest_of(model: str | Path | Graph) -> str | None:
+    """A digest of the model's file, or of the graph."""
+    if isinstance(model, Graph):
+        return Model(model).metadata("digest")
+    with Path(model).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Directory:
+    """A directory of `finetune`, or none."""
+
+    def __init__(self, path: Path | None, model: str | Path | Graph, about: dict[str, Any]) -> None:
+        """Creates the directory. about: what the result depends on besides the model, by the names of the arguments. Raises
+        UsageError if the directory belongs to a run with another model or other arguments, or holds other files."""
+        self.path = path
+        if path is None:
+            return
+        settings = json.loads(json.dumps({"model": _digest_of(model), **about}))
+        known, before = path / SETTINGS, None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            other = not known.exists() and any(path.iterdir())
+            if known.exists():
+                before = json.loads(known.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FileError(
+                f"cannot use the directory '{path}': {error}", code=202, tensor=str(path), hint="give another directory",
+            ) from None  # fmt: skip
+        if other:
+            raise UsageError(
+                f"the directory '{path}' holds something else than a run of finetune", code=101, tensor=str(path),
+                expected=f"an empty directory, or one with {SETTINGS}", hint="give another directory",
+            )  # fmt: skip
+        if before is None:
+            write_atomic(known, iter([json.dumps(settings, indent=2).encode()]))
+            return
+        differ = [name for name in settings if before.get(name) != settings[name]]
+        if differ:
+            raise UsageError(
+                f"the run in '{path}' was started with another {' and another '.join(differ)}", code=101, tensor=differ[0],
+                expected=", ".join(f"{name} {before.get(name)!s:.60}" for name in differ),
+                got=", ".join(f"{name} {settings[name]!s:.60}" for name in differ),
+                hint="repeat the arguments of that run, or give another directory",
+            )  # fmt: skip
+
+    def piece(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
+        """The arrays that an earlier run computed under this name, or else computes and keeps them."""
+        if self.path is None:
+            return compute()
+        path = self.path / f"{name}.npz"
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                return {key: found[key] for key in found}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or damaged
+            made = compute()
+        buffer = io.BytesIO()
+        np.savez(buffer, **made)  # type: ignore[arg-type]
+        write_atomic(path, iter([buffer.getvalue()]))
+        return made
+
+
+class Counted:
+    """Says how far something has come: a bar on a terminal, otherwise a line at the start, at most every ten seconds, and at
+    the end. progress: as for `fit`."""
+
+    def __init__(self, what: str, total: int, progress: bool | None) -> None:
+        self.what, self.total, self.begun = what, total, time.monotonic()
+        self.terminal = sys.stdout.isatty()
+        self.shown = progress is not False and (self.terminal or progress is True)
+
+    def over(self, starts: range) -> Iterator[int]:
+        """The starts of the batches, with a report before each that is due and at the end."""
+        last = 0.0
+        for start in starts:
+            now = time.monotonic()
+            if self.terminal or not last or now - last >= 10:
+                self._say(start, now)
+                last = now
+            yield start
+        self._say(self.total, time.monotonic())
+        if self.terminal and self.shown:
+            print()
+
+    def _say(self, done: int, now: float) -> None:
+        if not self.shown:
+            return
+        left = f", {left_text((now - self.begun) / done * (self.total - done))} left" if 0 < done < self.total else ""
+        line = f"{self.what}: {done} of {self.total}{left}"
+        print(f"\r{line:<60}" if self.terminal else line, end="" if self.terminal else "\n", flush=True)
