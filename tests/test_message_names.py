@@ -40,14 +40,14 @@ def test_python_reads_no_name_of_c() -> None:
         and text.what in ("hint", "expected", "got") and "linnet_" in text.text
         and not text.path.removeprefix("runtime_c/").startswith(FOR_C)
     ]  # fmt: skip
-    assert len(found) > 10
+    assert len(found) > 5
     for text in found:
         assert "linnet_" not in python_names(text.text.replace("%s", "fetches")), text
 
 
 def test_python_names_the_argument(tmp_path: Path) -> None:
     model = bytes_of("mlp")
-    with pytest.raises(linnet.Error, match=r"no tensor has this name from fetches=; ") as failed:
+    with pytest.raises(linnet.Error, match=r"no input, output, step or tensor named 'nosuch'") as failed:
         linnet.Session(model, fetches=["nosuch"]).run(feeds("mlp"))
     assert "linnet_" not in str(failed.value)
     with pytest.raises(linnet.Error, match=r"than max_bytes= allows; .*; raise max_bytes=, or") as failed:
@@ -61,7 +61,7 @@ def test_commands_name_the_option(
     model = tmp_path / "m.lnt"
     model.write_bytes(bytes_of("mlp"))
     done = linnet_command("run", model, "--random", "--fetch", "nosuch")
-    assert done.returncode == 1 and "no tensor has this name from --fetch; " in done.stderr
+    assert done.returncode == 1 and "named 'nosuch'" in done.stderr and "linnet_" not in done.stderr
     for name, value in feeds("mlp").items():
         np.save(tmp_path / f"{name}.npy", value)
     done = subprocess.run(
