@@ -113,7 +113,7 @@ def format_of(path: str | Path, is_onnx: Callable[[Path], bool]) -> str:
         return "torch"
     suffix = path.suffix.lower()
     content = _suffix_by_content(path)
-    if suffix not in EXPORTERS or suffix == ".bin":
+    if suffix not in EXPORTERS:
         suffix = content or suffix
     if path.is_dir() and suffix not in EXPORTERS:
         if (path / "saved_model.pb").is_file():

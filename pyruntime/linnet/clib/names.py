@@ -19,6 +19,7 @@ OTHER: Final[dict[str, str]] = {
     "linnet_store_write": "store[name] = value",
     "linnet_store_load": "Store.load",
     "linnet_store_save": "Store.save",
+    "linnet_session_get_output gives": "Session.outputs gives",
     "linnet_session_set": "Session.run",
     "linnet_session_bind_device": "Session.bind",
 }
