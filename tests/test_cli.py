@@ -272,7 +272,7 @@ def test_a_command_line_that_cannot_be_read_gives_status_2(
         ("mlp.lnt", "a.lnt", "already a linnet file"),
         ("renamed.onnx", "a.lnt", "already a linnet file"),
         ("keras.onnx", "a.lnt", "is a Keras file"),
-        ("torch.bin", "a.lnt", "zip archive (the format of PyTorch and Keras files)"),
+        ("torch.bin", "a.lnt", "is a file with weights but no graph"),
         ("words.txt", "a.lnt", "give an .onnx or .tflite file"),
         ("/dev/null", "a.lnt", "is not a regular file"),
         ("net.onnx", "none/a.lnt", "No such file or directory"),
