@@ -1,4 +1,4 @@
-"""Compares linnet's dtypes with ONNX Runtime on three classifiers, for README.md; tests.peers measures and compares all peers.
+"""Compares linnet's dtypes with ONNX Runtime on three classifiers, for docs/benchmarks.md; tests.peers measures and compares all peers.
 `python -m tests.bench_peers [--json F] [--rounds N] [--nets mobilenet_v2,...]`; `--smoke` takes a second, for a test."""
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests import benchmark_page
 from tests.peers import measure
 from tests.peers.machine import machine
 from tests.peers.measure import Case
@@ -159,7 +160,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """The table of README.md."""
+    """The table of docs/benchmarks.md."""
     about = report["machine"]
     title = ", ".join(f"{about[key]}" for key in ("processor", "cores", "isa", "date"))
     lines = [
@@ -182,15 +183,6 @@ def as_markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def update_readme(report: dict[str, Any]) -> None:
-    """Writes the table between the two `figures` comments of README.md."""
-    path = ROOT / "README.md"
-    text = path.read_text()
-    marks = ("<!-- figures: `python -m tests.bench_peers --readme` writes them -->", "<!-- end of figures -->")
-    before, rest = text.split(marks[0])
-    path.write_text(f"{before}{marks[0]}\n\n{as_markdown(report)}\n\n{marks[1]}{rest.split(marks[1])[1]}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -198,7 +190,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time to measure in each process (2)")
     parser.add_argument("--nets", default="mobilenet_v2,efficientnet_b0,resnet50")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
+    parser.add_argument("--page", action="store_true", help="also put the table into docs/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="one short round of MobileNetV2: does everything work?")
     options = parser.parse_args()
     if options.smoke:
@@ -213,8 +205,8 @@ def main() -> None:
     show(report)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
-    if options.readme:
-        update_readme(report)
+    if options.page:
+        benchmark_page.put("figures", as_markdown(report))
 
 
 if __name__ == "__main__":

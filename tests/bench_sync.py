@@ -1,6 +1,6 @@
 """Times a null training step (fetch parameters, compute nothing, send an update) as in OSDI'16, section 6.2, for linnet and its
 baselines on loopback. Every engine has its own processes; the engines take turns in rounds of steps.
-`python -m tests.bench_sync [--cases scalar,dense,...] [--workers 1,8,32] [--engines ...] [--rounds N] [--json F] [--readme]`"""
+`python -m tests.bench_sync [--cases scalar,dense,...] [--workers 1,8,32] [--engines ...] [--rounds N] [--json F] [--page]`"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import sync_engines
+from tests import benchmark_page, sync_engines
 
 ROOT = Path(__file__).resolve().parent.parent
 MB = 10**6
@@ -170,13 +170,6 @@ def note() -> str:
     return f"{machine()}. Loopback TCP unless stated otherwise, medians of interleaved rounds: `{words}`."
 
 
-def update_page(page: Path, table: str) -> None:
-    """Writes the table between the two `sync` comments of a page."""
-    marks = ("<!-- sync: `python -m tests.bench_sync --readme` writes them -->", "<!-- end of sync -->")
-    before, rest = page.read_text().split(marks[0])
-    page.write_text(f"{before}{marks[0]}\n\n{note()}\n\n{table}\n\n{marks[1]}{rest.split(marks[1])[1]}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", default=",".join(CASES))
@@ -184,9 +177,7 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(sync_engines.ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path)
-    parser.add_argument(
-        "--readme", action="store_true", help="also put the table into README.md and docs/distributed.md"
-    )
+    parser.add_argument("--page", action="store_true", help="also put the table into docs/benchmarks.md")
     a = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -200,9 +191,8 @@ def main() -> None:
     print(f"\n{note()}\n\n{as_markdown(rows)}")
     if a.json:
         a.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
-    if a.readme:
-        for page in ("README.md", "docs/distributed.md"):
-            update_page(ROOT / page, as_markdown(rows))
+    if a.page:
+        benchmark_page.put("sync", f"{note()}\n\n{as_markdown(rows)}")
 
 
 if __name__ == "__main__":

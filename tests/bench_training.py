@@ -160,22 +160,20 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def update_readme(rows: list[dict[str, Any]], command: str) -> None:
-    """Writes the table between the two `training` comments of README.md."""
+def update_page(rows: list[dict[str, Any]], command: str) -> None:
+    """Writes the table of docs/benchmarks.md."""
     import torch
 
+    from tests import benchmark_page
     from tests.peers.machine import machine
 
-    path, about = ROOT / "README.md", machine("tests.bench_training")
-    text = path.read_text()
-    marks = ("<!-- training: `python -m tests.bench_training --readme` writes them -->", "<!-- end of training -->")
-    before, rest = text.split(marks[0])
+    about = machine("tests.bench_training")
     title = ", ".join(about[key] for key in ("processor", "cores", "isa", "date"))
     note = (
         f"{title}. Plain SGD, f32, compared with PyTorch {torch.__version__.split('+')[0]} (the faster of its two layouts)."
         f" Medians of interleaved fresh processes; the memory includes Python: `{command}`.{about['load']}"
     )
-    path.write_text(f"{before}{marks[0]}\n\n{note}\n\n{as_markdown(rows)}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+    benchmark_page.put("training", f"{note}\n\n{as_markdown(rows)}")
 
 
 def profile(name: str, threads: int, rows: int) -> None:
@@ -210,7 +208,7 @@ def main() -> None:
     parser.add_argument("--profile", metavar="MODEL")
     parser.add_argument("--rows", type=int, default=40, help="of a profile")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
+    parser.add_argument("--page", action="store_true", help="also put the table into docs/benchmarks.md")
     a = parser.parse_args()
     threads = [int(n) for n in a.threads.split(",")]
     if a.worker:
@@ -222,8 +220,8 @@ def main() -> None:
         rows = measure(a.models.split(","), threads, a.rounds, a.seconds)
         if a.json:
             a.json.write_text(json.dumps(rows, indent=1))
-        if a.readme:
-            update_readme(rows, f"python -m tests.bench_training --readme --rounds {a.rounds} --seconds {a.seconds:g}")
+        if a.page:
+            update_page(rows, f"python -m tests.bench_training --page --rounds {a.rounds} --seconds {a.seconds:g}")
 
 
 if __name__ == "__main__":

@@ -244,9 +244,13 @@ def test_a_network_without_linnet_or_peers_has_no_ratio() -> None:
 def test_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The JSON can be read again, and the page and the bars are made from it."""
     page = tmp_path / "benchmarks.md"
+    page.write_text("")
     monkeypatch.setattr(report, "JSON", tmp_path / "peers.json")
     monkeypatch.setattr(report, "SVG", tmp_path / "peers.svg")
     monkeypatch.setattr(benchmark_page, "PAGE", page)
+    readme = tmp_path / "README.md"
+    readme.write_text("\n\n".join(["above", *report.MARKS, "below"]))
+    monkeypatch.setattr(report, "README", readme)
     monkeypatch.setattr(sys, "argv", ["tests.peers", "--rounds", "2", "--json", str(tmp_path / "x.json")])
     assert report.read() is None
     found = made(interleaved(["linnet", "onnxruntime", "ncnn"], ["a", "b"]))
@@ -254,6 +258,8 @@ def test_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     report.write(found)
     assert report.read() == json.loads(json.dumps(found))
     assert page.read_text() == benchmark_page.current() and report.section(found) in page.read_text()
+    lines = readme.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("above", "below") and any(line.startswith("| a | ") for line in lines)
     bars = ET.parse(tmp_path / "peers.svg").getroot().findall("{*}rect")
     assert len(bars) == 1 + 3 + 4  # background, legend, two engines on two networks
     known = (
@@ -283,3 +289,20 @@ def test_every_engine_has_requirements_and_a_converter() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(SystemExit, match="--nets: vgg is not one of mobilenet_v2"):
         command._names("vgg", networks.NAMES, "--nets")
+
+
+def test_the_readme_has_the_table_of_the_committed_figures() -> None:
+    """After a new run `make bench-peers` has written it."""
+    text, found = (report.ROOT / "README.md").read_text(), report.read()
+    assert found is not None and report.in_readme(text, found) == text
+
+
+def test_the_tables_of_other_benchmarks_stay_in_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(benchmark_page.PAGE.read_text())
+    monkeypatch.setattr(benchmark_page, "PAGE", page)
+    before = benchmark_page.blocks()
+    assert all(before.values()) and set(before) == {"figures", "training", "sync"}
+    benchmark_page.put("training", "| new |")
+    assert benchmark_page.blocks() == {**before, "training": "| new |"}
+    assert page.read_text() == benchmark_page.current()

@@ -323,7 +323,7 @@ print(round(history["loss"][-1], 5))
 
 
 def test_every_role_has_a_history(launcher: Launcher) -> None:
-    """README's "Train together", with a line that prints the last loss: all workers print what one process prints."""
+    """Each process prints the last loss: all workers print what one process prints."""
     path = launcher.folder / "alone.py"
     path.write_text(TOGETHER)
     alone = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, timeout=120).stdout

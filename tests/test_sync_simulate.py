@@ -635,9 +635,10 @@ def test_command_takes_costs(command: Callable[..., str], tmp_path: Path) -> Non
 
 
 def test_the_output_explains_itself(command: Callable[..., str]) -> None:
-    """The example of the README: backup workers gain what the output says, and the parts of a step are named."""
-    readme = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("linnet simulate"))
-    text = command(*readme.split()[1:])
+    """The example of the page: backup workers gain what the output says, and the parts of a step are named."""
+    lines = (ROOT / "docs" / "simulation.md").read_text().splitlines()
+    example = next(line for line in lines if line.startswith("linnet simulate --workers 50 --backup 0,4"))
+    text = command(*example.split()[1:])
     assert "a step takes the first 50 gradients of 54, and on average 1.58 s instead of 2.62 s." in text
     assert "65% more examples per second; 5.9% of the gradients are dropped." in text
     assert "Speed-up: against one worker" in text and "waiting for slower workers" in text

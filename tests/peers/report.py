@@ -15,6 +15,7 @@ from tests.peers.machine import machine
 ROOT = Path(__file__).resolve().parent.parent.parent
 JSON = ROOT / "docs" / "peers.json"
 SVG = ROOT / "docs" / "peers.svg"
+README = ROOT / "README.md"
 _KEYS = ("processor", "cores", "system", "isa", "date", "command")
 
 Report = Mapping[str, Any]
@@ -84,6 +85,49 @@ def mean_ratio(report: Report, threads: int, int8: bool) -> float | None:
     ]
     logs = [math.log(entry[0]) for entry in found if entry]
     return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+# ---- the table of README.md -------------------------------------------------------------------------------------------
+
+MARKS = ("<!-- peers: `make bench-peers` writes it -->", "<!-- end of peers -->")
+
+
+def summary(report: Report) -> str:
+    """The table of README.md: linnet's time, and that of the fastest peer, for each network and number of threads."""
+    about, counts = report["machine"], names(report, "threads")
+    cells = [f"linnet, {_threads(n)} | fastest other | ratio" for n in counts]
+    lines = [f"| milliseconds a run | {' | '.join(cells)} |", "|---|" + "---:|---|---:|" * len(counts)]
+    for network in names(report, "network"):
+        row = [network]
+        for count in counts:
+            found = ratio(report, network, count)
+            if found is None:
+                row += ["-", "-", "-"]
+                continue
+            own = next(r["min_ms"] for r in report["rows"] if _is(r, network, count, "linnet"))
+            row += [_rounded(own), f"{_rounded(own / found[0])} {found[1]}", f"{found[0]:.2f}"]
+        lines.append(f"| {' | '.join(row)} |")
+    means = []
+    for count in counts:
+        both = [mean_ratio(report, count, int8) for int8 in (False, True)]
+        means.append(" / ".join(f"{mean:.2f}" for mean in both if mean is not None))
+    lines.append("| geometric mean, f32 / int8 | " + " | ".join(f"| | **{mean}**" for mean in means) + " |")
+    where = ", ".join(about[key] for key in ("processor", "cores", "isa", "date"))
+    return "\n".join([f"{where}, batch 1, minima of {report['rounds']} processes. Less than 1: linnet is faster.", "", *lines])
+
+
+def _is(row: Row, network: str, threads: int, engine: str) -> bool:
+    return (row["network"], row["threads"], row["engine"]) == (network, threads, engine)
+
+
+def _rounded(ms: float) -> str:
+    return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+
+
+def in_readme(text: str, report: Report) -> str:
+    """The text of README.md with the table of this report."""
+    before, rest = text.split(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{summary(report)}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
 
 
 # ---- the section of the page ---------------------------------------------------------------------------------------
@@ -239,3 +283,4 @@ def write(report: Report) -> None:
     JSON.write_text(dumped(report))
     SVG.write_text(svg(report))
     benchmark_page.write()
+    README.write_text(in_readme(README.read_text(), report))
