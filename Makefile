@@ -12,7 +12,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test test-more check soak bench bench-peers test-cuda bench-cuda lint generate cross wheels amalgamate clean
+.PHONY: help venv build native demo test test-more check soak bench bench-peers test-cuda bench-cuda lint generate docs cross wheels amalgamate clean
 
 help: ## shows this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ CUDA_STAMP = $(if $(shell command -v nvcc),,$(VENV)/.cuda-stamp)
 $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
 	@$(call INSTALL,dev)
 
+$(VENV)/.docs-stamp: $(BIN)/python pyproject.toml
+	@$(call INSTALL,docs)
+
 venv: $(VENV)/.test-stamp$(EXTRAS) ## creates .venv: linnet from this tree, and everything the tests need
 
 native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests in build/ (needs cmake)
@@ -52,6 +55,11 @@ native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-tr
 demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f16, i16 and i8, and prints one table
 	@$(MAKE) --no-print-directory native NATIVE="--target linnet"
 	$(BIN)/python -m examples.demo --out demo-out
+
+docs: $(VENV)/.docs-stamp ## builds the docs site in build/docs, with the API of Python and C; a broken link is an error (2 minutes)
+	.ci/packages
+	@$(MAKE) --no-print-directory native NATIVE="--target linnet"
+	$(BIN)/python docs/site/build.py
 
 # One process per core takes the longest tests first and then steals what another has not begun. The trees of C are built before.
 PYTEST_ALL = $(BIN)/python -m pytest tests -q -n $(JOBS) --dist worksteal -o faulthandler_timeout=1200
@@ -64,7 +72,7 @@ test: ## installs what is missing and runs the tests that every change must pass
 
 test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (as long again)
 	.ci/packages
-	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(CUDA_STAMP)
+	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(VENV)/.docs-stamp $(CUDA_STAMP)
 	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
 	$(BIN)/python -m tests.cross_builds
 	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
