@@ -113,7 +113,9 @@ def summary(report: Report) -> str:
         means.append(" / ".join(f"{mean:.2f}" for mean in both if mean is not None))
     lines.append("| geometric mean, f32 / int8 | " + " | ".join(f"| | **{mean}**" for mean in means) + " |")
     where = ", ".join(about[key] for key in ("processor", "cores", "isa", "date"))
-    return "\n".join([f"{where}, batch 1, minima of {report['rounds']} processes. Less than 1: linnet is faster.", "", *lines])
+    return "\n".join(
+        [f"{where}, batch 1, minima of {report['rounds']} processes. Less than 1: linnet is faster.", "", *lines]
+    )
 
 
 def _is(row: Row, network: str, threads: int, engine: str) -> bool:
