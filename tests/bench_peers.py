@@ -1,4 +1,4 @@
-"""Compares linnet's dtypes with ONNX Runtime on three classifiers, for docs/benchmarks.md; tests.peers measures and compares all peers.
+"""Compares linnet with ONNX Runtime on three classifiers at all dtypes, for docs/benchmarks.md; tests.peers compares all peers.
 `python -m tests.bench_peers [--json F] [--rounds N] [--nets mobilenet_v2,...]`; `--smoke` takes a second, for a test."""
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ folder, or fetch it. Each builds and runs a program. And what the Python package
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -218,3 +219,16 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
     assert {path.name for path in (target / "linnet").rglob("*.py")} >= {
         path.name for folder in ("pyruntime/linnet", "converters") for path in (ROOT / folder).rglob("*.py")
     }
+
+
+def test_the_package_runs_on_the_python_that_it_asks_for() -> None:
+    """mypy and ruff check for the oldest Python which functions and modules of its library are used, and here the grammar."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    oldest = project["project"]["requires-python"].removeprefix(">=")
+    assert project["tool"]["mypy"]["python_version"] == oldest
+    assert project["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
+    version = (int(oldest.split(".")[0]), int(oldest.split(".")[1]))
+    assert version == (3, 10)
+    for folder in ("pyruntime", "converters"):
+        for path in (ROOT / folder).rglob("*.py"):
+            ast.parse(path.read_text(), str(path), feature_version=version)

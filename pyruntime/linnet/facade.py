@@ -4,7 +4,7 @@ Each part is imported when it is first used."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
@@ -13,6 +13,8 @@ from linnet.ir.function import Function
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from typing_extensions import Self
 
     from linnet.ir.user_op import UserOp
 

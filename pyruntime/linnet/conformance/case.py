@@ -70,7 +70,8 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], values: str) -> Ar
 def stored(array: Array, dtype: str) -> Array:
     """Floats as an array of this dtype. bf16 is truncated."""
     if dtype == "bf16":
-        return (np.asarray(array, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        bits: Array = (np.asarray(array, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return bits
     return np.asarray(array).astype(numpy_dtype(dtype))
 
 

@@ -94,5 +94,6 @@ def real(array: Array, dtype: str) -> Array:
     """Floats of any dtype as f64. NumPy would warn of some NaN."""
     with np.errstate(invalid="ignore"):
         if dtype == "bf16":
-            return (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+            values: Array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+            return values
         return array.astype(np.float64)

@@ -40,7 +40,7 @@ def flip(name: str, *, probability: float = 0.5, vertical: bool = False, channel
     """Mirrors each image left to right (or top to bottom) with the given probability."""
 
     def body(x: Array, generator: np.random.Generator) -> Array:
-        made = x.copy()
+        made: Array = x.copy()
         images = _first(made, channel_axis)
         chosen = generator.random(len(x)) < probability
         images[chosen] = images[chosen][:, :, ::-1] if vertical else images[chosen][..., ::-1]

@@ -57,7 +57,7 @@ class Found(Leftover):
         return report_file.checked(
             {
                 "format": report_file.FORMAT, "linnet": self.version,
-                "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "target": request.target.kind,
+                "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(), "target": request.target.kind,
                 "seconds": request.seconds, "machine": self.machine, "models": self.models, "verified": self.verified,
                 "rows": self.rows,
             },

@@ -9,7 +9,7 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of, numbers_of
 from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of, refuse_other_graphs
 from linnet.ir.operands import Registered
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FOLD_TOTAL = (
     1 << 26

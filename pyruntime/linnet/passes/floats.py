@@ -34,7 +34,8 @@ def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, 
         scale, zero = scale.reshape(shape), zero.reshape(shape)
     elif data.ndim != scale.ndim:
         scale, zero = scale.reshape(-1)[0], zero.reshape(-1)[0]
-    return np.asarray((data.astype(np.int64) - zero) * scale, np.float32).reshape(data.shape)
+    made: np.ndarray[Any, Any] = np.asarray((data.astype(np.int64) - zero) * scale, np.float32).reshape(data.shape)
+    return made
 
 
 def to_floats(graph: Graph, rounding: bool = False) -> None:

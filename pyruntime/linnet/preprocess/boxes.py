@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from linnet.preprocess._edit import Edit, real
 from linnet.preprocess._geometry import Fit, mapping, photo_size
 from linnet.preprocess._labels import Labels
 from linnet.preprocess._results import activated, set_labels
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Floats = npt.NDArray[np.float32]
 

@@ -92,7 +92,8 @@ def as_rows(node: Node, w: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if axis is not None:  # transposed convolution: [inputs, outputs of a group, kernel...]
         kernel = math.prod(w.shape[2:])
         split = w.reshape(groups, w.shape[0] // groups, w.shape[1], kernel)
-        return split.transpose(0, 2, 1, 3).reshape(groups, w.shape[1], -1)
+        rows: Array = split.transpose(0, 2, 1, 3).reshape(groups, w.shape[1], -1)
+        return rows
     turned = w if node.attributes.get("transpose_b", False) else w.T
     return turned[None]
 

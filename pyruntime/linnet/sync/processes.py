@@ -160,7 +160,7 @@ class Job:
         process.env["LINNET_RESTART"] = str(process.restarts)
         process.running = subprocess.Popen(
             self.command, env=process.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            process_group=0,
+            start_new_session=True,
         )  # fmt: skip
         for pipe, out in ((process.running.stdout, sys.stdout), (process.running.stderr, sys.stderr)):
             assert pipe is not None

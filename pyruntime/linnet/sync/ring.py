@@ -5,7 +5,7 @@ It is for dense models that every worker holds completely. liblinnet_sync does t
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from linnet.clib.ffi import ffi
 from linnet.clib.library import NULL, exception, new_struct
 from linnet.sync._library import sync_library
 from linnet.sync.link import Link, c_text, milliseconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_dtype
 

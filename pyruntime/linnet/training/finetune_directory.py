@@ -30,8 +30,11 @@ def _digest_of(model: str | Path | Graph) -> str | None:
     """A digest of the model's file, or of the graph."""
     if isinstance(model, Graph):
         return Model(model).metadata("digest")
+    digest = hashlib.sha256()
     with Path(model).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 class Directory:

@@ -36,7 +36,7 @@ def _git() -> dict[str, Any] | None:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def describe(run: dict[str, Any], threads: int | None) -> dict[str, Any]:
