@@ -27,6 +27,7 @@ def package() -> Path:
     inside = folder / "linnet"
     wanted = {path.name: path for path in (ROOT / "pyruntime" / "linnet").iterdir() if path.name != "__pycache__"}
     wanted |= {"converters": ROOT / "converters", "include": ROOT / "runtime_c" / "include"}
+    wanted["errors"] = ROOT / "docs" / "errors"
     libraries = ("liblinnet.so", "liblinnet.so.0", "liblinnet_sync.so", "liblinnet_opencl.so", "liblinnet_cuda.so")
     wanted |= {f"lib/{name}": NATIVE / name for name in libraries}
     wanted |= {f"bin/{name}": NATIVE / name for name in ("linnet-bench", "linnet-run", "linnet-serve", "linnet-train")}

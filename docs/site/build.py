@@ -23,7 +23,6 @@ from headers import HEADERS, introduction, sections
 PAGES = {  # page of the repository: page of the site; those of docs/ keep their names
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
-    "CHANGELOG.md": "changelog.md",
     "schema/README.md": "schema.md",
     "kernels_gpu/README.md": "kernels_gpu.md",
     "examples/training/README.md": "examples_training.md",
@@ -101,6 +100,10 @@ def _pages(source: Path) -> None:
         parts[::2] = [_LINK.sub(lambda link, name=name: _moved(link, name, moved, source), part) for part in parts[::2]]
         if name == "docs/index.md":
             parts.append((SITE / "contents.txt").read_text())
+            parts[0] = parts[0].replace("*Python* and *C*", "[Python](python/index.rst) and [C](c/index.md)")
+        if name == "docs/errors/index.md":
+            pages = re.findall(r"\((\w+)\.md\)", text)
+            parts.append("\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n")
         (source / target).parent.mkdir(parents=True, exist_ok=True)
         (source / target).write_text("".join(parts))
     for picture in (ROOT / "docs").glob("*.svg"):

@@ -1,6 +1,6 @@
 """The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, bench,
-tune, devices, check-device, deploy, report and those for training. A failure prints one line to stderr and gives exit status
-1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
+tune, devices, check-device, deploy, report, explain and those for training. A failure prints one line to stderr and gives exit
+status 1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from linnet.cli.convert import convert
 from linnet.cli.debug_quant import debug_quant
 from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
+from linnet.cli.explain import explain
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.pack import pack
@@ -42,7 +43,10 @@ from linnet.report.tables import show as _show
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="linnet", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Convert, inspect, run, plan, benchmark and train models."""
+    """Convert, inspect, run, plan, benchmark and train models.
+
+    The first word of an error, such as wrong_shape, is its code: linnet explain wrong_shape prints the usual causes.
+    """
 
 
 for _command in (
@@ -60,6 +64,7 @@ for _command in (
     check_device,
     deploy,
     report,
+    explain,
 ):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)

@@ -22,7 +22,7 @@ STATUS: Final[dict[int, str]] = {
 
 class Error(Exception):
     """Base class of every error that linnet raises. `str(error)` is one line for a person; the fields are for a
-    program.
+    program. `linnet explain STATUS` prints the usual causes of a code.
 
     code: number of `linnet_status` (0 if Python found the problem and no code fits). op, op_index: the node, or "" and
     -1. tensor: the tensor, input, variable or file concerned, or "". what, expected, got, hint: the parts of the text.

@@ -1,0 +1,49 @@
+"""`linnet explain`: the usual causes of an error, from the pages of docs/errors, which are installed with the package.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import click
+
+from linnet.cli.options import CommandLineError
+from linnet.clib.errors import STATUS, nearest
+
+WIDTH = 100  # of lines, or that of the terminal if it is smaller
+
+
+@click.command(short_help="Print the usual causes of an error code.")
+@click.argument("error", nargs=-1, metavar="[NAME|NUMBER|MESSAGE]")
+def explain(error: tuple[str, ...]) -> None:
+    """Print what an error code means, its usual causes with the message of each, and what to do.
+
+    The code is the first word of a message, such as wrong_shape, its number, or the whole message. Without one, all codes
+    are listed. Needs no network.
+    """
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    name = _name_of(" ".join(error)) if error else "index"
+    text = files("linnet").joinpath("errors", f"{name}.md").read_text(encoding="utf-8")
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links lead to pages that are not in the package
+    console = Console()
+    console.width = min(console.width, WIDTH)
+    console.print(Markdown(text))
+
+
+def _name_of(error: str) -> str:
+    """The name of the code that a user gave in one of its forms."""
+    numbers = {str(number): name for number, name in STATUS.items()}
+    words = re.findall(r"\w+", error)
+    plain = [word.lower().removeprefix("linnet_") for word in words]
+    for word in plain:
+        if word in STATUS.values():
+            return word
+    if len(words) == 1 and words[0] in numbers:
+        return numbers[words[0]]
+    raise CommandLineError(
+        "there is no error code of this name", code=102, tensor=error,
+        expected=nearest("_".join(plain), STATUS.values()), hint="`linnet explain` lists all codes",
+    )  # fmt: skip
