@@ -26,7 +26,8 @@ def explain(error: tuple[str, ...]) -> None:
     from rich.markdown import Markdown
 
     name = _name_of(" ".join(error)) if error else "index"
-    text = files("linnet").joinpath("errors", f"{name}.md").read_text(encoding="utf-8")
+    page = files("linnet") / "errors" / f"{name}.md"
+    text = str(page.read_text(encoding="utf-8"))
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links lead to pages that are not in the package
     console = Console()
     console.width = min(console.width, WIDTH)
