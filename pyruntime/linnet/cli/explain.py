@@ -39,11 +39,12 @@ def _name_of(error: str) -> str:
     numbers = {str(number): name for number, name in STATUS.items()}
     words = re.findall(r"\w+", error)
     plain = [word.lower().removeprefix("linnet_") for word in words]
+    known = {str(name) for name in STATUS.values()}
     for word in plain:
-        if word in STATUS.values():
+        if word in known:
             return word
     if len(words) == 1 and words[0] in numbers:
-        return numbers[words[0]]
+        return str(numbers[words[0]])
     raise CommandLineError(
         "there is no error code of this name", code=102, tensor=error,
         expected=nearest("_".join(plain), STATUS.values()), hint="`linnet explain` lists all codes",
