@@ -38,7 +38,7 @@ def _name_of(error: str) -> str:
     """The name of the code that a user gave in one of its forms."""
     numbers = {str(number): name for number, name in STATUS.items()}
     words = re.findall(r"\w+", error)
-    plain = [word.lower().removeprefix("linnet_") for word in words]
+    plain: list[str] = [word.lower().removeprefix("linnet_") for word in words]
     known = {str(name) for name in STATUS.values()}
     for word in plain:
         if word in known:
