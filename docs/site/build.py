@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 sys.path[:0] = [str(SITE), str(BUILD / "python")]
-from docstrings import as_rst
-from headers import HEADERS, introduction, sections
+from docstrings import as_rst  # noqa: E402
+from headers import HEADERS, introduction, sections  # noqa: E402
 
 PAGES = {  # page of the repository: page of the site; those of docs/ keep their names
     "README.md": "readme.md",
@@ -187,7 +187,7 @@ def _c(folder: Path) -> None:
         for section in sections(path):
             lines += [f"## {section.title}", ""]
             for kind, name in section.names:
-                members = ":members:\n" if kind == "struct" else ""
+                members = ":members:\n:undoc-members:\n" if kind == "struct" else ""
                 lines += [f"```{{doxygen{directive.get(kind, kind)}}} {name}\n{members}```", ""]
         (folder / f"{header.removesuffix('.h')}.md").write_text("\n".join(lines))
 
