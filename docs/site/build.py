@@ -187,7 +187,7 @@ def _c(folder: Path) -> None:
         for section in sections(path):
             lines += [f"## {section.title}", ""]
             for kind, name in section.names:
-                members = ":members:\n" if kind == "struct" else ""
+                members = ":members:\n:undoc-members:\n" if kind == "struct" else ""
                 lines += [f"```{{doxygen{directive.get(kind, kind)}}} {name}\n{members}```", ""]
         (folder / f"{header.removesuffix('.h')}.md").write_text("\n".join(lines))
 

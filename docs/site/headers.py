@@ -68,9 +68,10 @@ def introduction(text: str) -> str:
     lines = [re.sub(r"^ ?- ", "- ", line) for line in lines]
     out: list[str] = []
     for line in lines:
-        begins = line.startswith("- ") and out and not out[-1].startswith(("- ", " "))
-        ends = out and re.match(r"\S", line) and not line.startswith("- ") and out[-1].startswith(("- ", "  "))
-        if begins or ends:
+        begins, inside = line.startswith("- "), bool(out) and out[-1].startswith(("- ", " "))
+        if out and (
+            (begins and not inside) or (inside and not begins and re.match(r"\S", line))
+        ):  # a list begins or ends
             out.append("")
         out.append(re.sub(r"\blinnet\w*_\w+(?!\.h)\b(?:\(\))?", r"`\g<0>`", line) if "`" not in line else line)
     return "\n".join(out)
