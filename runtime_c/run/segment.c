@@ -87,11 +87,41 @@ uint64_t ln_session_free(const linnet_session *s) {
     return most == 0 ? UINT64_MAX : most > held(s) ? most - held(s) : 0;
 }
 
+uint64_t ln_grown_row(const ln_bound *loop) {
+    const ln_program *body = loop->step->kind == LN_STEP_LOOP ? ((const ln_instance *)loop->state)->program : NULL;
+    uint64_t bytes = 0;
+    for (int32_t i = 0; body != NULL && i < body->n_outputs; ++i)
+        if (body->outputs[i].index > 0 && loop->step->outputs[body->outputs[i].index - 1].region == LN_REGION_GROWN)
+            bytes += body->outputs[i].bytes;
+    return bytes;
+}
+
+/* There is no room for a segment after `instance`. The hint says what the largest loop before it holds. */
+static linnet_status no_room(const linnet_session *s, const ln_instance *instance, uint64_t bytes,
+                             linnet_error *error) {
+    const linnet_status status = ln_check_bound(s->max_bytes, held(s) + bytes, error);
+    uint64_t most = 0;
+    for (; instance != NULL; instance = instance->parent)
+        for (int32_t i = 0; instance->program->n_grown > 0 && i < instance->program->n_steps; ++i) {
+            const ln_bound *loop = &instance->steps[i];
+            const uint64_t bytes = ln_grown_row(loop);
+            if (bytes == 0) continue;
+            const int64_t rows = loop->buffers.output_dims[(loop->step->call.n_outputs - 1) * LN_MAX_RANK];
+            if (bytes * (uint64_t)rows <= most) continue;
+            most = bytes * (uint64_t)rows;
+            ln_hint(error,
+                    "raise linnet_plan_config.max_bytes: a loop kept %lld iterations of %llu bytes each, and what "
+                    "reads them needs memory too",
+                    (long long)rows, (unsigned long long)bytes);
+        }
+    return status;
+}
+
 linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64_t bytes, linnet_error *error) {
     while (ln_session_free(s) < bytes) {
         ln_instance **oldest = NULL;
         for (ln_instance *parent = last; parent != NULL; parent = parent->parent) oldest = unused(s, parent, oldest);
-        if (!drop(s, oldest)) return ln_check_bound(s->max_bytes, held(s) + bytes, error);
+        if (!drop(s, oldest)) return no_room(s, last, bytes, error);
     }
     return ln_memory_check(&s->memory, bytes, error);
 }
@@ -100,8 +130,10 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
                                linnet_error *error) {
     if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
     ln_segments_free(s, instance); /* the children have pointers to the old memory */
-    size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
-    if (ln_session_free(s) < size + LN_ALIGNMENT) size = bytes;
+    const uint64_t room = ln_session_free(s);
+    uint64_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
+    if (room < size + LN_ALIGNMENT)
+        size = room > bytes ? bytes + (room - bytes) / 2 : bytes; /* a row at a time is slow */
     size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
     const linnet_status status = ln_segments_make_room(s, instance, size, error);
     char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
@@ -109,7 +141,7 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
     ln_instance_shrink(s, grown); /* also after a failure, because the next run starts from the beginning */
     if (status != LINNET_OK) return status;
     if (data == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the results of a loop");
-    *grown = (ln_grown){data, size};
+    *grown = (ln_grown){data, (size_t)size};
     return LINNET_OK;
 }
 

@@ -27,9 +27,9 @@ def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) ->
     gathered from (the sequence of a scan, an embedding), its gradient rows are stacked and put in place after the loop.
     """
     trips, steady = node.inputs[0], _steady(node)
-    if trips is None:
+    if trips is None and steady:
         raise GraphError(
-            "the number of iterations has no limit, but the gradient needs values of every iteration", code=301,
+            "the loop never ends: it has no maximum, and its condition is always true", code=301,
             hint="give while_loop a maximum",
         )  # fmt: skip
     function: Function = node.attribute("body_function")
@@ -144,7 +144,8 @@ def _rows(inside: Sequence[Tensor], forward: Sequence[Node], results: Sequence[T
 def _kept(
     body: Body, results: Sequence[Tensor], before: Sequence[Tensor], captured: Sequence[Tensor | None], last: Tensor
 ) -> list[Tensor]:
-    """Values of the forward body that the backward body reads and does not recompute."""
+    """Values of the forward body that the backward body reads and does not recompute. A loop whose number of iterations
+    is known only in the run is run again."""
     forward = {
         t.node for t in ancestors(results, [last])
     }  # for a loop within the loop, also the values that it was changed to stack
@@ -163,6 +164,9 @@ def _kept(
         elif maker is None:
             continue
         elif maker not in forward or maker.op in _CHEAP or (maker.op == "gather" and maker.inputs[0] in around):
+            pending += [t for t in maker.inputs if t is not None]
+        elif maker.op == "while" and _row_count(maker) is None:
+            # Its stacks may have another length in every iteration, so they cannot be stacked.
             pending += [t for t in maker.inputs if t is not None]
         else:
             kept.append(tensor)

@@ -89,8 +89,9 @@ def while_loop(
 
     initial: a structure of tensors, numbers or arrays (a Python float becomes f32, an int i64). Every iteration must
     keep the dtypes and shapes of its parts. maximum: the largest number of iterations, a number or an i64 scalar; None:
-    no limit. Gradients need a maximum because values of every iteration are kept for them. Raises UsageError if body_fn
-    changes structure, dtype or shape, or if cond_fn does not return a bool scalar.
+    no limit. Gradients flow through. They keep values of every iteration, so without a maximum the memory grows while
+    the loop runs, up to the `max_bytes` of the session. Raises UsageError if body_fn changes structure, dtype or shape,
+    or if cond_fn does not return a bool scalar.
     """
     parts, rebuild = _flatten(initial)
     function = _where(*parts, maximum)

@@ -216,6 +216,15 @@ static linnet_status try_constant(ln_work *w, ln_work_node *node, bool *done) {
     return LINNET_OK;
 }
 
+/* Output o of a body, stacked `count` times. */
+static ln_tensor rows(const ln_work *b, int32_t o, int64_t count) {
+    ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
+    memmove(t.dims + 1, t.dims, (size_t)t.rank * sizeof *t.dims);
+    t.dims[0] = count;
+    ++t.rank;
+    return t;
+}
+
 linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const ln_while_attributes *a = node->attributes;
     const int32_t carried = (int32_t)a->carried;
@@ -237,16 +246,17 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const int64_t trips = number(bound, INT64_MAX);
     const bool steady =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
-    if (trips == 0 || number(begins, 1) == 0 || (steady && trips > 0 && trips <= SHORT_LOOP)) return ln_unroll(w, node);
+    const bool never = trips == 0 || number(begins, 1) == 0;
+    for (int32_t o = carried + 1; never && o < b->n_fetches; ++o) /* the rest of the shapes of empty results */
+        if (b->fetches[o] >= 0) ln_value_at(w, node->outputs[o - 1])->tensor = rows(b, o, 0);
+    if (never || (steady && trips > 0 && trips <= SHORT_LOOP)) return ln_unroll(w, node);
     for (int32_t o = 1; o < b->n_fetches; ++o) {
         if (b->fetches[o] < 0) continue;
         ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
         bool known = true;
         if (o > carried) {
             uint64_t bytes;
-            memmove(t.dims + 1, t.dims, (size_t)t.rank * sizeof *t.dims);
-            t.dims[0] = trips;
-            ++t.rank;
+            t = rows(b, o, trips);
             known = steady && trips > 0;
             const bool fits = ln_bytes(&t, &bytes);
             if (known && !fits) return ln_unroll(w, node);

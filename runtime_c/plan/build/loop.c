@@ -113,11 +113,14 @@ static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output)
     if (element.rank >= LN_MAX_RANK)
         return ln_fail(w->error, LINNET_UNSUPPORTED, "the stacked output of a loop has more than 8 dimensions");
     ln_work_value *v = ln_value_at(w, output);
+    const ln_tensor found = v->tensor; /* what body.c has inferred */
     v->tensor = element;
     v->tensor.data = NULL;
     v->tensor.rank = (int8_t)(element.rank < 0 ? 1 : element.rank + 1);
     v->tensor.dims[0] = 0;
-    for (int d = 1; d < v->tensor.rank; ++d) v->tensor.dims[d] = element.dims[d - 1] < 0 ? 0 : element.dims[d - 1];
+    for (int d = 1; d < v->tensor.rank; ++d)
+        v->tensor.dims[d] =
+            ln_max(element.dims[d - 1] < 0 && found.rank == v->tensor.rank ? found.dims[d] : element.dims[d - 1], 0);
     const int32_t nothing = ln_fold_scalar(w, v->name, LINNET_I64, 0); /* an address for the data pointer of an empty
                                                                           constant */
     if (nothing < 0) return ln_work_no_memory(w);

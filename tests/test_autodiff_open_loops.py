@@ -1,0 +1,201 @@
+"""Gradients of loops whose number of iterations is known only in the run and has no maximum: values, the memory that they
+take, and what happens when it does not suffice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet.ir.function import Tensor
+from tests.capi import Chain, Failure
+from tests.gradient_cases import some
+from tests.test_autodiff import check
+
+X = np.float32([1, 2, 3])
+LIMITS = [0.1, 5.0, 20.0, 1e4, 20.0]  # 0, 1, 3, ... iterations
+
+
+def growing(x: Tensor, w: Tensor, limit: Any, maximum: int | None = None) -> Tensor:
+    """Reads its captured values in every iteration."""
+    start = (0, x * w)
+    return linnet.while_loop(
+        lambda s: s[1].sum() < limit, lambda s: (s[0] + 1, s[1] * 1.3 + ops.tanh(w * s[1]) * x), start, maximum
+    )[1]
+
+
+def nested(x: Tensor, w: Tensor, limit: Any, maximum: int | None = None) -> Tensor:
+    """Each iteration of the outer loop has an inner loop with another number of iterations."""
+
+    def outer(s: Any) -> Any:
+        v, count, seen = s
+        n, v = linnet.while_loop(
+            lambda t: t[1].sum() < count + 1.5, lambda t: (t[0] + 1, t[1] * 1.1 + ops.tanh(w * v) * x), (0, v), maximum
+        )
+        return ops.tanh(v) * 0.5, count + 1, seen + n.cast(seen.dtype)
+
+    one = x.sum() * 0
+    v, count, seen = linnet.while_loop(lambda s: s[1] < limit, outer, (x * w, one, one), maximum)
+    return v * (count + seen)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("limit", [0.1, 5.0, 1e4])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_finite_differences(order: int, limit: float, dynamic: bool) -> None:
+    check(lambda x, w: growing(x, w, limit), some(3), some(3, seed=2), order=order, dynamic=dynamic, probes=3)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("limit", [0.5, 3.0])
+def test_finite_differences_of_nested_loops(order: int, limit: float) -> None:
+    check(lambda x, w: nested(x, w, limit), some(3), some(3, seed=2), order=order, probes=3)
+
+
+def trainer(loop: Any, maximum: int | None, **options: Any) -> linnet.Session:
+    graph = linnet.Graph()
+    x, limit = graph.placeholder("x", (3,)), graph.placeholder("limit", ())
+    w = graph.variable("w", np.float32([0.3, 0.2, 0.1]))
+    loss = (loop(x, w, limit, maximum) ** 2).sum()
+    dx, dw = linnet.gradients(loss, [x, w])
+    feeds = {"x": x, "limit": limit}
+    graph.signature("slopes", feeds, {"loss": loss, "dx": dx, "dw": dw})
+    graph.signature("train", feeds, {"loss": loss}, updates={w: w - 1e-9 * dw})
+    return linnet.Session(graph, options.pop("signature", "slopes"), **options)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("loop", "limits"), [(growing, LIMITS), (nested, [0, 1, 4, 12, 4])])
+def test_the_bits_are_those_with_a_maximum(loop: Any, limits: list[float], threads: int) -> None:
+    free, bounded = (trainer(loop, maximum, threads=threads) for maximum in (None, 100))
+    for limit in limits:
+        feeds = {"x": X, "limit": np.float32(limit)}
+        expected = bounded.run(feeds)
+        for name, value in free.run(feeds).items():
+            assert value.tobytes() == expected[name].tobytes(), (name, limit)
+            assert limit == 0 or np.abs(value).max() > 0
+
+
+def counting() -> linnet.Graph:
+    """A loop of n iterations, each of which keeps its number (8 bytes) and 25 floats, in a step of training."""
+    graph = linnet.Graph()
+    n, w = graph.placeholder("n", (), "i64"), graph.variable("w", np.ones(25, np.float32))
+    _, y = linnet.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, ops.tanh(s[1]) + w), (0, w))
+    (dw,) = linnet.gradients(y.sum(), [w])
+    graph.signature("infer", {"n": n}, {"dw": dw}, updates={w: w - 0.01 * dw})
+    return graph
+
+
+def counted(**options: Any) -> linnet.Session:
+    return linnet.Session(counting(), **options)
+
+
+ROW = 8 + 100
+
+
+@pytest.mark.parametrize("limit", [200_000, 1_000_000])
+def test_a_loop_that_needs_more_than_max_bytes(limit: int) -> None:
+    """The error says how many iterations fitted. They do fit, in at least half of the memory; the variable stays."""
+    session = counted(max_bytes=limit, threads=1)
+    assert session.memory["total"] <= limit
+    session.run({"n": 3})
+    before = session.variables["w"].copy()
+    text = r"more memory than max_bytes= allows; .*at most (\d+) iterations, .* got one more iteration, of 108 bytes; raise max_bytes="
+    with pytest.raises(linnet.GraphError, match=text) as failed:
+        session.run({"n": 1_000_000})
+    assert session.memory_kept <= limit
+    np.testing.assert_array_equal(session.variables["w"], before)
+    fitted = int(failed.value.expected.split()[2])
+    assert 0.45 < fitted * ROW / (limit - session.memory["total"]) < 1
+    for count in (fitted // 2, 2, fitted // 2):
+        assert np.isfinite(session.run({"n": count})["dw"]).all() and session.memory_kept <= limit
+    assert (session.variables["w"] != before).all()
+    with pytest.raises(linnet.GraphError, match=f"at most {fitted} iterations"):
+        counted(max_bytes=limit, threads=1).run({"n": 10**9})
+
+
+def test_the_loop_fits_but_not_what_reads_it() -> None:
+    """The gradient after the loop is planned in the run. The error also says what the loop holds."""
+    limit = counted(max_bytes=10**6, threads=1).memory["total"] + 4096
+    session = counted(max_bytes=limit, threads=1)
+    text = r"raise max_bytes=: a loop kept 9 iterations of 108 bytes each, and what reads them needs memory too"
+    with pytest.raises(linnet.GraphError, match=text):
+        session.run({"n": 9})
+    np.testing.assert_array_equal(session.variables["w"], np.ones(25, np.float32))
+
+
+def test_the_error_in_c_names_the_field() -> None:
+    with Chain(counting().to_bytes()) as chain:
+        chain.make_store().make_plan(max_bytes=200_000).make_session().set({"n": np.int64(1_000_000)})
+        with pytest.raises(Failure, match=r"than linnet_plan_config.max_bytes allows; .* of 108 bytes; raise linnet_p"):
+            chain.run()
+
+
+def test_without_max_bytes_the_memory_grows_with_the_iterations() -> None:
+    session = counted(threads=1)
+    kept = {}
+    for count in (10, 1000, 20_000, 10):
+        session.run({"n": count})
+        kept[count] = session.memory_kept
+        assert count < 1000 or count * ROW < kept[count] - kept.get(10, 0) + 10 * ROW
+    assert 1000 * ROW < kept[1000] < 4 * 1000 * ROW + 300_000 and kept[20_000] < 4 * 20_000 * ROW
+
+
+def test_inference_keeps_nothing() -> None:
+    graph = linnet.Graph()
+    x, limit = graph.placeholder("x", (3,)), graph.placeholder("limit", ())
+    w = graph.variable("w", np.float32([0.3, 0.2, 0.1]))
+    y = growing(x, w, limit)
+    graph.signature("infer", {"x": x, "limit": limit}, {"y": y})
+    before = linnet.Session(graph, "infer").memory
+    linnet.gradients((y * y).sum(), [w])
+    graph.signature("infer", {"x": x, "limit": limit}, {"y": y})
+    after = linnet.Session(graph, "infer")
+    assert after.plan_info["segments"] == 1
+    for region in ("activations", "scratch", "constants", "io"):
+        assert after.memory[region] == before[region], region
+
+
+def test_a_loop_that_never_ends_has_no_gradient() -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ())
+    y = linnet.while_loop(lambda s: graph.constant(np.array(True)), lambda s: s * 2, x)
+    before = len(graph.main.nodes)
+    with pytest.raises(
+        linnet.GraphError, match=r"while cannot be differentiated.*never ends.*give while_loop a maximum"
+    ):
+        linnet.gradients(y, [x])
+    assert len(graph.main.nodes) == before and not graph.bodies
+
+
+def test_a_recurrent_model_learns_from_sequences_of_any_length() -> None:
+    """The number of words is data: padded rows of one shape, and how many of them count. The target is the sign of the mean."""
+    graph = linnet.Graph(seed=3)
+    x, count = graph.placeholder("x", (40, 2)), graph.placeholder("count", (), "i64")
+    target = graph.placeholder("target", ())
+    w, u = graph.variable("w", linnet.init.glorot((2, 4))), graph.variable("u", linnet.init.glorot((4, 4)))
+    out, start = graph.variable("out", linnet.init.glorot((4, 1))), graph.constant(np.zeros((1, 4), np.float32))
+
+    def step(s: Any) -> Any:
+        return s[0] + 1, ops.tanh(ops.gather(x, ops.reshape(s[0], [1])) @ w + s[1] @ u)
+
+    _, last = linnet.while_loop(lambda s: s[0] < count, step, (0, start))
+    loss = ((ops.tanh(last @ out) - target) ** 2).mean()
+    slopes = linnet.gradients(loss, [w, u, out])
+    graph.signature(
+        "train", {"x": x, "count": count, "target": target}, {"loss": loss},
+        updates={v: v - 0.05 * g for v, g in zip((w, u, out), slopes, strict=True)},
+    )  # fmt: skip
+    session, rng, losses = linnet.Session(graph, "train", max_bytes=1_000_000), np.random.default_rng(0), []
+    for _ in range(600):
+        sign, length = rng.choice([-1.0, 1.0]), int(rng.integers(0, 41))
+        rows = rng.normal(0.5 * sign, 0.5, (40, 2)).astype(np.float32)
+        feeds = {"x": rows, "count": length, "target": np.float32(sign)}
+        found = session.run(feeds)["loss"]
+        assert length > 0 or found == 1
+        losses.append(found)
+        assert session.memory_kept <= 1_000_000
+    assert np.mean(losses[-100:]) < np.mean(losses[:50]) / 3
