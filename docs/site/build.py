@@ -29,7 +29,8 @@ PAGES = {  # page of the repository: page of the site; those of docs/ keep their
 }
 MODULES = (
     "ops", "nn", "losses", "metrics", "optimizers", "schedules", "clip", "init", "training", "data", "shuffle", "preprocess",
-    "passes", "autodiff", "integers", "sync", "onnx_backend",
+    "passes", "autodiff", "integers", "sync", "converters", "converters.onnx", "converters.tflite", "converters.export",
+    "quantization.aware", "quantization.table", "conformance", "onnx_backend",
 )  # fmt: skip
 GROUPS = {  # names of linnet by what they are for; the others follow
     "Graphs": "Graph Function Node Tensor Variable Signature Quantization UserOp load_user_ops",
@@ -161,6 +162,8 @@ def _python(folder: Path) -> None:
 
 def _entries(module: str, names: list[str]) -> list[str]:
     owner = importlib.import_module(module)
+    if not names:
+        return []
     lines = [f".. currentmodule:: {module}", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [f"   {name}" for name in names] + [""]
     for name in names:
