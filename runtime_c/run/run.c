@@ -76,10 +76,10 @@ static void take(const linnet_session *s, const ln_instance *body, const ln_port
 }
 
 /* The results of a loop do not fit when the row of another iteration is added. */
-static linnet_status refuse(const ln_bound *loop, int64_t fitted, uint64_t most, linnet_error *error) {
-    ln_fail(error, LINNET_TOO_LARGE, "the results of a loop's iterations need more memory than linnet_plan_config.max_bytes allows");
-    ln_expected(error, "at most %lld iterations, which is what %llu bytes have room for", (long long)fitted,
-                (unsigned long long)most);
+static linnet_status refuse(const ln_bound *loop, int64_t fitted, linnet_error *error) {
+    ln_fail(error, LINNET_TOO_LARGE,
+            "the results of a loop's iterations need more memory than linnet_plan_config.max_bytes allows");
+    ln_expected(error, "at most %lld iterations, which is how many fitted", (long long)fitted);
     ln_got(error, "one more iteration, of %llu bytes", (unsigned long long)ln_grown_row(loop));
     ln_at_node(error, loop->step->index, loop->step->name);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or end the loop earlier");
@@ -95,7 +95,7 @@ static linnet_status stack(linnet_session *s, const ln_bound *bound, const ln_in
         ln_grown *grown = &body->outer->grown[to->offset];
         const linnet_status status =
             ln_instance_grow(s, body->outer, grown, (size_t)(row + 1) * (size_t)from->bytes, error);
-        if (status == LINNET_TOO_LARGE) return refuse(bound, row, s->max_bytes, error);
+        if (status == LINNET_TOO_LARGE) return refuse(bound, row, error);
         if (status != LINNET_OK) return status;
         data = grown->data;
     }

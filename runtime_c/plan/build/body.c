@@ -216,15 +216,6 @@ static linnet_status try_constant(ln_work *w, ln_work_node *node, bool *done) {
     return LINNET_OK;
 }
 
-/* Output o of a body, stacked `count` times. */
-static ln_tensor rows(const ln_work *b, int32_t o, int64_t count) {
-    ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
-    memmove(t.dims + 1, t.dims, (size_t)t.rank * sizeof *t.dims);
-    t.dims[0] = count;
-    ++t.rank;
-    return t;
-}
-
 linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const ln_while_attributes *a = node->attributes;
     const int32_t carried = (int32_t)a->carried;
@@ -246,24 +237,25 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const int64_t trips = number(bound, INT64_MAX);
     const bool steady =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
-    const bool never = trips == 0 || number(begins, 1) == 0;
-    for (int32_t o = carried + 1; never && o < b->n_fetches; ++o) /* the rest of the shapes of empty results */
-        if (b->fetches[o] >= 0) ln_value_at(w, node->outputs[o - 1])->tensor = rows(b, o, 0);
-    if (never || (steady && trips > 0 && trips <= SHORT_LOOP)) return ln_unroll(w, node);
+    const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
+    if (!never && steady && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
     for (int32_t o = 1; o < b->n_fetches; ++o) {
         if (b->fetches[o] < 0) continue;
         ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
         bool known = true;
         if (o > carried) {
             uint64_t bytes;
-            t = rows(b, o, trips);
-            known = steady && trips > 0;
+            memmove(t.dims + 1, t.dims, (size_t)t.rank * sizeof *t.dims);
+            t.dims[0] = never ? 0 : trips;
+            ++t.rank;
+            known = steady && trips > 0 && !never;
             const bool fits = ln_bytes(&t, &bytes);
             if (known && !fits) return ln_unroll(w, node);
             if (!known && (!fits || bytes > MOST_STACKED)) t.dims[0] = -1;
         }
         give(w, node->outputs[o - 1], &t, known);
     }
+    if (never) return ln_unroll(w, node);
     for (int32_t c = 0; c < carried; ++c) {
         if (b->fetches[1 + c] >= 0 || node->outputs[c] < 0) continue;
         ln_work_node *same = ln_work_identity(w, node->name, node->inputs[2 + c], node->outputs[c]);

@@ -113,14 +113,13 @@ static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output)
     if (element.rank >= LN_MAX_RANK)
         return ln_fail(w->error, LINNET_UNSUPPORTED, "the stacked output of a loop has more than 8 dimensions");
     ln_work_value *v = ln_value_at(w, output);
-    const ln_tensor found = v->tensor; /* what body.c has inferred */
-    v->tensor = element;
-    v->tensor.data = NULL;
+    const bool found = v->tensor.rank == element.rank + 1; /* in body.c */
+    v->tensor.dtype = element.dtype;
+    v->tensor.quant = element.quant;
     v->tensor.rank = (int8_t)(element.rank < 0 ? 1 : element.rank + 1);
     v->tensor.dims[0] = 0;
     for (int d = 1; d < v->tensor.rank; ++d)
-        v->tensor.dims[d] =
-            ln_max(element.dims[d - 1] < 0 && found.rank == v->tensor.rank ? found.dims[d] : element.dims[d - 1], 0);
+        v->tensor.dims[d] = ln_max(ln_max(found ? v->tensor.dims[d] : 0, element.dims[d - 1]), 0);
     const int32_t nothing = ln_fold_scalar(w, v->name, LINNET_I64, 0); /* an address for the data pointer of an empty
                                                                           constant */
     if (nothing < 0) return ln_work_no_memory(w);
@@ -128,6 +127,7 @@ static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output)
     ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
     v->host = v->tensor.data = ln_value_at(w, nothing)->host;
     v->known = true;
+    v->bounded = 0;
     return LINNET_OK;
 }
 
