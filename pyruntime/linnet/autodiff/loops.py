@@ -26,16 +26,16 @@ def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) ->
     """Gradients of carried values are carried, and those of captured values are summed. If a captured tensor is only
     gathered from (the sequence of a scan, an embedding), its gradient rows are stacked and put in place after the loop.
     """
-    trips, steady = node.inputs[0], _steady(node)
-    if trips is None and steady:
+    trips = node.inputs[0]
+    function: Function = node.attribute("body_function")
+    if not _steady(node):  # one row per iteration
+        numbers = _stacked(node, function.inputs, function.outputs, [function.inputs[0]])[0]
+        trips, function = ops.shape(numbers, start=0, end=1), node.attribute("body_function")
+    elif trips is None:
         raise GraphError(
             "the loop never ends: it has no maximum, and its condition is always true", code=301,
             hint="give while_loop a maximum",
         )  # fmt: skip
-    function: Function = node.attribute("body_function")
-    if not steady:  # one row per iteration
-        numbers = _stacked(node, function.inputs, function.outputs, [function.inputs[0]])[0]
-        trips, function = ops.shape(numbers, start=0, end=1), node.attribute("body_function")
     given, carried = [*given, *[None] * (len(node.outputs) - len(given))], node.attribute("carried")
     changing = _changing(node, given, needs)
     count = trips if trips.shape == () else ops.reshape(trips, [])
