@@ -14,9 +14,9 @@
  *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
  *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same, except for two configs of
  *    linnet_sync.h with a field whose init is -1. A newer library reads and writes only the fields that an older
- *    program knows. An older library sets the fields of an info to 0 that it does not know, and refuses a config that
- *    sets such a field. If a struct_size is 0 or smaller than in the first version, the call fails with
- *    INVALID_ARGUMENT. Other structs never change.
+ *    program knows. An older library sets unknown fields of an info to 0, and refuses a config in which an unknown
+ *    field is set. If a struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT.
+ *    Other structs never change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -176,9 +176,10 @@ typedef struct linnet_tensor_info {
 /* Clears a struct of `size` bytes and sets its struct_size. 0, false or NULL in a field means its default, unless the
  * field's comment says otherwise. */
 LINNET_API void linnet_struct_init(void *address, size_t size);
-/* Set all fields of a struct to their defaults, here and for the structs below. NAME_init is for C and C++: it passes
- * the size that the caller was compiled with. NAME_init_sized is a symbol of the library, for bindings in other
- * languages, which cannot call inline functions; its `size` is the size of the struct as the binding declares it. */
+/* Set all fields of a struct to their defaults. Every struct below with a struct_size has these two functions.
+ * NAME_init is for C and C++: it passes the size that the caller was compiled with. NAME_init_sized is for bindings in
+ * other languages, which cannot call inline functions; its `size` is the size of the struct as the binding declares it.
+ */
 LINNET_API void linnet_tensor_info_init_sized(linnet_tensor_info *info, size_t size);
 static inline void linnet_tensor_info_init(linnet_tensor_info *info) {
     linnet_tensor_info_init_sized(info, sizeof *info);
@@ -199,13 +200,14 @@ LINNET_API size_t linnet_dtype_size(int dtype);
 /* Name of the i-th ISA level, from the most basic (i = 0) to the best; NULL past the end. Only levels that this build
  * contains and this machine can run are counted. `isa_max` takes these names. */
 LINNET_API const char *linnet_isa_name(int i);
-/* Number of threads that a plan uses by default: the cores of the largest cluster that this process may run on, or
- * fewer if the quota of its control group (a container's --cpus) is smaller. */
+/* Number of threads that a plan uses by default. This is the number of cores in the largest cluster that this process
+ * may run on, or less if the quota of its control group (a container's --cpus) is smaller. */
 LINNET_API int linnet_default_threads(void);
-/* Binds the calling thread to one core of the largest cluster, so that a small core does not hold up the others: the
- * i-th (from 0) of those that it may run on, counted round. -1 lets it run on all cores again. Threads that it creates
- * inherit this, so call it when the session exists. Errors: INVALID_ARGUMENT (i < -1), UNSUPPORTED (the system has no
- * such call, or refuses). */
+/* Binds the calling thread to one core of the largest cluster, so that no thread runs on a small core and delays the
+ * others. `i` chooses the core: the i-th (from 0) of those that the thread may run on; past the last core, counting
+ * begins again at the first. -1 lets the thread run on all cores again. Threads that it creates inherit the binding, so
+ * call this function after the session has been created. Errors: INVALID_ARGUMENT (i < -1), UNSUPPORTED (the system has
+ * no such call, or refuses). */
 LINNET_API linnet_status linnet_bind_thread(int i, linnet_error *error);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
@@ -215,7 +217,7 @@ typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
 typedef enum linnet_verify {
     LINNET_VERIFY_NEVER = -1,
     LINNET_VERIFY_DEFAULT =
-        0, /* when a model is opened, check weights that are copied, but not weights that stay where they are */
+        0, /* when a model is opened, check the weights if they are copied, but not if they stay where they are */
     LINNET_VERIFY_STRICT = 1 /* check all weights; it is an error if some cannot be checked */
 } linnet_verify;
 
@@ -249,7 +251,8 @@ typedef enum linnet_ownership {
 LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
                                                   const linnet_model_config *config, linnet_model **out,
                                                   linnet_error *error);
-/* Drops the caller's reference, at any time: stores, plans and sessions keep their model alive. */
+/* Drops the caller's reference. This is possible at any time, because stores, plans and sessions keep their model
+ * alive. */
 LINNET_API void linnet_model_free(linnet_model *model);
 
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
@@ -281,7 +284,7 @@ LINNET_API linnet_status linnet_store_create(linnet_model *model, const linnet_a
                                              linnet_error *error);
 LINNET_API void linnet_store_free(linnet_store *store);
 /* Copies a variable out of the store (read) or into it (write), under the store's lock. `bytes` must be the variable's
- * exact size. After a training step on a device the newest value may be in the device's memory: a read gets it from
+ * exact size. If the newest value is in a device's memory (after a training step on the device), a read gets it from
  * there. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size), INVALID_ARGUMENT, DEVICE_FAILED (read). Thread-safe. */
 LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes,
                                            linnet_error *error);
@@ -334,9 +337,9 @@ typedef struct linnet_placement {
     const char *device; /* name of a device of the config, or "cpu" */
 } linnet_placement;
 
-/* What sums of f32, f16 and bf16 products may be computed in. It permits and never demands: a kernel or a device that
- * has nothing faster computes in f32. f64 and integers are the same for all. No kernel of the CPU uses it yet
- * (docs/numerics.md). */
+/* How sums of f32, f16 and bf16 products may be computed. This is a permission, not a demand: a kernel or a device
+ * without faster arithmetic computes in f32. f64 and integers are computed in the same way for all values. No kernel of
+ * the CPU uses the permission yet (docs/numerics.md). */
 typedef enum linnet_precision {
     LINNET_PRECISION_F32 = 0,  /* products and sums are f32 */
     LINNET_PRECISION_F16 = 1,  /* sums of at most 64 products may be f16; they are added up in f32 */
@@ -365,15 +368,15 @@ typedef struct linnet_plan_config {
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */
     const linnet_device *const *devices; /* in order of preference (linnet_device.h). A device gets the nodes that it
-                                            can run, except where the CPU is faster according to the costs */
+                                            can run, except those that cost less on the CPU */
     int32_t device_count;
     bool strict_dims;   /* WRONG_SHAPE if open dimensions with the same name get different sizes. false: names are
                            ignored; each dimension keeps the size given for it */
     int32_t reference;  /* linnet_reference */
-    uint64_t max_bytes; /* TOO_LARGE if a plan or a segment needs more; 0: no limit. To stay within the limit, the plan
-                         * of a signature that assigns variables recomputes values; the results have the same bits. If
-                         * this does not save enough, `got` in the error says how much is needed.
-                         * TOO_LARGE also if planning itself needs over 32 MiB more than the limit */
+    uint64_t max_bytes; /* TOO_LARGE if a plan or a segment needs more; 0: no limit. If the signature assigns variables,
+                           the plan recomputes values to stay within the limit; the results have the same bits. If this
+                           does not save enough, `got` in the error says how much is needed. Also TOO_LARGE if planning
+                           itself needs over 32 MiB more than the limit */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest shapes; a larger size in `shapes` is WRONG_SHAPE. A dimension that neither
                                  * the file nor `shapes` fixes gets its largest size */
@@ -387,11 +390,12 @@ typedef struct linnet_plan_config {
     const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
                          * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
                          * kernels that this build does not have are left out, with a warning. Not kept */
-    const linnet_shape *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
-                                * outputs, by name. Each is an input of the plan, and nothing that only it needs is
-                                * computed. INVALID_ARGUMENT if no fetch needs it and it is no input. The inputs that
-                                * the fetches then still need are inputs too. A rank of -1 stands for the shape in the
-                                * file (linnet_model_get_tensor, linnet_ext.h) */
+    const linnet_shape
+        *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
+                 * outputs, by name. Each of them is an input of the plan, and the nodes that would compute it do not
+                 * run. INVALID_ARGUMENT if no fetch needs the tensor and it is not an input of the signature. Inputs of
+                 * the signature that the fetches still need are inputs of the plan too. A rank of -1 stands for the
+                 * shape in the file (linnet_model_get_tensor, linnet_ext.h) */
     int32_t feed_count;
     bool separate_outputs;     /* no output shares its memory with another tensor, so that linnet_session_bind_output
                                 * (linnet_ext.h) can replace it. An output that would share memory is copied */
@@ -409,17 +413,17 @@ typedef struct linnet_plan_config {
  * share the model, the store, some packed weights and the constants on devices. */
 typedef struct linnet_plan_info {
     size_t struct_size;
-    uint64_t activations; /* the arena of intermediate tensors, as planned */
-    uint64_t scratch;     /* working memory of kernels */
-    uint64_t
-        packed_weights; /* weights rearranged for the kernels. The model's allocator gives the memory for constants, and
-                           the store's allocator that for variables that the signature does not assign */
-    uint64_t constants; /* values computed at plan time, except those that the first session packs and frees */
-    uint64_t variables; /* the variables of the store */
-    uint64_t io;        /* input and output buffers of the session */
-    uint64_t snapshot;  /* the session's copy of variables (linnet_plan_config.snapshot) */
-    uint64_t committed; /* the copy of variables that the store keeps for all sessions on snapshots */
-    uint64_t bookkeeping; /* the structs of model, plan and session */
+    uint64_t activations;    /* the arena of intermediate tensors, as planned */
+    uint64_t scratch;        /* working memory of kernels */
+    uint64_t packed_weights; /* weights rearranged for the kernels. Packed constants are in memory of the model's
+                                allocator. Packed variables, which the signature must not assign, are in memory of the
+                                store's allocator */
+    uint64_t constants;      /* values computed at plan time, except those that the first session packs and frees */
+    uint64_t variables;      /* the variables of the store */
+    uint64_t io;             /* input and output buffers of the session */
+    uint64_t snapshot;       /* the session's copy of variables (linnet_plan_config.snapshot) */
+    uint64_t committed;      /* the copy of variables that the store keeps for all sessions on snapshots */
+    uint64_t bookkeeping;    /* the structs of model, plan and session */
     uint64_t total;
     uint64_t mapped;      /* pages of the file; not part of total */
     uint64_t lower_bound; /* largest number of bytes of activations that must exist during one step */
@@ -434,9 +438,9 @@ typedef struct linnet_plan_info {
     uint64_t plan_ns;  /* time that planning took */
     uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
     int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
-                          more there; in the bodies of loops and branches too */
-    uint64_t modelled_ns;    /* of a run: the sum over the steps, without those that are planned in the run */
-    int32_t precision;       /* linnet_precision: what the config permits, whether or not a step uses it */
+                          more there. Includes steps in the bodies of loops and branches */
+    uint64_t modelled_ns; /* modelled time of a run: the sum over its steps, except steps that are planned in the run */
+    int32_t precision;    /* linnet_precision that the config permits, whether or not a step uses it */
     uint64_t stored_weights; /* weights that kernels use in the file, where they are stored as the kernels need them
                               * (docs/format.md, "Packed weights"); not part of total */
 } linnet_plan_info;
@@ -456,17 +460,17 @@ typedef struct linnet_step_info {
     const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
-    uint64_t runs;      /* traced runs; of a transfer, those in which it was made */
+    uint64_t runs;      /* number of traced runs; for a transfer, of those in which it was made */
     uint64_t total_ns;  /* sum over the traced runs; for a step on a device, only the time to submit it */
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;
     uint64_t not_a_number;
-    uint64_t device_ns;   /* sum over the traced runs of the time on the device, if the device measures it; of a loop or
-                           * a branch: of its bodies */
-    const char *placed;   /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
-                           * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
-                           * (by its device) */
-    uint64_t start_ns;    /* when the step began in the last traced run, by the system's monotonic clock; 0: never */
+    uint64_t device_ns; /* time on the device, if the device measures it: the sum over the traced runs. For a loop or a
+                           branch, the time of its bodies */
+    const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
+                         * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
+                         * (by its device) */
+    uint64_t start_ns;  /* start of the step in the last traced run, by the system's monotonic clock; 0: it never ran */
     uint64_t modelled_ns; /* time on the plan's threads by the model that chose the kernel (docs/tuning.md); 0 for
                            * transfers and for steps on devices */
 } linnet_step_info;
@@ -487,8 +491,8 @@ LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
 /* Gives the static facts about step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
-/* The inputs are those that the fetches need, then the feeds that they need; the outputs are the fetches, in config
- * order. All shapes are known. */
+/* The plan's inputs are first the signature's inputs that the fetches need, then the feeds that they need. Its outputs
+ * are the fetches, in the order of the config. All shapes are known. */
 LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
@@ -515,9 +519,9 @@ typedef struct linnet_session_config {
     const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
                                                 * functions are called while the session is created, and when it plans
                                                 * segments. Not copied */
-    bool bind_threads; /* the session's workers bind themselves to the cores of the largest cluster, from the
-                        * second on, as far as the system lets them. The calling thread can call
-                        * linnet_bind_thread(0) */
+    bool bind_threads; /* each worker of the session binds itself to a core of the largest cluster, from the second core
+                          on, if the system allows it. The calling thread can take the first core by
+                          linnet_bind_thread(0) */
 } linnet_session_config;
 
 LINNET_API void linnet_session_config_init_sized(linnet_session_config *config, size_t size);
@@ -539,8 +543,8 @@ LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
 /* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. After
- * a run that failed the contents are undefined, and NULL is returned if the run has not computed a shape that depends
- * on data. */
+ * a failed run the contents are undefined. If the run has not computed the output's shape, which can happen only if the
+ * shape depends on data, NULL is returned. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
 LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */
@@ -560,8 +564,9 @@ LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error
 /* How to end a run early. A run can end between two steps, between two iterations of a loop, and while it waits for
  * other runs of its store, but not within a step. Once a step has begun to overwrite a variable, the run continues to
  * its end, so a run changes all variables that the signature assigns, or none. The session can run again afterwards. A
- * run also ends while it waits for a device, if that has `wait_until` (linnet_device.h). The device's work goes on
- * then: until the next run has begun, or the session is freed, it may still read inputs and write outputs. */
+ * run can also end while it waits for a device, if the device has `wait_until` (linnet_device.h). The device then goes
+ * on working: it may still read inputs and write outputs until the next run has begun, or until the session is freed.
+ */
 typedef struct linnet_run_config {
     size_t struct_size;
     uint64_t timeout_ns; /* DEADLINE_EXCEEDED after this time, measured from the call by a monotonic clock; 0: none */

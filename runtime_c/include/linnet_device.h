@@ -1,11 +1,11 @@
 /* linnet_device.h - for devices: processors besides the CPU that run steps of a plan (OpenCL, CUDA, an NPU).
- * A device is a table of functions in a shared library of its own, which includes only public headers and exports
+ * A device is a table of functions in a separate shared library. The library includes only public headers and exports
  * linnet_extension_devices. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
  *
  * The life of a device in a session:
- *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
- *    places steps on devices. It asks `claim` how a device groups its consecutive steps, and `propose` and `accept` for
- *    the layouts of the values between them.
+ *  - While a plan is made, the library calls `limits`, then `cost` for each step and `offer` for sequences of steps,
+ *    and places steps on devices. Then it calls `claim` to learn how a device groups its consecutive steps, and
+ *    `propose` and `accept` to learn the layouts of the values between them.
  *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes the constants that
  *    no other session of the model has on the device, and calls `prepare` once per claim.
  *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
@@ -15,7 +15,7 @@
  *
  * Conventions:
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
- *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
+ *    a code that the device chooses. The session then fails with LINNET_DEVICE_FAILED. The record names the device and
  *    the step, and has the text of `explain`. After a failure the session can be freed, or run again. The codes of
  *    linnet_device_code have a meaning for the library, and a device must not give them another one.
  *  - `limits`, `cost`, `offer`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several
@@ -48,13 +48,13 @@ typedef uint64_t linnet_handle;
 
 /* Codes that functions of a device may return besides its own. */
 typedef enum linnet_device_code {
-    LINNET_DEVICE_FULL = 1000001,    /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY,
-                                      * and the record has the numbers of `about`. For `allocate`, and for other
-                                      * functions of a device that allocates late */
-    LINNET_DEVICE_REFUSES = 1000002, /* for `prepare`: the device cannot run the claim after all. The session is created
-                                      * again with a plan of its own, in which the steps of the claim are not on this
-                                      * device (linnet_session_plan) */
-    LINNET_DEVICE_PENDING = 1000003  /* for `wait_until`: the event is not complete yet */
+    LINNET_DEVICE_FULL = 1000001, /* the device has too little memory: returned by `allocate`, and by other functions if
+                                     the device allocates late. The session fails with LINNET_OUT_OF_MEMORY, and the
+                                     record has the numbers of `about` */
+    LINNET_DEVICE_REFUSES =
+        1000002, /* for `prepare`: the device cannot run the claim after all. The session is created again with its own
+                    plan (linnet_session_plan), in which the steps of the claim are not on this device */
+    LINNET_DEVICE_PENDING = 1000003 /* for `wait_until`: the event is not complete yet */
 } linnet_device_code;
 
 /* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
@@ -86,7 +86,8 @@ typedef struct linnet_device_tensor {
     int32_t dtype; /* linnet_dtype; LINNET_NONE: the operand is absent, and the other fields are 0 */
     int32_t rank;
     int64_t shape[LINNET_MAX_RANK];
-    int64_t strides[LINNET_MAX_RANK]; /* in elements, of `axes`; the dense ones if only the device knows the layout */
+    int64_t strides[LINNET_MAX_RANK]; /* in elements, of the layout `axes`. If only the device knows the layout, they
+                                         are those of a dense tensor */
     uint64_t bytes;                   /* in its layout */
     uint32_t layout;                  /* 0: dense; else a token that `propose` returned */
     bool constant;                    /* `data` has the value */
@@ -102,32 +103,33 @@ typedef struct linnet_device_tensor {
     int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
                       number. The body of a loop or a branch is a graph with numbers of its own */
     linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
-    int64_t readers;    /* operands of steps that read the value, and 1 more if it is a result of the plan or a variable
-                         * gets it. 1: a fused claim with the reader need not store it. 0: not known (`cost`, `offer`) */
+    int64_t readers; /* number of operands of steps that read the value, and 1 more if the value is a result of the plan
+                        or is assigned to a variable. 1: a fused claim that contains the reader need not store the
+                        value. 0: not known (`cost`, `offer`) */
 } linnet_device_tensor;
 
 /* Returns the name of the runtime op, or for a user op (linnet_ext.h) its own name, such as "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
-/* The inputs of the op, then the operands of the epilogue, if the step has one. Under an epilogue each input that the
- * op can have is counted, and an optional one that is missing has dtype LINNET_NONE. So input 2 of a conv is always its
- * bias, and the epilogue's operands begin at 3, which is linnet_map.first. Without an epilogue, the count may end
- * before optional inputs that are missing. */
+/* The inputs are those of the op, then the operands of the epilogue, if the step has one. If there is an epilogue,
+ * every input that the op can have is counted, and a missing optional input has dtype LINNET_NONE. So input 2 of a conv
+ * is always its bias, and the epilogue's operands begin at 3, which is linnet_map.first. Without an epilogue, missing
+ * optional inputs at the end are not counted. */
 LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
 /* Fill `out`, which linnet_device_tensor_init has initialized. Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
 LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
 /* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
- * the step does not have the attribute. docs/ops.md lists the attributes of each op, with the number of each value of
- * an enum. */
+ * the step does not have the attribute. docs/ops.md lists the attributes of each op, and the numbers that stand for the
+ * values of an enum. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
-/* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. It may always
- * compute in f32, and in nothing else that the plan does not permit. f64 and integers stay as they are. */
+/* Returns the linnet_precision of the plan, which says how the device may compute the step's sums of floats. The device
+ * may always compute in f32, and otherwise only as the plan permits. f64 and integers stay as they are. */
 LINNET_API int linnet_step_precision(const linnet_step *step);
 
-/* What a step computes and moves, whatever runs it, and the time that the CPU would take. */
+/* What a step computes and moves, whichever processor runs it, and the time that the CPU would take. */
 typedef struct linnet_step_counts {
     size_t struct_size;
     double macs;          /* multiply-accumulates */
@@ -139,13 +141,13 @@ typedef struct linnet_step_counts {
 static inline void linnet_step_counts_init(linnet_step_counts *counts) {
     linnet_device_struct_init(counts, sizeof *counts);
 }
-/* Fills the counts of a step, for `cost` of devices: the CPU's time is the one by which the planner compares.
+/* Fills the counts of a step, for a device's `cost`. The planner compares the device's time with `cpu_ns`.
  * Errors: INVALID_ARGUMENT, UNSUPPORTED (a build without devices). */
 LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out);
 
-/* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
- * the order of linnet_step_get_input, NULL where an operand is absent. Sums of floats are f32, whatever the plan
- * permits. Useful for a device that runs the step itself except for a few shapes, and for tests of devices. Errors:
+/* Computes the step with kernels of the CPU, on the calling thread. Operands are dense and in host memory. inputs[i]
+ * has the order of linnet_step_get_input, and is NULL if the operand is absent. Sums of floats are f32, whatever the
+ * plan permits. Use it in tests of devices, and in a device that cannot run a step for a few shapes. Errors:
  * UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY. Thread-safe. */
 LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
                                               linnet_error *error);
@@ -156,8 +158,8 @@ static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
 
 /* ---- map programs ----------------------------------------------------------------------------------------------- */
 
-/* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers
- * program[5 * i ...]: opcode, type, a, b, c; it writes register i. docs/ops.md defines the opcodes. In an epilogue the
+/* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers from
+ * program[5 * i] on: opcode, type, a, b, c. It writes register i. docs/ops.md defines the opcodes. In an epilogue the
  * program computes the step's output from the result of the op, which is never stored. */
 typedef struct linnet_map {
     size_t struct_size;
@@ -210,8 +212,8 @@ typedef struct linnet_source_options {
     bool native;      /* f32 functions that linnet computes in f64 (log, pow, sin, ...) become functions of the target.
                        * They are faster on a GPU and need no f64, but their last bits differ */
     const char *prefix;      /* of the names of inputs and outputs, at most 32 characters; NULL: none */
-    bool quantization_names; /* scales and zero points per tensor are names too, so that steps which differ in
-                              * these numbers have the same text; false: they are numbers in the text */
+    bool quantization_names; /* scales and zero points per tensor are names too, so steps that differ only in these
+                                numbers have the same text; false: they are numbers in the text */
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
@@ -233,8 +235,8 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  *
  * A cast, quantize or dequantize has the inputs and the output of the op, and iN are coordinates of its output. x1 and
  * x2, if the step has them, are the scale and the zero point for the element: the only element of the operand, or the
- * element at the coordinate along the attribute `axis`. Elements of i4 and u4 are ln_i8 and ln_u8. UNSUPPORTED are
- * quantization per block, casts to i4 and u4, and casts of u64 to floats.
+ * element at the coordinate along the attribute `axis`. Elements of i4 and u4 are ln_i8 and ln_u8. Quantization per
+ * block, casts to i4 and u4, and casts of u64 to floats are UNSUPPORTED.
  *
  * At most `size` bytes of text are written, with a NUL at the end; `text` may be NULL if size is 0. *length is the
  * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT,
@@ -242,16 +244,17 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
 LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
                                                 char *text, size_t size, size_t *length);
 
-/* What converts the sums of a product of quantized operands to results. */
+/* The numbers that convert the sums of a product of quantized operands to results. */
 typedef enum linnet_requant_table {
     LINNET_REQUANT_NONE = 0,  /* i32 and i64 results are the sums */
     LINNET_REQUANT_SCALE = 1, /* one float per channel: result_scale */
     LINNET_REQUANT_FIXED = 2  /* an integer and a shift per channel: result_fixed, result_shift */
 } linnet_requant_table;
 
-/* How a conv, conv_transpose or matmul of quantized operands computes: the sum of (x - x_zero) * (w - w_zero[channel])
- * and of the bias, exact in 64 bits if the sums are wide, wrapping in 32 bits otherwise. The caller sets the arrays and
- * their capacity; the library fills the first `capacity` entries of those that are not NULL and that `table` needs. */
+/* How a conv, conv_transpose or matmul of quantized operands computes. Its sums are those of (x - x_zero) * (w -
+ * w_zero[channel]), plus the bias. They are exact in 64 bits if `wide` is true, and otherwise wrap in 32 bits. The
+ * caller sets the arrays and their capacity. The library fills the first `capacity` entries of each array that is not
+ * NULL and that `table` needs. */
 typedef struct linnet_requant {
     size_t struct_size;
     int64_t capacity; /* entries of each array of the caller */
@@ -264,7 +267,7 @@ typedef struct linnet_requant {
     int32_t mode;   /* the attribute `requant` of the op */
     bool wide;      /* sums are 64-bit, because x is i16 */
     int32_t x_zero; /* zero point of input 0 */
-    int32_t y_zero; /* zero point and range of an integer result; 0 if the table is NONE or the result f32 */
+    int32_t y_zero; /* zero point and range of an integer result; 0 if the table is NONE or the result is f32 */
     int32_t low, high;
 } linnet_requant;
 
@@ -283,7 +286,7 @@ LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet
 LINNET_API linnet_status linnet_step_result_source(const linnet_step *step, const linnet_source_options *options,
                                                    char *text, size_t size, size_t *length);
 /* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
- * linnet_step_map_source and linnet_step_result_source, or text of the device's own. The prelude must come before them,
+ * linnet_step_map_source and linnet_step_result_source, or the device's own text. The prelude must come before them,
  * once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
  * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
@@ -307,17 +310,18 @@ typedef struct linnet_device_limits {
     bool in_place;           /* a `map` may get the memory of an operand for its output. The operand has the same shape,
                               * layout and size of elements, and no later step reads it. Each element must be read before the
                               * same element is written. Not in fused claims. false: outputs have memory of their own */
-    uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64.
-                                * With more than 64, inputs and outputs are imported only if the device has
-                                * `allocate_host`, and those of bodies of loops and branches are copied */
+    uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64. If
+                                  it is more than 64, inputs and outputs are imported only if the device has
+                                  `allocate_host`, and those of bodies of loops and branches are copied */
 } linnet_device_limits;
 
-/* A run of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
+/* A sequence of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
  * library zeroes the struct and sets struct_size. `claim` fills the other fields. */
 typedef struct linnet_claim {
     size_t struct_size;
-    int32_t count; /* number of steps in the claim; they are the first of the given steps. 0: the device refuses the
-                    * first step, although `cost` took it. The plan is then made again without it */
+    int32_t count; /* number of steps in the claim, counted from the first of the given steps. 0: the device refuses the
+                      first step, although `cost` gave a time for it. The plan is then made again without this step on
+                      the device */
     bool fused;    /* values that only steps of the claim read get no memory (their spans have buffer 0), and each
                     * other operand keeps its own memory until the whole claim has run. false: the steps run one after
                     * another, and the memory of a value may be reused after the last step that reads it */
@@ -328,18 +332,18 @@ typedef struct linnet_claim {
     const char *kernel;     /* shown in plans and traces; lives as long as the device. NULL: "device" */
 } linnet_claim;
 
-/* What a run of steps would take if the device executed it as one. The library sets struct_size, and the other fields
- * as they are for the first step alone. `offer` may change them. */
+/* The time of a sequence of steps if the device executes it as one. The library sets struct_size, and sets the other
+ * fields for the first step alone. `offer` may change them. */
 typedef struct linnet_offer {
     size_t struct_size;
-    int32_t count;  /* number of steps; they are the first of the given steps. 0: the device refuses the first step */
+    int32_t count;  /* number of steps, the first of the given ones. 0: the device refuses the first step */
     double cost_ns; /* nanoseconds of all of them together, at least 0 */
 } linnet_offer;
 
-/* Where a device keeps compiled programs from one process to the next. The host provides it
- * (linnet_session_config.program_cache). A key is a text of at most 200 characters without control characters. The
- * device must put everything into the key that a program depends on: its source, the device, the driver. Functions must
- * be thread-safe. */
+/* A store in which a device keeps compiled programs from one process to the next. The host provides it
+ * (linnet_session_config.program_cache). A key is a text of at most 200 characters without control characters. The key
+ * must contain everything that a program depends on: its source, the device, the driver. Functions must be thread-safe.
+ */
 struct linnet_program_cache {
     size_t struct_size;
     void *context;
@@ -450,8 +454,8 @@ struct linnet_device {
                   const void *from);
     int (*download)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from);
-    /* Optional: returns true if `copy` can read buffers of the other device. The library then needs no host memory
-     * between the two. `other` may be this device itself, for another queue or the same one. */
+    /* Optional: returns true if `copy` can read buffers of the other device. Values between the two devices then need
+     * no host memory. `other` may be this device itself, with another queue or the same one. */
     bool (*reaches)(void *context, const linnet_device *other);
     /* Copies dense memory: from->bytes == to->bytes. */
     int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
@@ -468,39 +472,39 @@ struct linnet_device {
     /* Optional: returns the text of a code, for the error record. The text must live as long as the device. */
     const char *(*explain)(void *context, int code);
 
-    /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns
-     * true if the device has filled it, false if it is private. The library then computes bytes and strides. */
+    /* Optional: says what a token of `propose` means for tensors of this rank. The library zeroes *out. If the function
+     * fills it and returns true, the library computes bytes and strides. If it returns false, the layout is private. */
     bool (*describe)(void *context, uint32_t layout, int rank, linnet_layout *out);
 
-    /* Optional: what runs of steps cost, while the planner decides where nodes run. `steps` are connected steps that
-     * the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them; the library
-     * calls the function again for the rest. Placement uses offer->cost_ns instead of the sum of their `cost`. Operands
-     * are dense, and a map that the device runs as an epilogue (limits.epilogues) is one already. `claim` is free to
-     * group the steps otherwise. NULL: the sum of `cost`. Like `cost`, it may be called by several threads at once, and
-     * must come from a model. */
+    /* Optional: says what sequences of steps cost, while the planner decides where nodes run. `steps` are connected
+     * steps that the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them;
+     * the library calls the function again for the rest. The planner uses offer->cost_ns instead of the sum of the
+     * steps' `cost`. Operands are dense. A map that the device runs as an epilogue (limits.epilogues) is already part
+     * of its step. `claim` may group the steps in another way. NULL: the planner uses the sum of `cost`. Like `cost`,
+     * it may be called by several threads at once, and must come from a model. */
     int (*offer)(void *context, const linnet_step *const *steps, int count, linnet_offer *offer);
 
     /* Optional: says what hardware this is, for `linnet devices`. The library zeroes `about` and sets struct_size. */
     int (*about)(void *context, linnet_device_about *about);
 
-    /* Optional: `open` for a session that traces its runs, which asks for `elapsed`. A queue that measures may be
-     * slower. NULL: `open`. */
+    /* Optional: like `open`, for a session that traces its runs and therefore calls `elapsed`. A queue that measures
+     * may be slower. NULL: `open` is used. */
     int (*open_traced)(void *context, linnet_handle *queue);
 
-    /* Optional: `wait` for at most `ns` nanoseconds, about. Returns LINNET_DEVICE_PENDING if the event is not complete
-     * then. The timeout, the flag and the poll of linnet_run_config end a wait of this kind. NULL: they take effect
-     * only when `wait` has returned. */
+    /* Optional: like `wait`, but for at most about `ns` nanoseconds. Returns LINNET_DEVICE_PENDING if the event is not
+     * complete by then. The timeout, the flag and the poll of linnet_run_config end a wait of this kind. NULL: they
+     * take effect only when `wait` has returned. */
     int (*wait_until)(void *context, linnet_handle event, uint64_t ns);
 
-    /* Optional: like `import`, for constants in a model's file, which nobody writes while the buffer exists. Needed if
+    /* Optional: like `import`, for constants in a model's file, which nobody writes while the buffer exists. Use it if
      * kernels can read memory of the host as fast as their own. Steps then read constants where they are, and plans
-     * count no memory for them, except for those whose offset is no multiple of limits.alignment. A result other than 0
-     * is no error: constants are then copied. May be called by several threads at once. */
+     * count no memory for them, except for those whose offset is not a multiple of limits.alignment. A result other
+     * than 0 is not an error: the constants are then copied. May be called by several threads at once. */
     int (*import_constants)(void *context, const void *host, uint64_t bytes, linnet_handle *buffer);
-    /* Optional, both or none; for buffers of `import`, where the two processors do not see each other's writes by
-     * themselves. Both are submitted to the queue. `host_release`: later work of the queue sees what the host has
-     * written to the memory, which the host does not touch until it has it back. `host_acquire`: the host may read and
-     * write it once an event that is recorded later is complete. The host has new buffers. */
+    /* Optional, both or none. They are for buffers of `import`, if the two processors do not see each other's writes by
+     * themselves. Both are submitted to the queue. `host_release` gives the memory to the device: later work of the
+     * queue sees what the host has written, and the host does not touch the memory. `host_acquire` gives it back: the
+     * host may read and write it once an event that is recorded later is complete. New buffers belong to the host. */
     int (*host_acquire)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     int (*host_release)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     /* Optional, both or none: memory of the host for a session's inputs and outputs, from and to which transfers are
@@ -513,9 +517,9 @@ struct linnet_device {
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */
 
 /* linnet's functions for devices, as a table: the functions of this header without `linnet_`, and linnet_dtype_name.
- * linnet_extension_devices gets it. A library that calls linnet through the table alone need not link liblinnet, and
- * the same file works in Python, in the native tools, and in a program that links liblinnet statically. Later versions
- * append functions: a library must not use fields beyond struct_size. */
+ * linnet passes the table to linnet_extension_devices. A library that calls linnet only through the table need not link
+ * liblinnet. The same file then works in Python, in the native tools, and in a program that links liblinnet statically.
+ * Later versions append functions, so a library must not use fields beyond struct_size. */
 typedef struct linnet_host {
     size_t struct_size;
     const char *(*dtype_name)(int dtype);
@@ -551,10 +555,12 @@ typedef struct linnet_device_list {
     size_t struct_size;
     int32_t count;
     const linnet_device *const *devices;
-    const char *missing; /* why there is no device, or not all that the machine has: a driver that is not installed, an
-                          * option that is not known. A sentence that says what to do. NULL: nothing is missing */
-    const linnet_device *single; /* liblinnet's own use: `devices` points here if the library exports
-                                  * linnet_extension_device. A copy of the struct needs a new pointer then */
+    const char
+        *missing; /* a sentence that says why there is no device, or why some devices of the machine are not in the
+                     list, and what to do. For example, a driver is not installed. NULL: nothing is missing */
+    const linnet_device
+        *single; /* used by liblinnet: `devices` points here if the library exports linnet_extension_device. If you copy
+                    the struct, set `devices` of the copy to the copy's `single` */
 } linnet_device_list;
 
 LINNET_API void linnet_device_list_init_sized(linnet_device_list *out, size_t size);
@@ -567,42 +573,43 @@ static inline void linnet_device_list_init(linnet_device_list *out) { linnet_dev
  * and sets struct_size. Thread-safe. */
 int linnet_extension_devices(const linnet_host *host, const char *options, linnet_device_list *list);
 
-/* A shared library may export this function instead: one device, without options, which links liblinnet or calls none
- * of its functions. It returns NULL if the machine lacks the device. */
+/* A shared library with one device and no options may export this function instead. Such a library links liblinnet, or
+ * calls none of its functions. The function returns NULL if the machine does not have the device. */
 const linnet_device *linnet_extension_device(void);
 
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
- * liblinnet_opencl.so, which is searched beside the code that contains this function, in ../lib beside it, and where
- * the system searches libraries. INDEX is the number of a device of the library, from 0, which is the default. Devices
- * stay open until the process ends. Errors: NOT_FOUND (there is no such library, or it has no such device; `got` or
- * `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports neither function), UNSUPPORTED (a
- * build without devices). Thread-safe. */
+ * liblinnet_opencl.so. A file with a short name is searched beside the code that contains this function, in ../lib
+ * beside that folder, and where the system searches libraries. INDEX is the number of a device of the library; the
+ * first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such library, or
+ * it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports
+ * neither function), UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
-/* Lists all devices of the library that the name contains; an index has no effect. A library without devices is no
- * error: list->missing says why. Errors: as above. Thread-safe. */
+/* Lists all devices of the library that the name contains; an index has no effect. A library without devices is not an
+ * error; list->missing then says why there are none. Errors: as above. Thread-safe. */
 LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list *list, linnet_error *error);
 
 /* ---- inputs and outputs in a device's memory --------------------------------------------------------------------- */
 
 /* Binds input i of the session's plan, or output i if `output` is true, to memory of a device of the plan: a buffer of
- * its `allocate` or `import`, an offset that is a multiple of limits.alignment, and exactly the bytes of the tensor,
- * dense. The memory belongs to the caller, who keeps it until other memory is bound or the session is freed. NULL binds
- * the session's own memory again. If steps of this device alone use the value, the device copies it, and the host is
- * not involved; otherwise it goes through host memory. A session on another queue may use an output once
- * linnet_session_wait or linnet_run has returned. Runs that have been submitted keep what was bound then. The session's
- * own memory of a bound output has no result. Not during a run. Errors: INVALID_ARGUMENT (index, device, span),
- * WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its memory with another tensor, see
- * linnet_plan_config.separate_outputs; an output whose shape depends on data; a build without devices). */
+ * the device's `allocate` or `import`, an offset that is a multiple of limits.alignment, and exactly the bytes of the
+ * dense tensor. The memory belongs to the caller, who must keep it until other memory is bound or the session is freed.
+ * NULL binds the session's own memory again. If only steps of this device use the value, the device copies it, and the
+ * host is not involved. Otherwise the value goes through host memory. A session on another queue may use an output once
+ * linnet_session_wait or linnet_run has returned. Runs that have been submitted use the memory that was bound when they
+ * were submitted. The session's own memory for a bound output gets no result. Do not call this function during a run.
+ * Errors: INVALID_ARGUMENT (index, device, span), WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its memory
+ * with another tensor, see linnet_plan_config.separate_outputs; an output whose shape depends on data; a build without
+ * devices). */
 LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, bool output, int i,
                                                     const linnet_device *device, const linnet_span *span,
                                                     linnet_error *error);
 
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
-/* Bytes on one device: exactly those that the first session of the model allocates there. A later session allocates no
- * constants that sessions of the model have there already, and the last of them releases each. linnet_plan_info.total
- * contains the total of all devices. All numbers contain the bodies of loops and branches, whose nodes are placed like
- * others. */
+/* Bytes on one device: exactly those that the first session of the model allocates there. A later session does not
+ * allocate constants again that other sessions of the model have there. The last session that uses a constant releases
+ * it. linnet_plan_info.total contains the total of all devices. All numbers include the bodies of loops and branches.
+ */
 typedef struct linnet_plan_device_info {
     size_t struct_size;
     const char *name;

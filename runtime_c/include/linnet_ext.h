@@ -1,9 +1,9 @@
-/* linnet_ext.h - for programs that build graphs, account for memory, run on memory of their own, choose kernels, or
- * bring ops of their own. A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the
- * checksum of a segment. A program that accounts for memory can ask for bounds, check the weights of a file, and use
- * variables in place. A program that tunes plans can ask which kernels could run a step, and why the others cannot. A
- * user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
- * version of this header, which is independent of the library's version. */
+/* linnet_ext.h - for programs that build graphs, account for memory, run on their own memory, choose kernels, or have
+ * their own ops. A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum
+ * of a segment. A program that accounts for memory can ask for bounds, check the weights of a file, and use variables
+ * in place. A program that tunes plans can ask which kernels could run a step, and why the others cannot. A user op is
+ * a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the version of
+ * this header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
 #define LINNET_EXT_H
 
@@ -23,10 +23,10 @@ typedef struct linnet_operand {
     int64_t shape[LINNET_MAX_RANK]; /* -1: unknown */
     void *data;                     /* dense; NULL: the value is not known */
     int32_t quant_scheme;           /* linnet_quant_scheme */
-    int32_t bits;                   /* of one stored element; of outputs that are given to a function: ignored */
+    int32_t bits;                   /* of one stored element; ignored in outputs that are passed to a function */
     int32_t quant_axis;             /* AXIS and BLOCK; otherwise ignored */
     int32_t quant_block;            /* BLOCK; otherwise ignored */
-    int64_t quant_count;            /* number of scales and zero points; of blocks, in row-major order */
+    int64_t quant_count;            /* number of scales and zero points. Those of blocks are in row-major order */
     const float *scales;            /* NULL: not quantized */
     const int32_t *zeros;           /* NULL: all 0 */
 } linnet_operand;
@@ -67,34 +67,34 @@ LINNET_API linnet_status linnet_model_get_tensor(const linnet_model *model, int 
                                                  linnet_tensor_info *out);
 
 /* Makes `data` the memory of input i or of output i of the session's plan, so that runs read and write it without a
- * copy. It is dense, aligned to 64 bytes, of exactly `bytes` bytes (linnet_tensor_info), and belongs to the caller, who
- * keeps it until other memory is bound or the session is freed. NULL binds the session's own memory again. Runs only
- * read the memory of inputs; linnet_session_set writes it. Several inputs may have the same memory, but an output
- * overlaps nothing else that is bound. Takes the time of a look at each step. Not during a run.
- * Errors: INVALID_ARGUMENT (index, alignment, overlap), WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its
- * memory with another tensor, see linnet_plan_config.separate_outputs; an output whose shape depends on data; a device
- * that reads the session's memory in place). */
+ * copy. The memory must be dense, aligned to 64 bytes, and have exactly `bytes` bytes (linnet_tensor_info). It belongs
+ * to the caller, who must keep it until other memory is bound or the session is freed. NULL binds the session's own
+ * memory again. Runs only read the memory of inputs; linnet_session_set writes it. Several inputs may have the same
+ * memory, but an output must not overlap anything else that is bound. The call takes time in proportion to the number
+ * of steps. Do not call it during a run. Errors: INVALID_ARGUMENT (index, alignment, overlap), WRONG_SHAPE (bytes),
+ * UNSUPPORTED (an output that shares its memory with another tensor, see linnet_plan_config.separate_outputs; an output
+ * whose shape depends on data; a device that reads the session's memory in place). */
 LINNET_API linnet_status linnet_session_bind_input(linnet_session *session, int i, void *data, size_t bytes,
                                                    linnet_error *error);
 LINNET_API linnet_status linnet_session_bind_output(linnet_session *session, int i, void *data, size_t bytes,
                                                     linnet_error *error);
 /* Begins a run. Returns when the host has nothing more to compute, while devices may still work. Inputs must not
  * change, and outputs are not complete, until linnet_session_wait, linnet_run or linnet_session_free has returned. If
- * devices run all steps, several runs can be submitted, and other memory bound in between; they run in order. Otherwise
- * a run begins when the one before it has ended. A session that assigns variables, traces its runs, or has sizes that
- * depend on data runs to the end. Errors: those of linnet_run. */
+ * devices run all steps, several runs can be submitted, and other memory can be bound in between; the runs are executed
+ * in order. Otherwise a run begins when the one before it has ended. If the session assigns variables, traces its runs,
+ * or has sizes that depend on data, the call returns only when the run has ended. Errors: those of linnet_run. */
 LINNET_API linnet_status linnet_session_submit(linnet_session *session, linnet_error *error);
 /* Waits until all submitted runs have ended. `config` may be NULL. Errors: those of linnet_run, for any of these runs;
- * INVALID_ARGUMENT; CANCELLED and DEADLINE_EXCEEDED, after which the runs go on and can be waited for again. The
- * timeout, the flag and the poll end a wait only if the device has `wait_until`. */
+ * INVALID_ARGUMENT; CANCELLED and DEADLINE_EXCEEDED. After these two, the runs go on, and the caller can wait for them
+ * again. The timeout, the flag and the poll end a wait only if the device has `wait_until`. */
 LINNET_API linnet_status linnet_session_wait(linnet_session *session, const linnet_run_config *config,
                                              linnet_error *error);
 
 /* ---- memory and files, for hosts that account for them ------------------------------------------------------------
  */
 
-/* Bytes, free swap included, that this process can allocate before the machine or the process's control group runs out
- * of memory. UINT64_MAX if the system does not report the number. linnet_session_create compares the memory that the
+/* Bytes that this process can allocate before the machine or the process's control group runs out of memory. Free swap
+ * is included. UINT64_MAX if the system does not report the number. linnet_session_create compares the memory that the
  * session needs with this number, unless the host has given its own allocator. */
 LINNET_API uint64_t linnet_memory_available(void);
 /* Bytes of the file that are mapped, not allocated; 0 for a copied model. */
@@ -104,9 +104,9 @@ LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
  * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node
  * whose size has no upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
-/* The plan that the session runs. It is the one of linnet_session_create, unless a device has refused steps while the
- * session was created (linnet_device.h): the session then has made a plan of its own. Valid until the session is freed.
- * NULL for NULL. */
+/* The plan that the session runs. It is the one given to linnet_session_create, with one exception: if a device refused
+ * steps while the session was created (linnet_device.h), the session has made its own plan. Valid until the session is
+ * freed. NULL for NULL. */
 LINNET_API linnet_plan *linnet_session_plan(const linnet_session *session);
 /* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
  * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
@@ -123,10 +123,10 @@ typedef struct linnet_packed {
 
 LINNET_API void linnet_packed_init_sized(linnet_packed *out, size_t size);
 static inline void linnet_packed_init(linnet_packed *out) { linnet_packed_init_sized(out, sizeof *out); }
-/* Describes constants number i of those that the plan's steps pack; the same constants may come more than once. `to`:
- * NULL, or memory for their bytes, which the function packs again. Call it before the plan's first session, because a
- * session frees constants that it has packed. Thread-safe. Errors: INVALID_ARGUMENT (there are fewer, or the plan has
- * had a session). */
+/* Describes item i of the constants that the plan's steps pack. The same constants may be described more than once.
+ * `to` is NULL, or memory of linnet_packed.bytes bytes, into which the function packs the constants. Call it before the
+ * plan's first session, because a session frees constants that it has packed. Thread-safe. Errors: INVALID_ARGUMENT
+ * (there is no item i, or the plan has had a session). */
 LINNET_API linnet_status linnet_plan_get_packed(const linnet_plan *plan, int i, void *to, linnet_packed *out);
 
 typedef struct linnet_verified {
@@ -156,9 +156,9 @@ typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
  * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
  * keeps the pointer must call this function again before each later write, because sessions keep packed copies of
- * variables. If a session of the store trains on a device, the first call for a variable waits for the active run;
- * from then on each run stores the variable's new value here. Returns NULL and sets `error` on UNKNOWN_NAME,
- * INVALID_ARGUMENT and DEVICE_FAILED (the value is on a device that fails). */
+ * variables. If a session of the store trains on a device, the first call for a variable waits for the active run.
+ * After this call, each run writes the variable's new value to this memory. Returns NULL and sets `error` on
+ * UNKNOWN_NAME, INVALID_ARGUMENT and DEVICE_FAILED (the value is on a device that fails). */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
  * Errors: INVALID_ARGUMENT. */
@@ -197,11 +197,11 @@ LINNET_API void linnet_plan_candidate_init_sized(linnet_plan_candidate *out, siz
 static inline void linnet_plan_candidate_init(linnet_plan_candidate *out) {
     linnet_plan_candidate_init_sized(out, sizeof *out);
 }
-/* Gives kernel i of those that this build has for the op of the step. Of the kernels that can run it the plan has taken
- * the one of least cost, and of several such kernels the first. Steps of devices, transfers, loops and branches have no
- * kernels. Call it before the plan's first session, because a session frees constants whose values decide whether a
- * kernel can run a step. Errors: INVALID_ARGUMENT (no such step or kernel, or the constants are gone), UNSUPPORTED (the
- * build has no LINNET_TUNING). Thread-safe. */
+/* Gives kernel i of those that this build has for the op of the step. The plan has chosen the kernel of least cost
+ * among those that can run the step. If several cost the same, it has chosen the first. Steps of devices, transfers,
+ * loops and branches have no kernels. Call it before the plan's first session, because a session frees constants whose
+ * values decide whether a kernel can run a step. Errors: INVALID_ARGUMENT (no such step or kernel, or the constants are
+ * gone), UNSUPPORTED (the build has no LINNET_TUNING). Thread-safe. */
 LINNET_API linnet_status linnet_plan_get_candidate(const linnet_plan *plan, int step, int i,
                                                    linnet_plan_candidate *out);
 /* Writes the key of the step's call: the op, operands and attributes, which decide how fast each kernel is. Steps with
@@ -216,12 +216,13 @@ typedef struct linnet_plan_pass {
     const char *name;
     bool ran;                          /* false: the plan left it out, and it changed nothing */
     int32_t added, removed;            /* nodes */
-    int32_t moved;                     /* nodes that come after a node that they came before */
+    int32_t moved;                     /* nodes that now come after a node that was behind them */
     int32_t fused;                     /* nodes that have become epilogues */
     int32_t nodes_before, nodes_after; /* nodes that are left, including those of later segments */
     int32_t values_before, values_after;
-    uint64_t bytes_before, bytes_after; /* of all results of nodes; from the pass "alias" on, of buffers that results
-                                           share; from the pass "offsets" on, of the memory that buffers share */
+    uint64_t bytes_before,
+        bytes_after; /* of all results of nodes. From the pass "alias" on, results share buffers, and these are counted.
+                        From the pass "offsets" on, buffers share memory, and this is counted */
 } linnet_plan_pass;
 
 LINNET_API void linnet_plan_pass_init_sized(linnet_plan_pass *out, size_t size);
@@ -257,7 +258,7 @@ struct linnet_user_call {
     int64_t items; /* set by `prepare`: number of independent parts of the work, which threads may share; default 1 */
     int64_t grain; /* set by `prepare`: smallest number of items that is worth a thread; default 1 */
     void *scratch; /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
-    int64_t begin, end; /* `run`: the items to compute; all outputs if there is one item */
+    int64_t begin, end; /* `run`: the items to compute. If there is one item, it is all outputs */
     /* The functions linnet_user_... below call these pointers, so that a library of user ops need not link liblinnet.
      */
     const char *(*attribute)(const linnet_user_call *call, int i, int *type, int64_t *count);
@@ -272,8 +273,8 @@ struct linnet_user_call {
 static inline const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {
     return call->attribute(call, i, type, count);
 }
-/* The values of the node's attribute of that name and their number; NULL if the node has no value of this name and
- * type. `count` may be NULL. */
+/* Return the values of the node's attribute of that name, and their number in *count; NULL if the node has no attribute
+ * of this name and type. `count` may be NULL. */
 static inline const int64_t *linnet_user_integers(const linnet_user_call *call, const char *name, int64_t *count) {
     return call->integers(call, name, count);
 }
@@ -287,7 +288,7 @@ static inline const char *linnet_user_text(const linnet_user_call *call, const c
 }
 
 /* Returns the linnet_precision that the plan permits to `prepare` and `run`; F32 if the library is older than the
- * field. It is F32 for `infer`, and for values that planning computes. */
+ * field. In `infer`, and for values that planning computes, it is F32. */
 static inline int linnet_user_precision(const linnet_user_call *call) {
     const size_t least = offsetof(linnet_user_call, precision) + sizeof call->precision;
     return call->struct_size >= least ? call->precision : LINNET_PRECISION_F32;
@@ -300,7 +301,7 @@ typedef enum linnet_user_op_flag {
     LINNET_USER_OP_DECIDES_SIZES = 4 /* `run` decides dimensions that `infer` has set to linnet_user_at_most(n) */
 } linnet_user_op_flag;
 
-/* `infer` gives this value to a dimension that only `run` knows and that is at most n. `run` then sets the dimension in
+/* If only `run` knows a dimension, and it is at most n, `infer` sets it to this value. `run` then sets the dimension in
  * outputs[i]->shape, and stores the output densely in its true shape. `items` must stay 1 for such an op. */
 static inline int64_t linnet_user_at_most(int64_t n) { return n < 0 || n > INT64_MAX - 2 ? -1 : -2 - n; }
 
@@ -315,11 +316,12 @@ struct linnet_user_op {
     int32_t least_inputs, most_inputs; /* -1: no upper limit. The first `least_inputs` inputs are never absent */
     int32_t least_outputs, most_outputs;
     void *context;
-    /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them,
-     * with rank -1 or dimensions -1 where the file leaves them open; a dtype is LINNET_NONE while a graph is built.
-     * Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is built. `data` is
-     * not NULL if the value is known. If an output depends on a value that is not known yet, leave its dimensions at
-     * -1: once the value has been computed, the rule is called again. NULL: every file must declare the whole shape. */
+    /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them.
+     * Where the file leaves them open, the rank or a dimension is -1. While a graph is built, the dtypes are
+     * LINNET_NONE. Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is
+     * built. `data` is not NULL if the value is known. If an output depends on a value that is not known yet, leave its
+     * dimensions at -1: once the value has been computed, the rule is called again. NULL: every file must declare the
+     * whole shape. */
     int (*infer)(linnet_user_call *call);
     /* Sets scratch_size, items and grain. All shapes are known. NULL: no scratch, one item. */
     void (*prepare)(linnet_user_call *call);

@@ -36,7 +36,7 @@ typedef struct linnet_link_config {
     const char *private_key; /* PEM file with the key of `certificate` */
     const char *authority;   /* PEM file with the certificates to trust; each side verifies the other */
     const char *libssl;      /* path of the library; NULL: the system's */
-    bool insecure;           /* no key is needed even for addresses that are neither loopback nor local sockets */
+    bool insecure; /* connections to other machines need no key; false: only loopback and local sockets need none */
     int32_t heartbeat_ms; /* time between heartbeats; 0: the server uses a third of lease_ms, or 5000 if that is 0; the
                              worker uses the server's value */
     int32_t lease_ms;     /* a peer that is silent for this long counts as lost; 0: three heartbeats */
@@ -84,9 +84,10 @@ typedef struct linnet_server_config {
     int64_t batch;       /* examples in a global batch; each worker gets a share that fits its speed; 0: no shares */
     uint64_t max_bytes;  /* memory for gradients in flight; 0: 1 GiB */
     int32_t max_workers; /* largest number of connections; 0: 4096 */
-    bool plain;          /* neither gradients nor values are compressed; false: workers get what they ask for */
-    const char *metrics; /* address for Prometheus (HTTP, text format); NULL: none */
-    int32_t threads;     /* threads that compute updates; 0: linnet_default_threads() */
+    bool plain; /* neither gradients nor values are compressed; false: each worker gets the compression that it asks for
+                 */
+    const char *metrics;               /* address for Prometheus (HTTP, text format); NULL: none */
+    int32_t threads;                   /* threads that compute updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
     bool repair; /* continues from the intact part of a damaged journal, keeps a copy of the journal, and refuses
                        workers that have seen later updates; false: a damaged journal is an error */
@@ -158,16 +159,17 @@ typedef struct linnet_worker_config {
                                the copy takes as much memory as the values */
     int32_t lost_ms;     /* time without a connection to a server after which a call fails; 0: 60 000 */
     int32_t timeout_ms;  /* longest time that a call takes, including the wait for slower workers; 0: no limit */
-    bool (*interrupted)(void *context); /* called when a signal arrives while a call waits; true: the call ends with
-                                          TIMED_OUT. While linnet_worker_step computes it is used as
-                                          linnet_run_config.poll; true: CANCELLED. NULL: signals do not end calls */
+    bool (*interrupted)(
+        void *context); /* called when a signal arrives while a call waits; if it returns true, the call ends with
+                           TIMED_OUT. While linnet_worker_step computes, the function is used as linnet_run_config.poll;
+                           if it returns true, the call ends with CANCELLED. NULL: signals do not end calls */
     void *interrupted_context;
     const char *name;         /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
     int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 values of 1024 or
                                  more elements and rows of such tables. The store then has the rounded values; the
                                  servers keep f32 */
-    bool writer; /* may pull and put values (linnet_worker_put), and is not a member of the group, so that no step
-                       waits for it. Members may put values, too */
+    bool writer; /* the worker only pulls and puts values (linnet_worker_put). It is not a member of the group, so no
+                    step waits for it. Members may put values, too */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);
@@ -184,7 +186,7 @@ static inline void linnet_worker_config_init(linnet_worker_config *config) {
 LINNET_API linnet_status linnet_worker_create(linnet_model *model, linnet_store *store, const char *const *servers,
                                               int32_t server_count, const linnet_worker_config *config,
                                               linnet_worker **out, linnet_error *error);
-/* Updates the store's variables to the servers' newest values; unchanged variables are not sent. No session of the
+/* Updates the store's variables to the servers' newest values. Unchanged variables are not sent. No session of the
  * store may run during the call. If the call fails, the variables may have different versions, so pull again before the
  * next run. */
 LINNET_API linnet_status linnet_worker_pull(linnet_worker *worker, linnet_error *error);
@@ -210,12 +212,13 @@ LINNET_API linnet_status linnet_worker_push(linnet_worker *worker, linnet_sessio
 LINNET_API linnet_status linnet_worker_step(linnet_worker *worker, linnet_session *session, linnet_session *ids,
                                             double weight, linnet_error *error);
 
-/* Sets the value of a variable at its servers: one that workers pull and push. `data` has `bytes` bytes, the whole
- * value in the variable's dtype. Returns when every server that has a part of it has stored its part, in the journal
- * first. A lost connection is made again, and the value is stored once. A server stores it between two updates;
- * gradients of a step that is open then were computed from the old value, and are applied to the new one. The state of
- * the optimizer does not change. The store gets the value with the next pull. Errors: UNKNOWN_NAME, WRONG_SHAPE
- * (bytes), INVALID_ARGUMENT (NaN or infinity; a variable that only updates change; a worker with read_only). */
+/* Sets the value of a variable at its servers. The variable must be one that workers pull and push. `data` has `bytes`
+ * bytes: the whole value in the variable's dtype. Returns when every server that has a part of the variable has written
+ * its part to the journal and stored it. If a connection is lost, the worker connects again, and the value is stored
+ * once. A server stores the value between two updates. If a step is open at that time, its gradients were computed from
+ * the old value, but are applied to the new one. The state of the optimizer does not change. The store gets the value
+ * with the next pull. Errors: UNKNOWN_NAME, WRONG_SHAPE (bytes), INVALID_ARGUMENT (NaN or infinity; a variable that
+ * only updates change; a worker with read_only). */
 LINNET_API linnet_status linnet_worker_put(linnet_worker *worker, const char *name, const void *data, size_t bytes,
                                            linnet_error *error);
 
@@ -253,8 +256,8 @@ typedef struct linnet_worker_info {
     int32_t compression; /* linnet_sync_compression that all servers agreed to */
     uint64_t step;       /* number of the next step */
     uint64_t version;    /* version of the variables: the lowest of all shards */
-    uint64_t staleness;  /* of the last push: number of other updates since the version from which it was computed; the
-                            highest number of all shards */
+    uint64_t staleness;  /* of the last push: number of updates by others since the version from which it was computed.
+                            The shard with the highest number counts */
     uint64_t applied, late, not_finite;    /* pushes so far, by outcome */
     uint64_t sent, received;               /* bytes so far */
     uint64_t tensors_pulled, tensors_same; /* tensors received so far, and tensors that had not changed */
@@ -316,9 +319,9 @@ static inline void linnet_ring_config_init(linnet_ring_config *config) {
 LINNET_API linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error);
 /* Replaces data [count], of dtype F32, F64, I32 or I64, by the sum over all ranks, or by the mean (floats only). All
  * ranks must make the same calls in the same order, with arrays of the same size; all ranks get the same bits. If a
- * call fails, data is undefined and the ring cannot be used any more: within timeout_ms every rank learns which rank is
- * lost, and the remaining ranks may make a new ring.
- * Errors: CONNECTION_LOST, TIMED_OUT, PROTOCOL_ERROR (arrays of different sizes), INVALID_ARGUMENT. */
+ * call fails, data is undefined and the ring cannot be used any more. Within timeout_ms every rank learns which rank is
+ * lost. The remaining ranks may make a new ring. Errors: CONNECTION_LOST, TIMED_OUT, PROTOCOL_ERROR (arrays of
+ * different sizes), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
                                                 linnet_ring_operation operation, linnet_error *error);
 /* Leaves the ring and frees it; the next all-reduce of the other ranks fails. Accepts NULL. */

@@ -48,7 +48,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [option
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
-                           "  --precision NAME      what kernels may compute sums of floats in: f32, f16,\n"
+                           "  --precision NAME      precision in which kernels may sum floats: f32, f16,\n"
                            "                        bf16 or tf32; default f32\n"
                            "  --device NAME         device that runs the steps it can: a name such as\n"
                            "                        opencl or opencl:1,f16=on, or the path of a library;\n"

@@ -85,7 +85,7 @@ def copy(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Moves elements without changing them. `kind` says how. Shapes, sizes, pads and repeats come from the attribute, or from the second and later inputs if these are given (1-D i64 tensors, known at plan time unless the graph really depends on data): reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). The semantics are those of the ONNX ops with the same names at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes. concat, split and slice are views if the layout allows it."""
+    """Moves elements without changing them. `kind` says how. Shapes, sizes, pads and repeats come from the attributes, or from the second and later inputs if these are given. These inputs are 1-D i64 tensors; usually they are known at plan time. The kinds are reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). The semantics are those of the ONNX ops with the same names at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes. concat, split and slice are views if the layout allows it."""
     result = emit("copy", [*x], {"kind": kind, **along(kind, axis), "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode, "dtype": dtype}, outputs, name, function)
     return result
 
@@ -163,7 +163,7 @@ def conv_transpose(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Transposed convolution, as ONNX ConvTranspose: w is [in, out/group, k...]; output_shape (spatial) overrides pads. For floats, and for integers as in conv (w quantized per tensor or along axis 1)."""
+    """Transposed convolution, as ONNX ConvTranspose. w is [in, out/group, k...]. output_shape (spatial) overrides pads. Integers are computed as in conv, with w quantized per tensor or along axis 1."""
     result = emit("conv_transpose", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "output_padding": output_padding, "output_shape": output_shape, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
@@ -216,7 +216,7 @@ def layer_norm(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`: without the mean. The optional outputs are mean and 1/standard deviation, in which the normalised axes have size 1."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`: without the mean. The optional outputs are the mean and 1/standard deviation; their normalised axes have size 1."""
     result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs, name, function)
     return result
 
@@ -335,7 +335,7 @@ def dequantize(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """(stored - zero) * scale, with the quantization of the input tensor or of the inputs, as ONNX DequantizeLinear."""
+    """(stored - zero) * scale, as ONNX DequantizeLinear. Scale and zero come from the input tensor's quantization, or from the other inputs."""
     result = emit("dequantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, 1, name, function)
     return result[0]
 
@@ -415,7 +415,7 @@ def scatter(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """x with updates written at indices: elements (ONNX ScatterElements, axis) or nd (ONNX ScatterND). A run checks that indices are in range."""
+    """Writes updates into a copy of x, at indices: elements as ONNX ScatterElements along axis, nd as ONNX ScatterND. A run checks that indices are in range."""
     result = emit("scatter", [x, indices, updates], {"kind": kind, "axis": axis, "reduction": reduction}, 1, name, function)
     return result[0]
 
@@ -592,7 +592,7 @@ def pool_gradient(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """The gradient of max or average pooling with respect to its input x, from g, the gradient of its output. For max, it goes to the first of the largest elements of each window, which is searched again. The attributes are those of pool; pads are explicit."""
+    """The gradient of max or average pooling with respect to its input x, from g, the gradient of its output. For max, each window is searched again, and the gradient goes to the first of its largest elements. The attributes are those of pool; pads are explicit."""
     result = emit("pool_gradient", [x, g], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 

@@ -20,7 +20,7 @@ _SHOWN = 20  # failures that are printed in full
 @click.command("check-device", short_help="Compare a device with the CPU, op by op.")
 @click.argument("name", metavar="NAME|PATH")
 @click.option("--ops", metavar="OP,OP,...", help="Only these ops (docs/ops.md). Default: all that a device may run.")
-@click.option("--quick", is_flag=True, help="A short list of cases: of most ops one dtype.")
+@click.option("--quick", is_flag=True, help="A short list of cases, with one dtype for most ops.")
 @click.option("--all", "everything", is_flag=True, help="All cases, which is about five times as many as by default.")
 @click.option("--seconds", type=float, help="No further cases begin after this time.")
 @click.option("--case", "one", metavar="ID", help="Only this case, such as matmul.f32.6.")
@@ -30,7 +30,7 @@ def check_device(
 ) -> int:
     """Run every op and dtype that the device NAME takes, and compare the results with the CPU's.
 
-    Steps that the device refuses are listed, and are no failure. If a result differs, or a function of the device fails,
+    Steps that the device refuses are listed; they are not failures. If a result differs, or a function of the device fails,
     the exit status is 1, and each such case is printed with the command that runs it alone.
     """
     from linnet.conformance import check_device as check

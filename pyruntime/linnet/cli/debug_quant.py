@@ -35,14 +35,19 @@ if TYPE_CHECKING:
 @quantize_options("i8", "What MODEL is quantized to.")
 @click.option(
     "--quantized", type=click.Path(path_type=Path), metavar="FILE.lnt",
-    help="The quantized model, if there is one; else MODEL is quantized.",
+    help="An existing quantized model to examine. Default: MODEL is quantized.",
 )  # fmt: skip
 @click.option(
     "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
     help="Samples to compare on, like --calibration. Default: those of --calibration.",
 )  # fmt: skip
 @click.option(
-    "--limit", type=click.IntRange(1), default=16, show_default=True, metavar="N", help="Number of these samples."
+    "--limit",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Largest number of samples to compare on.",
 )
 @click.option(
     "--target", type=float, metavar="DB",
@@ -77,9 +82,10 @@ def debug_quant(
 ) -> None:
     """Compare MODEL, in floats, with its quantized form, layer by layer.
 
-    For each layer: what the outputs would lose if it alone were quantized, its own error, and the error with everything that it
-    inherits; the range that was seen and the range that it can hold. The worst layers are tried at a higher precision, and
-    --table-out gets the table that restores the outputs, for `linnet quantize --table`.
+    For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and its error
+    with what it inherits from earlier layers. Also prints the range of values that was seen and the range that the layer can
+    hold. The worst layers are tried at a higher precision. --table-out writes the table that restores the outputs, for
+    `linnet quantize --table`.
     """
     from linnet.converters.formats import load_graph
     from linnet.file.atomic import write_atomic

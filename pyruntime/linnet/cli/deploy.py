@@ -37,11 +37,11 @@ ssh_option = click.option(
 @click.command(short_help="Run and time a model on another machine.")
 @click.argument("target", metavar="TARGET")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--bench", is_flag=True, help="Measure times only. Without --bench and --verify, both are done.")
-@click.option("--verify", is_flag=True, help="Compare results with those of this machine only.")
+@click.option("--bench", is_flag=True, help="Only measure times. Without --bench and --verify, both are done.")
+@click.option("--verify", is_flag=True, help="Only compare results with those of this machine.")
 @click.option(
     "--dtypes", metavar="NAME,...",
-    help="Dtypes to make and compare, of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
+    help="Dtypes to make and compare: any of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
     "model's own if it is already quantized.",
 )  # fmt: skip
 @click.option(

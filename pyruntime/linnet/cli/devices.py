@@ -27,7 +27,7 @@ KNOWN = ("cuda", "opencl")  # libraries of devices that are part of linnet
 def devices(names: Sequence[str], as_json: bool) -> None:
     """List the devices that linnet's own libraries (cuda, opencl) and the libraries NAME find on this machine.
 
-    The first column is what --device and linnet.Session(device=) take. A name may have options, such as opencl,f16=on.
+    Give a name of the first column to --device or linnet.Session(device=). A name may have options, such as opencl,f16=on.
     """
     from linnet.session.device import devices as devices_of
 

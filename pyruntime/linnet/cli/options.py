@@ -46,13 +46,13 @@ precision_option = click.option(
     type=click.Choice(PRECISIONS),
     default="f32",
     show_default=True,
-    help="What kernels and devices may compute sums of floats in.",
+    help="Precision in which kernels and devices may compute sums of floats.",
 )
 tuning_option = click.option(
     "--tuning",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take the kernels that this file names, which `linnet tune` wrote.",
+    help="Use the kernels that this file names. `linnet tune` writes such a file.",
 )
 strict_dims_option = click.option(
     "--strict-dims",
@@ -74,7 +74,7 @@ user_ops_option = click.option(
 trust_pickle_option = click.option(
     "--trust-pickle",
     is_flag=True,
-    help="Read modules that torch.save pickled, which runs any code that the file names.",
+    help="Read modules that torch.save pickled. This runs any code that the file names.",
 )
 
 image_option = click.option(

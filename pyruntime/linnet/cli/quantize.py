@@ -65,10 +65,10 @@ def quantize(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Quantize MODEL, as `linnet convert --dtype` does, and compare the result with it.
+    """Quantize MODEL, as `linnet convert --dtype` does, and compare the result with MODEL.
 
-    Prints size, memory, latency and agreement with the float model on the calibration data, accuracy before and after with
-    --eval, and the layers that stay in floats. Integers need --calibration.
+    Prints size, memory, latency, the agreement with the float model on the calibration data, and the layers that stay in
+    floats. With --eval, also prints the accuracy before and after. Integers need --calibration.
     """
     from linnet.cli.convert import finished, write
     from linnet.converters.formats import load_graph

@@ -26,9 +26,9 @@ from linnet.report.tables import size
 )  # fmt: skip
 @click.option(
     "--models", metavar="NAME,...",
-    help="Standard models to measure, of mobilenet_v2, kws, lstm and resnet50. Default: the first three, if no MODEL is given.",
+    help="Standard models to measure: any of mobilenet_v2, kws, lstm, resnet50. Default: the first three, if no MODEL is given.",
 )  # fmt: skip
-@click.option("--dtypes", metavar="NAME,...", help="Dtypes to measure, of f32, f16, i16 and i8. Default: all.")
+@click.option("--dtypes", metavar="NAME,...", help="Dtypes to measure: any of f32, f16, i16 and i8. Default: all.")
 @click.option(
     "--threads", metavar="N,...",
     help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",

@@ -54,7 +54,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
     metavar="[NAME=]FILE",
     help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
     "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph, "
-    "or a step, whose result is then given: the run then starts there.",
+    "or a step, which stands for its result. The run then starts there.",
 )
 @click.option(
     "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."

@@ -349,7 +349,7 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     "--directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Folder for checkpoints and features. The same command goes on from there after a crash or Ctrl-C.",
+    help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
 )
 @click.option(
     "--threads",
@@ -420,7 +420,7 @@ def finetune(
     }  # fmt: skip
     report |= {"stopped": made.stopped, "steps": made.history.step}
     if made.stopped:
-        again = "" if directory is None else "; the same command goes on from there"
+        again = "" if directory is None else "; the same command continues from there"
         click.echo(
             f"stopped by Ctrl-C after step {made.history.step}; what was learnt until then is in {out}{again}", err=True
         )
