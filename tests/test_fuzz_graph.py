@@ -64,6 +64,7 @@ def test_every_function_is_called() -> None:
         "linnet_store_save", "linnet_store_load",  # tests/fuzz/fuzz_checkpoint.c
         "linnet_map_prelude",  # tests/test_map_source.py: takes text
     }  # fmt: skip
+    functions = {name for name in functions if not name.endswith("_init_sized")}  # the inline initializers call them
     assert len(functions) > 60 and elsewhere < functions
     assert [name for name in sorted(functions - elsewhere) if not re.search(rf"\b{name}\(", called)] == []
 
