@@ -160,6 +160,7 @@ def test_readme_opens_with_six_lines_of_python_and_a_dozen_of_c() -> None:
     text = (ROOT / "README.md").read_text()
     fences = [(word, body) for word, body in _FENCE.findall(text) if word in ("python", "c")]
     assert fences[0][0] == "python" and len([line for line in fences[0][1].splitlines() if line.strip()]) <= 7
+    assert len(text.splitlines()) <= 150
     assert fences[1][0] == "c" and len([line for line in fences[1][1].splitlines() if line.strip()]) <= 24
 
 
