@@ -106,13 +106,13 @@ def test_the_bare_model_stays_as_a_signature() -> None:
 @pytest.mark.parametrize(
     ("spec", "shape", "words"),
     [
-        ("torch", (1, 3, 32, 32), r"expected imagenet \(torchvision's.*raw \(0 to 255\), got 'torch'"),
+        ("torch", (1, 3, 32, 32), r"expected imagenet \(torchvision's.*raw or 0\.\.255.*got 'torch'"),
         ("unit,size=3", (1, 3, 32, 32), r"expected input=\.\.\., colour=.*got 'size=3'"),
         ("unit,resize=big", (1, 3, 32, 32), "'resize'.*separated by colons"),
         ("unit,input=z", (1, 3, 32, 32), "no input named 'z'"),
         ("unit,fit=cover", (1, 3, 32, 32), "unknown fit; expected stretch"),
         ("unit", (8, 3, 32, 32), "8 pictures at a time; expected a batch of 1"),
-        ("imagenet", (1, 3, None, None), r"height and width open.*--shape input=1,3,224,224"),
+        ("imagenet", (1, 3, None, None), r"height and width open.*input_shapes={'input': \(1, 3, 224, 224\)}"),
         ("unit", (1, 10), "no input can be a picture.*got|as arrays"),
     ],
 )
@@ -186,7 +186,9 @@ def test_unreadable_files_are_named_and_left_out(pictures: Path) -> None:
 
 
 def test_folders_without_samples(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(linnet.UsageError, match=r"how pictures become its input; expected --image.*imagenet .*raw \(0"):
+    with pytest.raises(
+        linnet.UsageError, match=r"how pictures become its input; expected --image.*imagenet .*raw or 0\.\.255"
+    ):
         calibration_samples(network(), pictures)
     (tmp_path / "empty").mkdir()
     for options, kind in (({"image": "unit"}, "pictures"), ({}, "arrays")):

@@ -32,7 +32,7 @@ UNARY: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "arctan": (X, np.arctan), "sinh": (X, np.sinh), "cosh": (X, np.cosh), "tanh": (X, np.tanh), "arcsinh": (X, np.arcsinh),
     "arccosh": (POSITIVE + 1, np.arccosh), "arctanh": (UNIT, np.arctanh), "erf": (X, erf), "floor": (X, np.floor),
     "ceil": (X, np.ceil), "trunc": (X, np.trunc), "rint": (X, np.rint), "logical_not": (YES, np.logical_not),
-    "isnan": (SPECIAL, np.isnan), "isinf": (SPECIAL, np.isinf), "sigmoid": (X, sigmoid),
+    "isnan": (SPECIAL, np.isnan), "isinf": (SPECIAL, np.isinf), "isfinite": (SPECIAL, np.isfinite), "sigmoid": (X, sigmoid),
     "relu": (X, lambda x: np.maximum(x, 0)), "relu6": (3 * X, lambda x: np.clip(x, 0, 6)), "silu": (X, lambda x: x * sigmoid(x)),
     "softplus": (X, softplus), "softsign": (X, lambda x: x / (1 + np.abs(x))),
     "hard_sigmoid": (2 * X, lambda x: np.clip(x / 6 + 0.5, 0, 1)),
@@ -46,7 +46,9 @@ BINARY: dict[str, tuple[Any, Any, Callable[[Any, Any], Any]]] = {
     "add": (X, Y, np.add), "subtract": (X, Y, np.subtract), "multiply": (X, Y, np.multiply), "divide": (X, Y, np.divide),
     "power": (POSITIVE, Y, np.power), "mod": (X, Y, np.mod), "maximum": (X, Y, np.maximum), "minimum": (X, Y, np.minimum),
     "arctan2": (X, Y, np.arctan2), "logical_and": (YES, Y > 0, np.logical_and), "logical_or": (YES, Y > 0, np.logical_or),
-    "logical_xor": (YES, Y > 0, np.logical_xor),
+    "logical_xor": (YES, Y > 0, np.logical_xor), "equal": (YES, Y > 0, np.equal), "not_equal": (YES, Y > 0, np.not_equal),
+    "less": (X, Y, np.less), "less_equal": (X, Y, np.less_equal), "greater": (X, Y, np.greater),
+    "greater_equal": (X, Y, np.greater_equal),
 }  # fmt: skip
 LABELS = np.array([[0, 2], [3, 9]], np.int32)
 OTHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

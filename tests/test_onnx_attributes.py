@@ -89,7 +89,7 @@ def test_reductions_of_u64() -> None:
     for kind in ("max", "min"):
         graph = linnet.Graph()
         given = graph.placeholder("x", x.shape, "u64")
-        y = linnet.ops.reduce(given, kind=kind, axes=[1], keep_dims=False)
+        y = linnet.ops.reduce(given, kind=kind, axis=[1], keep_dims=False)
         graph.signature("infer", {"x": given}, {"y": y})
         found = linnet.Session(graph).run({"x": x})["y"]
         assert found.tolist() == getattr(x, kind)(1).tolist()

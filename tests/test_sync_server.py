@@ -545,7 +545,7 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
         ([model, "--workers", "0"], 2, "--workers: expected a whole number from 1 to 2000000000, got '0'"),
         ([model, "--connections", "0"], 2, "--connections: expected a whole number from 1"),
         ([model, "--listen"], 2, "--listen"), ([model, "--memory", "much"], 2, "--memory"),
-        ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "max_bytes"),
+        ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "--memory is too small"),
         ([model + "x"], 1, "cannot open"), (["--status", f"unix:{tmp_path}/no"], 1, "unreachable"),
         ([model, "--folder", model], 1, "folder"), ([model, "--key", model], 1, "key"),
     ]:  # fmt: skip

@@ -30,8 +30,8 @@ def info(
 ) -> WorkerInfo:
     """A report after a step; times in ms."""
     return WorkerInfo(
-        worker, step, step, "applied", "plain", 0, step, 0, 0, 0, 0, 0, 0, compute / 1e3, push / 1e3, wait / 1e3, pull / 1e3,
-        end / 1e3, None, 2, 0, tuple(links),
+        worker, step, step, "applied", "plain", "plain", 0, step, 0, 0, 0, 0, 0, 0, compute / 1e3, push / 1e3, wait / 1e3,
+        pull / 1e3, end / 1e3, None, 2, 0, tuple(links),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ static struct world {
     int64_t ids[ROWS];
     int updates, records, saves;
     unsigned char journal[1 << 19];
-    size_t sizes[256], journal_size;
+    size_t sizes[2048], journal_size;
     char table_text[1 << 13];
     bool journal_fails, update_fails;
 } world;
