@@ -95,7 +95,7 @@ def test_wrong_shapes(name: str, saved: Path) -> None:
     def load(shapes: dict[str, Any] | None) -> None:
         linnet.load_graph(saved / name, shapes, trust_pickle=True)
 
-    with pytest.raises(linnet.UsageError, match=r"does not record.*--shape input=1,3,224,224"):
+    with pytest.raises(linnet.UsageError, match=r"does not record.*input_shapes="):
         load(None)
     with pytest.raises(linnet.UsageError, match=r"no input named 'x'; expected input"):
         load({"x": (1, 3, 32, 32)})
@@ -172,7 +172,7 @@ class Harmful:
 
 def test_pickles_run_only_when_trusted(tmp_path: Path) -> None:
     torch.save(Harmful(tmp_path / "made"), tmp_path / "harmful.pt")
-    with pytest.raises(linnet.UsageError, match=r"pickled module.*run any code.*torch\.export\.save.*--trust-pickle"):
+    with pytest.raises(linnet.UsageError, match=r"pickled module.*run any code.*torch\.export\.save.*trust_pickle=True"):
         linnet.load_graph(tmp_path / "harmful.pt", {"x": (1,)})
     assert not (tmp_path / "made").exists()
     with pytest.raises(linnet.FileError, match="holds a NoneType"):
