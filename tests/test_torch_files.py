@@ -172,7 +172,9 @@ class Harmful:
 
 def test_pickles_run_only_when_trusted(tmp_path: Path) -> None:
     torch.save(Harmful(tmp_path / "made"), tmp_path / "harmful.pt")
-    with pytest.raises(linnet.UsageError, match=r"pickled module.*run any code.*torch\.export\.save.*trust_pickle=True"):
+    with pytest.raises(
+        linnet.UsageError, match=r"pickled module.*run any code.*torch\.export\.save.*trust_pickle=True"
+    ):
         linnet.load_graph(tmp_path / "harmful.pt", {"x": (1,)})
     assert not (tmp_path / "made").exists()
     with pytest.raises(linnet.FileError, match="holds a NoneType"):
