@@ -99,7 +99,7 @@ def is_torch(path: str | Path) -> bool:
                 return False
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(_TORCH_PARTS) for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError):
         return False
 
 
@@ -152,7 +152,7 @@ def tflite_parts(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return [name for name in archive.namelist() if name.lower().endswith((".tflite", ".lite"))]
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError):
         return []
 
 

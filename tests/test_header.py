@@ -41,11 +41,11 @@ def _calls(header: str) -> list[str]:
     return [name for name in _functions(header) if not name.endswith("_init_sized")]
 
 
-def test_at_most_sixty_two_functions() -> None:
-    functions = _calls("linnet.h")
+def test_at_most_sixty_functions() -> None:
+    functions = _functions("linnet.h")
     print(f"linnet.h: {len(functions)} functions")
     assert len(functions) == len(set(functions))
-    assert 30 < len(functions) <= 62
+    assert 30 < len(functions) <= 60
 
 
 def test_at_most_twenty_five_functions_of_sync() -> None:
@@ -194,10 +194,11 @@ def test_zeroing_a_struct_is_its_init_but_for_two_fields() -> None:
 
 
 def test_each_initializer_is_also_a_symbol() -> None:
-    """Bindings cannot call inline functions. The initializers of linnet_device.h are for libraries without liblinnet."""
+    """Bindings cannot call inline functions. Other initializers of linnet_device.h are for libraries without liblinnet."""
+    inline, symbols, own = set(), set(), {"linnet_device_struct"}
     for header in INCLUDE.glob("*.h"):
         text = header.read_text()
-        inline = set(re.findall(r"inline void (linnet_\w+)_init\(", text))
-        symbols = {name.removesuffix("_init_sized") for name in _functions(header.name) if name.endswith("_init_sized")}
-        own = set(re.findall(r"inline void (linnet_\w+)_init\([^{]*\{\s*linnet_device_struct_init", text))
-        assert symbols == inline - own - {"linnet_device_struct"}, header.name
+        inline |= set(re.findall(r"inline void (linnet_\w+)_init\(", text))
+        symbols |= {name.removesuffix("_init_sized") for name in _functions(header.name) if name.endswith("_init_sized")}
+        own |= set(re.findall(r"inline void (linnet_\w+)_init\([^{]*\{\s*linnet_device_struct_init", text))
+    assert symbols == inline - own and len(symbols) > 15

@@ -176,14 +176,10 @@ typedef struct linnet_tensor_info {
 /* Clears a struct of `size` bytes and sets its struct_size. 0, false or NULL in a field means its default, unless the
  * field's comment says otherwise. */
 LINNET_API void linnet_struct_init(void *address, size_t size);
-/* Set all fields of a struct to their defaults. Every struct below with a struct_size has these two functions.
- * NAME_init is for C and C++: it passes the size that the caller was compiled with. NAME_init_sized is for bindings in
- * other languages, which cannot call inline functions; its `size` is the size of the struct as the binding declares it.
- */
-LINNET_API void linnet_tensor_info_init_sized(linnet_tensor_info *info, size_t size);
-static inline void linnet_tensor_info_init(linnet_tensor_info *info) {
-    linnet_tensor_info_init_sized(info, sizeof *info);
-}
+/* Sets all fields of a struct to their defaults, and its struct_size to the size that the caller was compiled with,
+ * here and for the structs below. Bindings in other languages, which cannot call inline functions, call the symbols
+ * NAME_init_sized of linnet_ext.h instead. */
+static inline void linnet_tensor_info_init(linnet_tensor_info *info) { linnet_struct_init(info, sizeof *info); }
 
 /* ---- library ------------------------------------------------------------------------------------------------ */
 
@@ -231,10 +227,7 @@ typedef struct linnet_model_config {
     int32_t user_op_count;
 } linnet_model_config;
 
-LINNET_API void linnet_model_config_init_sized(linnet_model_config *config, size_t size);
-static inline void linnet_model_config_init(linnet_model_config *config) {
-    linnet_model_config_init_sized(config, sizeof *config);
-}
+static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
  * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
  * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
@@ -303,9 +296,8 @@ typedef struct linnet_checkpoint_config {
     int32_t metadata_count;      /* number of pairs */
 } linnet_checkpoint_config;
 
-LINNET_API void linnet_checkpoint_config_init_sized(linnet_checkpoint_config *config, size_t size);
 static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
-    linnet_checkpoint_config_init_sized(config, sizeof *config);
+    linnet_struct_init(config, sizeof *config);
 }
 /* Writes variables of the store to `path`. All values are from the same moment, between two runs. After a crash, a
  * kill or a full disk, `path` is either the old file or the whole new file: the function writes PATH.part, calls fsync,
@@ -445,8 +437,7 @@ typedef struct linnet_plan_info {
                               * (docs/format.md, "Packed weights"); not part of total */
 } linnet_plan_info;
 
-LINNET_API void linnet_plan_info_init_sized(linnet_plan_info *info, size_t size);
-static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_plan_info_init_sized(info, sizeof *info); }
+static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
 
 /* One step of a plan. It includes the time of the step if the session traces, and the special values in its first
  * output if the session counts them (count_special). */
@@ -475,13 +466,9 @@ typedef struct linnet_step_info {
                            * transfers and for steps on devices */
 } linnet_step_info;
 
-LINNET_API void linnet_step_info_init_sized(linnet_step_info *info, size_t size);
-static inline void linnet_step_info_init(linnet_step_info *info) { linnet_step_info_init_sized(info, sizeof *info); }
+static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
 
-LINNET_API void linnet_plan_config_init_sized(linnet_plan_config *config, size_t size);
-static inline void linnet_plan_config_init(linnet_plan_config *config) {
-    linnet_plan_config_init_sized(config, sizeof *config);
-}
+static inline void linnet_plan_config_init(linnet_plan_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Makes a plan, which keeps `model` alive. `config` may be NULL.
  * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), CORRUPT and NEWER_FORMAT (the tuning file), UNKNOWN_SHAPE,
  * WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
@@ -497,9 +484,6 @@ LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
 LINNET_API linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
-/* Index of the input or output of that name, or -1. */
-LINNET_API int linnet_plan_find_input(const linnet_plan *plan, const char *name);
-LINNET_API int linnet_plan_find_output(const linnet_plan *plan, const char *name);
 
 /* ---- session: allocates the arena, packs constants, resolves operands, and runs --------------------------------- */
 
@@ -524,9 +508,8 @@ typedef struct linnet_session_config {
                           linnet_bind_thread(0) */
 } linnet_session_config;
 
-LINNET_API void linnet_session_config_init_sized(linnet_session_config *config, size_t size);
 static inline void linnet_session_config_init(linnet_session_config *config) {
-    linnet_session_config_init_sized(config, sizeof *config);
+    linnet_struct_init(config, sizeof *config);
 }
 /* Creates a session, which keeps plan and store alive. If `store` is NULL and the model has variables, the session gets
  * a private store. If the session has its own snapshot, this call waits for the store's active run. If the session
@@ -577,10 +560,7 @@ typedef struct linnet_run_config {
     void *poll_context;
 } linnet_run_config;
 
-LINNET_API void linnet_run_config_init_sized(linnet_run_config *config, size_t size);
-static inline void linnet_run_config_init(linnet_run_config *config) {
-    linnet_run_config_init_sized(config, sizeof *config);
-}
+static inline void linnet_run_config_init(linnet_run_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Runs all steps like linnet_run, but can be ended early. `config` may be NULL; the session does not keep it. Errors:
  * those of linnet_run, INVALID_ARGUMENT, CANCELLED and DEADLINE_EXCEEDED. The last two name the next step. */
 LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);

@@ -58,6 +58,22 @@ LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void 
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
                                             linnet_error *error);
 
+/* ---- for bindings in other languages, and programs that know tensors by name ---------------------------------- */
+
+/* Set all fields of a struct of linnet.h to their defaults. `size` is the size of the struct as the binding declares
+ * it. */
+LINNET_API void linnet_tensor_info_init_sized(linnet_tensor_info *info, size_t size);
+LINNET_API void linnet_model_config_init_sized(linnet_model_config *config, size_t size);
+LINNET_API void linnet_checkpoint_config_init_sized(linnet_checkpoint_config *config, size_t size);
+LINNET_API void linnet_plan_info_init_sized(linnet_plan_info *info, size_t size);
+LINNET_API void linnet_step_info_init_sized(linnet_step_info *info, size_t size);
+LINNET_API void linnet_plan_config_init_sized(linnet_plan_config *config, size_t size);
+LINNET_API void linnet_session_config_init_sized(linnet_session_config *config, size_t size);
+LINNET_API void linnet_run_config_init_sized(linnet_run_config *config, size_t size);
+/* Index of the input or output of that name, or -1. */
+LINNET_API int linnet_plan_find_input(const linnet_plan *plan, const char *name);
+LINNET_API int linnet_plan_find_output(const linnet_plan *plan, const char *name);
+
 /* ---- partial runs, and memory of the caller ---------------------------------------------------------------------- */
 
 /* Describes any tensor of the signature's function by name, as the file declares it. A plan can start at such a tensor
