@@ -75,6 +75,7 @@ def test_each_goal_has_a_sentence_and_one_link() -> None:
 def inventory(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """(kind, name) of all entries of the site."""
     import sphinx  # noqa: F401  `make .venv/.docs-stamp` installs it
+
     out = tmp_path_factory.mktemp("site") / "docs"
     command = [sys.executable, str(ROOT / "docs" / "site" / "build.py"), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)

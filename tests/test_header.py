@@ -199,6 +199,8 @@ def test_each_initializer_is_also_a_symbol() -> None:
     for header in INCLUDE.glob("*.h"):
         text = header.read_text()
         inline |= set(re.findall(r"inline void (linnet_\w+)_init\(", text))
-        symbols |= {name.removesuffix("_init_sized") for name in _functions(header.name) if name.endswith("_init_sized")}
+        symbols |= {
+            name.removesuffix("_init_sized") for name in _functions(header.name) if name.endswith("_init_sized")
+        }
         own |= set(re.findall(r"inline void (linnet_\w+)_init\([^{]*\{\s*linnet_device_struct_init", text))
     assert symbols == inline - own and len(symbols) > 15
