@@ -121,7 +121,7 @@ def test_the_loop_fits_but_not_what_reads_it() -> None:
     """The gradient after the loop is planned in the run. The error also says what the loop holds."""
     limit = counted(max_bytes=10**6, threads=1).memory["total"] + 4096
     session = counted(max_bytes=limit, threads=1)
-    text = r"raise max_bytes=: a loop kept 9 iterations of 108 bytes each, and what reads them needs memory too"
+    text = r"raise max_bytes=: a loop kept 9 iterations of 108 bytes each, and their readers need memory too"
     with pytest.raises(linnet.GraphError, match=text):
         session.run({"n": 9})
     np.testing.assert_array_equal(session.variables["w"], np.ones(25, np.float32))

@@ -31,7 +31,7 @@ def test_batches_of_inputs_that_are_not_given(tmp_path: Path, linnet_command: Co
     assert done.returncode == 0, done.stderr
     assert [o["shape"] for o in json.loads(done.stdout)["outputs"]] == [[5, 3], [5, 2]]
     assert done.stderr == (
-        "linnet: note: input 'x1' leaves its batch open, so it is taken as 5: [5, 2]; --shape x1=8,2 sets another\n"
+        "linnet: note: the batch size of input 'x1' is open, so it is taken as 5: [5, 2]; --shape x1=8,2 sets another\n"
     )
     np.save(tmp_path / "x.npy", np.zeros((4, 3), np.float32))
     done = linnet_command("run", model, "--random", "--input", f"x0={tmp_path / 'x.npy'}", "--json")

@@ -217,7 +217,7 @@ def test_damaged_packs_are_refused(packed: Packed) -> None:
         with pytest.raises(linnet.Error) as failed:
             linnet.load_device(f"cuda:0,programs={path}")
         assert text in str(failed.value) and str(path) in str(failed.value), (number, failed.value)
-    with pytest.raises(linnet.Error, match=r"the file of programs= cannot be read"):
+    with pytest.raises(linnet.Error, match=r"cannot read the file given with programs="):
         linnet.load_device(f"cuda:0,programs={packed.folder / 'no-file'}")
 
 

@@ -155,7 +155,7 @@ def test_plans_agree_wherever_they_start_and_end(seed: int) -> None:
         wanted = sorted({str(name) for name in builder.rng.choice(names, 4)})
         read = reached(wanted, set(cut), builder.main)
         if read != set(cut):
-            with pytest.raises(linnet.UsageError, match="nothing that is fetched needs this fed tensor"):
+            with pytest.raises(linnet.UsageError, match="no fetched tensor needs this fed tensor"):
                 session.run(feeds | cut, wanted)
         cut = {name: cut[name] for name in read}
         found = session.run(feeds | cut, wanted)

@@ -125,7 +125,7 @@ def test_a_node_with_very_many_results(count: int) -> None:
     most, error, _ = peak(data, 4 * MB)
     assert (
         "planning needs more memory than linnet_plan_config.max_bytes allows" in error
-        and "which is the bound plus 32 MiB" in error
+        and "which is the limit plus 32 MiB" in error
     )
     assert most <= 4 * MB + BESIDE < free
     most, error, _ = peak(data, plan["total"])

@@ -138,12 +138,12 @@ def test_an_open_batch_is_one(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         first, second = done.stderr.splitlines()
         assert first == (
-            f"{name}: note: input 'x0' leaves its batch open, so it is taken as 1: f32 [1, 3, 8, 8]; "
+            f"{name}: note: the batch size of input 'x0' is open, so it is taken as 1: f32 [1, 3, 8, 8]; "
             "--shape x0=8,3,8,8 sets another"
         )
         assert second.startswith(f"{name}: note: input 'x1' ")
         done = tool(name, "m.lnt", *more, "--shape", "x0=5,3,8,8", cwd=tmp_path)  # the other input has the same batch
-        assert done.returncode == 0 and "'x1' leaves its batch open, so it is taken as 5: f32 [5, 2]" in done.stderr
+        assert done.returncode == 0 and "'x1' is open, so it is taken as 5: f32 [5, 2]" in done.stderr
         assert done.stderr.count("\n") == 1
     done = tool("linnet-bench", "m.lnt", "--seconds", 0.01, "--json", "--shape", "x0=2,3,8,8", cwd=tmp_path)
     assert [(i["shape"], i["assumed"]) for i in json.loads(done.stdout)["inputs"]] == [

@@ -91,7 +91,7 @@ bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size
     if (path[0] != 0) {
         out->data = read_whole(path, &out->size);
         if (out->data == NULL) {
-            snprintf(why, size, "the file of programs= cannot be read: %s", path);
+            snprintf(why, size, "cannot read the file given with programs=: %s", path);
             return false;
         }
     } else {
@@ -104,7 +104,7 @@ bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size
     const char *fault = fault_of(out);
     if (fault == NULL) return true;
     /* The fault comes first, because a long path may be cut off. */
-    snprintf(why, size, "%s: %s is no file of .ci/cuda_programs.py, or a damaged one", fault,
+    snprintf(why, size, "%s: %s is damaged, or was not written by .ci/cuda_programs.py", fault,
              path[0] != 0 ? path : "what liblinnet_cuda contains");
     if (path[0] != 0) free((void *)(uintptr_t)out->data);
     *out = (lg_programs){.size = 0};

@@ -12,7 +12,7 @@
 
 void *ln_library_open(const char *path, char *why, size_t size) {
     (void)path;
-    snprintf(why, size, "a system on which linnet opens no libraries");
+    snprintf(why, size, "a system without shared libraries");
     return NULL;
 }
 

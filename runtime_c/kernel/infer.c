@@ -15,7 +15,7 @@ static linnet_status check_dtypes(const ln_infer *infer, const ln_tensor *tensor
         if (!blocks && (ln_dtype_bits(t->dtype) != 4 || (op->dtypes >> t->dtype & 1))) continue;
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "%s is not defined for %s%s", op->name, linnet_dtype_name(t->dtype),
                 blocks ? " with quantization per block" : "");
-        return ln_hint(infer->error, "dequantize it first, or cast to i8 or u8"), LINNET_WRONG_DTYPE;
+        return ln_hint(infer->error, "dequantize the operand, or cast it to i8 or u8"), LINNET_WRONG_DTYPE;
     }
     return LINNET_OK;
 }

@@ -17,8 +17,7 @@ linnet_status ln_user_arity(const linnet_user_op *host, int n_inputs, int n_outp
 
 linnet_status ln_user_failed(const char *what, const char *name, const char *problem, linnet_error *error) {
     ln_fail(error, LINNET_USER_OP_FAILED, "%suser op %s failed: %s", what, name, problem);
-    return ln_hint(error, "linnet only calls this op; correct the node's operands, or the program's op"),
-           LINNET_USER_OP_FAILED;
+    return ln_hint(error, "correct the node's operands, or the op in your program"), LINNET_USER_OP_FAILED;
 }
 
 const char *ln_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {

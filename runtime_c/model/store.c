@@ -77,7 +77,7 @@ static bool init_locks(linnet_store *store) {
 
 static linnet_status fetch_lost(ln_holder *lost, int32_t i, linnet_error *error) {
     (void)lost, (void)i;
-    ln_fail(error, LINNET_DEVICE_FAILED, "a device has failed before the host had the variable's new value");
+    ln_fail(error, LINNET_DEVICE_FAILED, "a device failed before the variable's new value reached the host");
     return ln_hint(error, "load a checkpoint, or write the variable");
 }
 

@@ -40,7 +40,7 @@ static linnet_status check_names(ln_reader *r, const char *const *names, int64_t
         if (name[0] && (i == 0 || strcmp(sorted[i - 1], name) != 0)) continue;
         ln_fail(r->error, LINNET_CORRUPT, name[0] ? "two %s have the same name" : "one of the %s has no name", kind);
         ln_at_tensor(r->error, name);
-        return ln_hint(r->error, "give each of them a unique name"), LINNET_CORRUPT;
+        return ln_hint(r->error, "give each a unique name"), LINNET_CORRUPT;
     }
     return LINNET_OK;
 }

@@ -27,7 +27,7 @@ linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_er
     if (host->version < 1) return bad_op(error, name, "a version of 1 or more");
     if (host->least_inputs < 0 || (host->most_inputs >= 0 && host->most_inputs < host->least_inputs) ||
         host->least_outputs < 1 || (host->most_outputs >= 0 && host->most_outputs < host->least_outputs))
-        return bad_op(error, name, "0 or more inputs, 1 or more outputs, and no limit below the least number");
+        return bad_op(error, name, "0 or more inputs, 1 or more outputs, and no maximum below the minimum");
     row->op = ln_ops[LN_OP_USER];
     if (host->flags & LINNET_USER_OP_IN_PLACE) row->op.flags |= LN_OP_IN_PLACE;
     if (host->flags & LINNET_USER_OP_EXACT) row->op.flags &= (uint16_t)~LN_OP_VARIES;

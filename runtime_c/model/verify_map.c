@@ -17,7 +17,7 @@ static linnet_status wrong(const check *c, int64_t at, const char *what) {
     int name = opcode > 0 && opcode < LN_MAP_LIMIT ? ln_map_opcodes[opcode].name : 0;
     ln_fail(c->error, LINNET_BAD_ATTRIBUTE, "map program: %s", what);
     ln_got(c->error, "instruction %lld (%s)", (long long)at, name ? ln_names + name : "unknown opcode");
-    return ln_hint(c->error, "see schema/map_opcodes.toml"), LINNET_BAD_ATTRIBUTE;
+    return ln_hint(c->error, "see Map opcodes in docs/ops.md"), LINNET_BAD_ATTRIBUTE;
 }
 
 static bool is_integer(int dtype) { return dtype >= LINNET_I8 && dtype <= LINNET_U64; }

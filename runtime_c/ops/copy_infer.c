@@ -100,7 +100,7 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
         char text[80];
         bad(infer, LINNET_SHAPE_MISMATCH, "reshape: the new shape has a different number of elements",
             "the number of elements of the input");
-        return ln_hint(infer->error, "the requested shape is %s", ln_shape_text(y->dims, y->rank, text, sizeof text)),
+        return ln_hint(infer->error, "correct the new shape %s", ln_shape_text(y->dims, y->rank, text, sizeof text)),
                LINNET_SHAPE_MISMATCH;
     }
     return LINNET_OK;
@@ -153,7 +153,7 @@ static linnet_status infer_concat(const ln_infer *infer, const ln_copy_attribute
             if (y->dims[d] < 0) y->dims[d] = x->dims[d];
         }
         if (!fits)
-            return bad(infer, LINNET_SHAPE_MISMATCH, "concat: the shapes differ in other dimensions than the axis",
+            return bad(infer, LINNET_SHAPE_MISMATCH, "concat: the shapes differ in a dimension other than the axis",
                        "equal ranks, and equal dimensions except along the axis");
     }
     for (int i = 0; i < infer->n_inputs && y->rank >= 0; i++)

@@ -17,7 +17,7 @@ static linnet_status check_parameter(const ln_infer *infer, int i, int axis) {
         fits = t->dims[d] < 0 || size < 0 || t->dims[d] == 1 || t->dims[d] == size;
     }
     if (fits) return LINNET_OK;
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of %s does not broadcast to the normalised axes of x",
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of %s does not broadcast to the normalized axes of x",
             i == 1 ? "scale" : "bias");
     ln_expected(infer->error, "a shape that broadcasts to the last %d dimensions of %s", x->rank - axis,
                 ln_shape_text(x->dims, x->rank, text_x, sizeof text_x));

@@ -134,11 +134,10 @@ void ln_report_tuning(const linnet_plan *plan) {
     const ln_step *first = NULL;
     const int count = plan->tuning != NULL ? refused(plan, &plan->program, &first) : 0;
     if (count > 0)
-        ln_log(
-            &plan->model->log, LINNET_LOG_WARNING,
-            "%d steps do not have the kernel of the tuning file, because it cannot run them: %s instead of %s in %s%s",
-            count, first->kernel->name, ln_tuning_find(plan->tuning, &first->call)->name, first->name,
-            count > 1 ? ", ..." : "");
+        ln_log(&plan->model->log, LINNET_LOG_WARNING,
+               "%d steps do not use the tuning file's kernel, because it cannot run them: %s instead of %s in %s%s",
+               count, first->kernel->name, ln_tuning_find(plan->tuning, &first->call)->name, first->name,
+               count > 1 ? ", ..." : "");
 }
 
 #endif

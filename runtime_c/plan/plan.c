@@ -131,7 +131,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
             ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no instruction set of this name");
             ln_expected(error, "%s", levels);
             ln_got(error, "%s", c->isa_max);
-            return ln_hint(error, "use one of these names; of a set that the machine lacks in part, the rest is used");
+            return ln_hint(error, "use one of these names; if the machine lacks part of a set, the rest is used");
         }
         plan->features &= limit->most;
     }

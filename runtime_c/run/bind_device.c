@@ -57,7 +57,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
     }
     while (place <= s->plan->n_devices && s->plan->devices[place - 1].origin != device) ++place;
     if (place > s->plan->n_devices) {
-        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices does not have the device");
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices does not contain this device");
         ln_at_tensor(error, port->name);
         ln_hint(error, "use the device of the plan; the same name with other options is another device");
         return LINNET_INVALID_ARGUMENT;

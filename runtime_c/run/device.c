@@ -132,9 +132,9 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
         int code = device->is.record(device->is.context, q->queue, q->event);
         if (code == 0) code = wait_for(s, device, q->event, NULL, &ended, error);
         if (ended != LINNET_OK) {
-            ln_fail(error, ended, "the caller's limit came while device %s still had earlier work of this session",
+            ln_fail(error, ended, "the run ended while device %s still had earlier work of this session",
                     device->is.name);
-            ln_hint(error, "the device goes on: wait or run again, with more time");
+            ln_hint(error, "the device continues; wait or run again with more time");
             return ended;
         }
         if (code != 0) {
@@ -431,7 +431,7 @@ linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_e
         const ln_bound_claim *claim = &instance->on_devices.claims[step->claim->number];
         uint64_t ns = 0;
         const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
-        if (code != 0) return ln_device_failed(device, code, "tell the time of a step", step->name, error);
+        if (code != 0) return ln_device_failed(device, code, "report the time of a step", step->name, error);
         instance->trace[i].device_ns += ns;
         for (const ln_instance *at = instance; at->outer != NULL; at = at->outer) /* the loops and branches around it */
             at->outer->trace[at->runner - at->outer->steps].device_ns += ns;

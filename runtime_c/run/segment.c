@@ -110,8 +110,8 @@ static linnet_status no_room(const linnet_session *s, const ln_instance *instanc
             if (bytes * (uint64_t)rows <= most) continue;
             most = bytes * (uint64_t)rows;
             ln_hint(error,
-                    "raise linnet_plan_config.max_bytes: a loop kept %lld iterations of %llu bytes each, and what "
-                    "reads them needs memory too",
+                    "raise linnet_plan_config.max_bytes: a loop kept %lld iterations of %llu bytes each, and "
+                    "their readers need memory too",
                     (long long)rows, (unsigned long long)bytes);
         }
     return status;

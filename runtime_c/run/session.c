@@ -20,7 +20,7 @@ static linnet_status check_arena(const linnet_plan *plan, const linnet_session_c
     ln_fail(error, LINNET_ARENA_TOO_SMALL, "the arena is smaller than the plan needs");
     ln_expected(error, "%llu bytes", (unsigned long long)needed);
     ln_got(error, "%zu bytes", config->arena_size);
-    return ln_hint(error, "the size is linnet_plan_info.activations + scratch");
+    return ln_hint(error, "give linnet_plan_info.activations + scratch bytes");
 }
 
 size_t linnet_session_bytes(const linnet_session *s) {

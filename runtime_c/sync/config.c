@@ -24,7 +24,7 @@ void linnet_worker_config_init_sized(linnet_worker_config *address, size_t size)
 }
 
 static linnet_status wrong(const char *what, const char *expected, long long got, linnet_error *error) {
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of the config is out of range");
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a field of the config is out of range");
     ln_sync_at(error, what);
     ln_sync_expected(error, "%s", expected);
     ln_sync_got(error, "%lld", got);

@@ -34,7 +34,7 @@ static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, co
                                  : why == LN_SYNC_SHUTTING_DOWN ? LINNET_CONNECTION_LOST
                                                                 : LINNET_PROTOCOL_ERROR;
     ln_sync_fail(record, status, "rank %d of %d %s: %s", lost, ring->core.size,
-                 status == LINNET_PROTOCOL_ERROR ? "does not fit into the ring" : "is lost to the ring", text);
+                 status == LINNET_PROTOCOL_ERROR ? "does not fit into the ring" : "was lost", text);
     snprintf(name, sizeof name, "rank %d", lost);
     ln_sync_at(record, name);
     ln_sync_hint(record, status == LINNET_PROTOCOL_ERROR ? "all ranks must reduce arrays of the same size and dtype"

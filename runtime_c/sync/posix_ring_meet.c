@@ -233,7 +233,7 @@ static linnet_status ask(meeting *m, linnet_error *error) {
         if (ln_sync_ring_has_text(m->zero) || !(m->zero->told || ln_sync_ring_over(m->zero->flow))) continue;
         if (!m->zero->told) {
             ln_sync_fail(&m->zero->error, LINNET_CONNECTION_LOST, "rank 0 was lost before the ring was complete");
-            ln_sync_hint(&m->zero->error, "see the error of rank 0; another process may have joined with our rank");
+            ln_sync_hint(&m->zero->error, "see the error of rank 0; another process may have joined with this rank");
         }
         ln_sync_at(&m->zero->error, m->config->address);
         m->zero->error.op_index = 0;

@@ -146,7 +146,8 @@ linnet_status ln_worker_feed_rows(linnet_worker *worker, linnet_session *ids, li
     if (ids) status = linnet_run(ids, error);
     for (; !status && (table = ln_sync_worker_remote(worker->core, count)); count++) {
         linnet_tensor_info info = {.struct_size = sizeof info};
-        if (count == TABLES) return ln_sync_fail(error, LINNET_TOO_LARGE, "more than %d remote tables", TABLES);
+        if (count == TABLES)
+            return ln_sync_fail(error, LINNET_TOO_LARGE, "the model has more than %d remote tables", TABLES);
         status = need_lookups(worker, count + 1, error);
         if (!status) status = looked_up(ids, table, &at, &info, error);
         if (status) return status;

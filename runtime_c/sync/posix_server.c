@@ -17,7 +17,7 @@
 enum { TICK_MS = 100 };
 
 static linnet_status wrong(const char *member, const char *expected, long long got, linnet_error *error) {
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of linnet_server_config is out of range");
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a field of linnet_server_config is out of range");
     ln_sync_at(error, member);
     ln_sync_expected(error, "%s", expected);
     ln_sync_got(error, "%lld", got);

@@ -30,7 +30,7 @@ static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_confi
     }
     if (!c->heartbeat || c->heartbeat >= c->lease) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the lease must be longer than the heartbeat");
-        ln_sync_expected(error, "a lease longer than the heartbeat, best three times as long");
+        ln_sync_expected(error, "a lease longer than the heartbeat, ideally three times as long");
         return ln_sync_got(error, "a heartbeat of %u ms, a lease of %u ms", (unsigned)c->heartbeat, (unsigned)c->lease),
                LINNET_INVALID_ARGUMENT;
     }

@@ -99,7 +99,7 @@ static ln_sync_flow connect_unix(ln_sync_transport *transport, const ln_sync_add
     if (!transport->security && !of_our_user(transport->fd)) {
         ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the socket belongs to a process of another user");
         ln_sync_at(error, transport->peer);
-        ln_sync_hint(error, "choose a path in a directory of your own, or give --key FILE on both sides");
+        ln_sync_hint(error, "choose a path in a folder of your own, or give --key FILE on both sides");
         return LN_SYNC_BROKEN;
     }
     ln_sync_stage_after_socket(transport, address->kind == LN_SYNC_SHM);

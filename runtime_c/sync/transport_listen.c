@@ -34,7 +34,7 @@ static linnet_status cannot_listen(const ln_sync_listener *listener, int code, l
     ln_sync_at(error, listener->address);
     if (code == EADDRINUSE)
         return ln_sync_hint(error, "another process listens at this address; port 0 lets the system choose a port");
-    if (code == EACCES) return ln_sync_hint(error, "ports below 1024 and directories of other users need privileges");
+    if (code == EACCES) return ln_sync_hint(error, "ports below 1024 and folders of other users need privileges");
     return (linnet_status)LINNET_UNREACHABLE;
 }
 

@@ -277,7 +277,7 @@ static ln_sync_flow stopped(ln_sync_transport *transport, long moved, int needs,
     if (moved == LN_SYNC_END_OF_FILE) {
         ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer closed the connection during the TLS handshake");
         ln_sync_at(error, transport->peer);
-        ln_sync_hint(error, "if this happens again: does the peer have a key (--key FILE)?");
+        ln_sync_hint(error, "if this happens again, give both sides the same key (--key FILE)");
     }
     return LN_SYNC_BROKEN;
 }
@@ -306,7 +306,7 @@ static ln_sync_flow shake(ln_sync_transport *transport, linnet_error *error) {
         if (moved <= 0) return stopped(transport, moved, LN_SYNC_READ, error);
     }
     if (transport->security->shared_key && tls->ssl->SSL_session_reused(tls->connection) != 1) {
-        not_authenticated(transport, "the key was not used", error);
+        not_authenticated(transport, "the peer did not use the key", error);
         return LN_SYNC_BROKEN;
     }
     tls->sealed = true;

@@ -130,7 +130,7 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     if (link->state == WORKER_OPEN || !link->lost_at) link->lost_at = now;
     if (!link->ending && failure) { /* we refused what the server sent */
         ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server sent invalid data: %s", ln_sync_refusal_name(failure));
-        ln_sync_hint(&error, "if this happens again: does a server of this version of linnet run there?");
+        ln_sync_hint(&error, "if this happens again, run the same version of linnet on both sides");
         why = &error;
         if (++link->failures >= FAILURES) ln_worker_end(link, why, true);
     }

@@ -46,7 +46,8 @@ static linnet_status check(const ln_sync_worker *worker, const worker_tensor *te
         return ln_sync_got(error, "%zu bytes", bytes);
     }
     if (!is_finite(data, tensor->rows * tensor->row_elements, tensor->dtype)) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the value has NaN or infinity, and servers keep finite values");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                     "the value has NaN or infinity, and servers keep only finite values");
         return ln_sync_at(error, name);
     }
     return LINNET_OK;
@@ -88,7 +89,7 @@ linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error) {
     worker->fresh = false;
     for (int i = 0; i < worker->link_count; i++)
         if (part_of(&worker->links[i], worker->put.tensor) && worker->links[i].outcome != LN_SYNC_APPLIED) {
-            ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a server has not stored the value: it has NaN or infinity");
+            ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a server did not store the value, which has NaN or infinity");
             return ln_sync_at(error, worker->links[i].address);
         }
     return LINNET_OK;

@@ -81,7 +81,7 @@ static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *l
  * may use it for something else. */
 static void give_up(ln_sync_worker *worker) {
     linnet_error error;
-    ln_sync_fail(&error, LINNET_TIMED_OUT, "the call was given up");
+    ln_sync_fail(&error, LINNET_TIMED_OUT, "the call was abandoned");
     for (int i = 0; i < worker->link_count; i++) {
         worker_link *link = &worker->links[i];
         if (link->state != WORKER_APART && (link->missing || link->ahead || link->queued > link->released))

@@ -55,9 +55,8 @@ void tool_take_batches(tool_options *options, const linnet_model *model, int sig
         shape->input = info.name;
         shape->rank = info.rank;
         for (int d = 0; d < info.rank; d++) shape->dims[d] = info.shape[d];
-        fprintf(stderr,
-                "%s: note: input '%s' leaves its batch open, so it is taken as %lld: %s; --shape %s=", options->tool,
-                info.name, (long long)batch, tool_tensor_text(&info, text, sizeof text), info.name);
+        fprintf(stderr, "%s: note: the batch size of input '%s' is open, so it is taken as %lld: %s; --shape %s=",
+                options->tool, info.name, (long long)batch, tool_tensor_text(&info, text, sizeof text), info.name);
         for (int d = 0; d < info.rank; d++) fprintf(stderr, "%s%lld", d ? "," : "", (long long)(d ? info.shape[d] : 8));
         fputs(" sets another\n", stderr);
     }

@@ -220,7 +220,7 @@ static int list_steps(bench *b) {
         b->steps[i].struct_size = sizeof *b->steps;
         if (traced ? linnet_session_get_step(traced, i, &b->steps[i]) : linnet_plan_get_step(plan, i, &b->steps[i])) {
             linnet_session_free(traced);
-            return tool_fail(b->common.tool, "cannot read the facts about step %d; please report this", i);
+            return tool_fail(b->common.tool, "cannot read the details of step %d; please report this", i);
         }
     }
     linnet_session_free(traced); /* safe: the step names belong to the plan */

@@ -133,7 +133,8 @@ int trainer_check_checkpoint(trainer *t) {
     char folder[TOOL_PATH];
     const char *path = t->o->checkpoint;
     if (!path) return TOOL_OK;
-    if (strlen(path) + 32 > TOOL_PATH) return tool_fail(t->tool, "the path of --checkpoint is too long");
+    if (strlen(path) + 32 > TOOL_PATH)
+        return tool_fail(t->tool, "the path of --checkpoint is too long; give a shorter one");
     folder_of(path, folder);
     if (access(folder, W_OK | X_OK) != 0 || (access(path, F_OK) == 0 && access(path, W_OK) != 0))
         return tool_fail(t->tool, "cannot write %s; give a path in an existing folder that you may write to", path);

@@ -222,7 +222,7 @@ def note_batches(assumed: Mapping[str, Sequence[int]]) -> None:
     for name, shape in assumed.items():
         taken, other = ", ".join(map(str, shape)), ",".join(map(str, (8, *shape[1:])))
         note(
-            f"input {name!r} leaves its batch open, so it is taken as {shape[0]}: [{taken}]; --shape {name}={other} sets "
+            f"the batch size of input {name!r} is open, so it is taken as {shape[0]}: [{taken}]; --shape {name}={other} sets "
             "another"
         )
 

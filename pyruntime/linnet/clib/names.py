@@ -12,7 +12,7 @@ OTHER: Final[dict[str, str]] = {
     "linnet_plan_config.reference = 2 requires": "bounds= requires",
     "linnet_plan_config.shapes": "input_shapes=",
     "plan is made with linnet_plan_config.separate_outputs": "run writes to out=",
-    "the size is linnet_plan_info.activations + scratch": "Session.memory has the sizes: activations + scratch",
+    "give linnet_plan_info.activations + scratch bytes": "Session.memory has the sizes: activations + scratch",
     "initialize linnet_plan_config with linnet_plan_config_init": "give a value within the limits",
     "linnet_plan_get_info reports": "`linnet plan` reports",
     "linnet_model_get_variable lists": "Model.variables lists",

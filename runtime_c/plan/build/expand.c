@@ -94,7 +94,7 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
     }
     for (int32_t i = 0; w->fed != NULL && w->depth == 0 && i < f->n_values; ++i) {
         if (w->fed[i] <= 0 || ln_value_at(w, w->fed[i])->readers > 0) continue;
-        ln_fail(w->error, LINNET_INVALID_ARGUMENT, "nothing that is fetched needs this fed tensor");
+        ln_fail(w->error, LINNET_INVALID_ARGUMENT, "no fetched tensor needs this fed tensor");
         ln_at_tensor(w->error, ln_value_at(w, w->fed[i])->name);
         return ln_hint(w->error, "leave this feed out, or fetch a tensor that is computed from it");
     }
@@ -291,7 +291,7 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
                     ln_expected(w->error, "%lld, as axis %d of input '%s'", (long long)o->dims[e], e,
                                 signature->inputs[k]);
                     ln_got(w->error, "%lld as axis %d", (long long)t->dims[d], d);
-                    return ln_hint(w->error, "give it one size, or plan without linnet_plan_config.strict_dims");
+                    return ln_hint(w->error, "give both the same size, or plan without linnet_plan_config.strict_dims");
                 }
             }
         }

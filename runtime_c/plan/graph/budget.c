@@ -29,7 +29,7 @@ linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status s
     kept->limit = NULL;
     if (status != LINNET_OUT_OF_MEMORY || b->memory.refused == 0) return status;
     ln_fail(error, LINNET_TOO_LARGE, "planning needs more memory than linnet_plan_config.max_bytes allows");
-    ln_expected(error, "at most %zu bytes, which is the bound plus 32 MiB", b->memory.most);
+    ln_expected(error, "at most %zu bytes, which is the limit plus 32 MiB", b->memory.most);
     ln_got(error, "%zu bytes or more at %llu nodes", b->memory.refused, (unsigned long long)b->nodes);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or reduce the nodes that calls and loops expand to");
 }

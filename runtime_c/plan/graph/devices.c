@@ -45,13 +45,13 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     }
     if (!good) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
-        ln_expected(error, "version %d, and all functions that are not optional", LINNET_DEVICE_VERSION);
+        ln_expected(error, "version %d, and all required functions", LINNET_DEVICE_VERSION);
         return ln_hint(error, "build the device with the linnet_device.h of this library");
     }
     to->origin = from;
     to->limits.struct_size = sizeof to->limits;
     const int code = to->is.limits(to->is.context, &to->limits);
-    if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
+    if (code != 0) return ln_device_failed(to, code, "report its limits", "", error);
     if (to->limits.alignment < LN_ALIGNMENT) to->limits.alignment = LN_ALIGNMENT;
     if (to->limits.import_alignment < LN_ALIGNMENT) to->limits.import_alignment = LN_ALIGNMENT;
     to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;

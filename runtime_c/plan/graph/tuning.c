@@ -200,7 +200,7 @@ static linnet_status read_rate(ln_tuning *t, int line, const char *name, size_t 
     if (n < sizeof text) memcpy(text, number, n);
     const double value = strtod(text, &stop);
     if (n == 0 || stop != text + n || !(value > 0 && value < 1e9))
-        return wrong(line, "does not give a rate", "machine NAME = NUMBER, and the number above 0", number, n, error);
+        return wrong(line, "does not give a rate", "machine NAME = NUMBER, with a number above 0", number, n, error);
     t->measured = true;
     if (ln_machine_set(&t->machine, name, length, value) || memchr(name, ' ', length) != NULL) return LINNET_OK;
     return wrong(line, "gives a rate that does not exist",
@@ -263,7 +263,7 @@ linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_targe
         header = true;
         if (unknown != NULL && missing++ == 0) snprintf(example, sizeof example, "%.*s", (int)(end - unknown), unknown);
     }
-    if (!header) return wrong(line, "ends a file without a header", "linnet-tuning 1 ...", "", 0, error);
+    if (!header) return wrong(line, "is the last, and there was no header", "linnet-tuning 1 ...", "", 0, error);
     if (missing > 0)
         ln_log(log, LINNET_LOG_WARNING,
                "%d of %d lines of the tuning file have no effect, because this build has no kernel of that name: %s%s",

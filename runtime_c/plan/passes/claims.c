@@ -32,7 +32,7 @@ static linnet_status check(ln_work *w, const ln_device *d, int32_t value) {
     ln_at_node(w->error, -1, v->name);
     ln_expected(w->error, "an order of the %d axes of the value, and blocks of one axis that fit in memory", rank);
     ln_got(w->error, "the layout of token %u", (unsigned)token);
-    return ln_hint(w->error, "this is a fault of the device's library");
+    return ln_hint(w->error, "report this bug of the device's library");
 }
 
 static linnet_status propose(ln_work *w, const ln_work_node *node) {
@@ -110,7 +110,7 @@ static linnet_status ask(ln_work *w, const ln_device *d, const run *r, int32_t f
         if (claim->count < 0 || claim->count > count) {
             ln_device_failed(d, claim->count, "claim a step", r->nodes[first]->name, w->error);
             ln_expected(w->error, "a count of 0 to %d", count);
-            return ln_hint(w->error, "this is a fault of the device's library");
+            return ln_hint(w->error, "report this bug of the device's library");
         }
         if (claim->count == 0) return ln_refuse(w, r->nodes[first], r->nodes[first]->device);
         const int32_t close = claim->fused ? close_steps(w, r, first, claim->count) : claim->count;

@@ -28,6 +28,6 @@ linnet_status ln_pass_frame(ln_work *w) {
     }
     w->needs->arena = f->arena;
     if (same) return LINNET_OK;
-    ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph differs");
+    ln_fail(w->error, LINNET_TOO_LARGE, "a value is larger at these shapes than at the bounds, or the graph differs");
     return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");
 }

@@ -292,7 +292,7 @@ static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const lin
             ln_device_failed(d, offer.count, "offer a cost", name, w->error);
             ln_expected(w->error, "a count of 0 to %d and nanoseconds of at least 0", (int)(n - first));
             ln_got(w->error, "a count of %d and %g ns", (int)offer.count, offer.cost_ns);
-            return ln_hint(w->error, "this is a fault of the device's library");
+            return ln_hint(w->error, "report this bug of the device's library");
         }
         c->islands[root(c->islands, run[first])].device += offer.cost_ns;
         first += offer.count;
