@@ -74,5 +74,5 @@ def no_tensor(rule: Callable[..., Any], result: Any) -> Unsupported:
 def more_problems() -> Problem:
     """The entry that follows the last listed problem if the limit ended the search."""
     return Problem(
-        "", "graph", f"these are the first {MOST_PROBLEMS} problems, and there may be more", "mend them first"
+        "", "graph", f"these are the first {MOST_PROBLEMS} problems, and there may be more", "correct them first"
     )

@@ -67,7 +67,7 @@ def _kind_of(path: Path) -> str:
         if start != b"PK\x03\x04":
             if start[:1] == b"\x80":  # torch.save before torch 1.6
                 return "pickle"
-            raise zipfile.BadZipFile("no archive of PyTorch")
+            raise zipfile.BadZipFile("not an archive of PyTorch")
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except OSError as error:
@@ -186,7 +186,7 @@ def _arguments(torch: Any, module: Any, shapes: dict[str, Sequence[int]], path: 
         )  # fmt: skip
     given = [name for name in names if name in shapes]
     if given != names[: len(given)]:
-        raise UsageError("shapes are given for later inputs only", code=105, expected=f"one for {names[0]} too")
+        raise UsageError("shapes are given only for later inputs", code=105, expected=f"a shape for {names[0]} too")
     arguments = tuple(torch.zeros(tuple(int(d) for d in shapes[name])) for name in given)
     try:
         with torch.no_grad():

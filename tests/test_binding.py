@@ -245,7 +245,11 @@ def test_what_cannot_be_bound_says_so() -> None:
     frozen = session.empty("y")
     frozen.flags.writeable = False
     wrong: list[tuple[dict[str, Any], Any, list[str]]] = [
-        ({"x": misaligned}, None, ["'x' is not aligned", "multiple of 64", "4 bytes beyond one", "session.empty('x')"]),
+        (
+            {"x": misaligned},
+            None,
+            ["'x' is not aligned", "multiple of 64", "a multiple plus 4 bytes", "session.empty('x')"],
+        ),
         ({"x": x.T}, None, ["'x' is not contiguous"]),
         ({"x": np.zeros((128, 64), np.float32)[::2]}, None, ["'x' is not contiguous"]),
         ({"x": x.astype(np.float64)}, None, ["'x' has the wrong dtype", "expected f32", "got f64"]),

@@ -207,7 +207,7 @@ def test_functions_as_sources(script: str, models: list[Path], linnet_command: C
         ("calibrat", "no function 'calibrat'; expected .*calibrate"),
         ("value", "no function 'value'"),
         ("empty", "gives no sample"),
-        ("lists", "sample 0 .* is no dictionary"),
+        ("lists", "sample 0 .* is not a dictionary"),
         ("one", "must give an iterable; .*one dictionary"),
         ("two", "needs too many arguments"),
         ("fails", "line .*nothing"),

@@ -161,7 +161,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(linnet.UsageError, match=words):
             finetune(model, data, directory=tmp_path / "run", **{**usual, **change})
-    with pytest.raises(linnet.UsageError, match="holds something else than a run of finetune"):
+    with pytest.raises(linnet.UsageError, match="holds something other than a run of finetune"):
         finetune(model, data, directory=data, **usual)
     content = onnx.load(model)
     content.producer_name = "another"

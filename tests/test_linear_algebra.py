@@ -124,7 +124,7 @@ def test_gradients_are_those_of_torch(
         (lambda g: ops.eigh(g.placeholder("a", (3, 3))), linnet.GraphError, "iterations whose number depends on the data"),
         (lambda g: ops.inverse(g.placeholder("a", (33, 33))), linnet.GraphError, "at most 32 columns"),
         (lambda g: ops.cholesky(g.placeholder("a", ("n", "n"))), linnet.GraphError, "at most 32 columns"),
-        (lambda g: ops.inverse(g.placeholder("a", ("k", 3, 3))), linnet.GraphError, "solve with your own right sides"),
+        (lambda g: ops.inverse(g.placeholder("a", ("k", 3, 3))), linnet.GraphError, "solve with your own right-hand sides"),
         (lambda g: ops.inverse(g.constant(np.zeros((3, 3), np.float32))), linnet.GraphError, "Singular"),
         (lambda g: ops.cholesky(g.constant(-np.eye(3, dtype=np.float32))), linnet.GraphError, "positive definite"),
         (lambda g: ops.inverse(g.placeholder("a", (3, 4))), linnet.UsageError, "square matrices"),

@@ -268,7 +268,7 @@ def test_what_cannot_be_remote_is_refused() -> None:
     def looked_up(graph: Graph, i: Any) -> Tensor:
         return ops.gather(graph.variables["table"].tensor(i), i)
 
-    assert "another op than a look-up reads this table: map" in refusal(
+    assert "an op other than a lookup reads this table: map" in refusal(
         lambda g, i: looked_up(g, i).sum() + (g.variables["table"].tensor(i) * 2.0).sum()
     )
     assert "gather" in refusal(lambda g, i: ops.gather(g.variables["table"].tensor(i), ops.scale(i, 0), axis=1).sum())

@@ -274,7 +274,7 @@ def test_finetune_takes_user_ops(tmp_path: Path, linnet_command: Cli) -> None:
     graph.freeze().save(tmp_path / "m.lnt")
     command = ["finetune", tmp_path / "m.lnt", "--data", tmp_path / "data", "--epochs", 5, "--lr", 0.01, "--unfreeze", "*",
                "--pixels", "symmetric", "-o", tmp_path / "out.lnt", "--json"]  # fmt: skip
-    assert "does not know user op com.example.leaky" in linnet_command(*command).stderr
+    assert "user op com.example.leaky was not given" in linnet_command(*command).stderr
     done = linnet_command(*command, "--user-ops", tmp_path / "my_ops.py")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -101,7 +101,7 @@ class _Program:
             assert table is not None
             last = (table.static_shape or (0,))[0] - 1
             if last < 0:
-                raise Unsupported("the size of the look-up table is unknown", "make the table a constant")
+                raise Unsupported("the size of the lookup table is unknown", "make the table a constant")
             index = w.emit("Clip", [index, self.number(0, "i64"), self.number(last, "i64")])
             return self.cast(Value(w.emit("Gather", [w.of(table), index]), table.dtype), i.kind)
         if i.opcode in _BINARY:

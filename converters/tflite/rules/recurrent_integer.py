@@ -40,7 +40,7 @@ class IntegerLstm:
             )
         if layer.norm and op.optional(layer.norm[1]) is not None:
             raise op.unsupported(
-                "layer normalisation on integers is not supported", "export the layer with float or hybrid weights"
+                "layer normalization on integers is not supported", "export the layer with float or hybrid weights"
             )
         self.gates = [i for i in range(4) if op.optional(layer.inputs[i]) is not None]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):

@@ -60,7 +60,7 @@ def map_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> G
 def _input_gradient(node: Node, program: Program, given: list[Tensor | None], index: int, x: Tensor) -> Tensor | None:
     """The sum over all outputs of gradient * d output / d input `index`, in the iteration shape."""
     if any(i.opcode == "table" and i.operand == index for i in program.code):
-        raise GraphError("its look-up table has no gradient", code=301, hint="use gather instead")
+        raise GraphError("the lookup table has no gradient", code=301, hint="use gather instead")
     made = Program()
     values = [_Value(made, made.add(i)) for i in program.code]  # registers keep their numbers
     follows = [False] * len(values)  # float registers that depend on the input

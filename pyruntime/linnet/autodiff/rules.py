@@ -304,7 +304,7 @@ def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     op = node.outputs[0].function.graph.user_ops.get(name)
     if op is None:
         raise GraphError(
-            f"the graph does not know user op {name}", code=301,
+            f"user op {name} was not given to the graph", code=301,
             hint="give the op when the graph is loaded: linnet.Graph.load(path, user_ops=[...])",
         )  # fmt: skip
     if op.gradient is None:
@@ -318,7 +318,7 @@ def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     except Exception as error:
         raise GraphError(
             f"the gradient function of user op {name} raised {type(error).__name__}: {error}", code=307,
-            op=node.name or node.op, tensor=node.outputs[0].name, hint="correct the function that linnet.UserOp got as gradient",
+            op=node.name or node.op, tensor=node.outputs[0].name, hint="correct the function given as gradient= to linnet.UserOp",
         ) from error  # fmt: skip
     made = [made] if isinstance(made, Tensor) else made
     if not isinstance(made, list | tuple) or not all(isinstance(g, Tensor | None) for g in made):

@@ -120,7 +120,7 @@ def einsum(equation: str, *operands: Operators, name: str = "") -> Tensor:
         once = sorted(letter for letter in set(every) if every.count(letter) == 1 and not letter.isdigit())
         output = [*(str(i) for i in range(dots)), *once]
     if len(set(output)) < len(output) or not set(output) <= set(every):
-        raise _wrong(equation, "letters of the operands, each once, behind the arrow", "".join(output))
+        raise _wrong(equation, "letters of the operands, each once, after the arrow", "".join(output))
     work = [_diagonal(tensor, part) for tensor, part in zip(tensors, letters, strict=True)]
     term = work[0]
     for i, other in enumerate(work[1:], 2):

@@ -38,9 +38,9 @@ def _columns(x: Tensor, what: str) -> int:
     size = (x.shape or ())[-1]
     if not isinstance(size, int) or size > MOST_COLUMNS:
         raise GraphError(
-            f"{what} of a matrix that is no constant is limited to small sizes", code=301, tensor=x.name,
-            expected=f"at most {MOST_COLUMNS} columns, because each takes nodes of its own", got=f"shape {x.shape}",
-            hint="compute it outside the graph and feed the result, or make the matrix a constant",
+            f"{what} of a matrix that is not a constant is limited to small sizes", code=301, tensor=x.name,
+            expected=f"at most {MOST_COLUMNS} columns, because each column adds nodes to the graph", got=f"shape {x.shape}",
+            hint="compute the result outside the graph and feed it, or make the matrix a constant",
         )  # fmt: skip
     return size
 
@@ -72,8 +72,8 @@ def _eye(a: Tensor, columns: int) -> Tensor:
     shape = a.static_shape
     if shape is None:
         raise GraphError(
-            "the inverse of matrices whose number is open is not supported", code=301, tensor=a.name,
-            expected="a shape that is known", got=f"shape {a.shape}", hint="use solve with your own right sides",
+            "the inverse of a batch of unknown size is not supported", code=301, tensor=a.name,
+            expected="a known shape", got=f"shape {a.shape}", hint="use solve with your own right-hand sides",
         )  # fmt: skip
     return broadcast_to(a.function.constant(np.eye(columns, dtype=numpy_dtype(a.dtype))), list(shape))
 
@@ -89,7 +89,7 @@ def solve(a: Operators, b: Operators, *, name: str = "") -> Tensor:
     n, rank = _columns(left, "solve"), len(left.shape or ())
     if len(right.shape or ()) != rank:
         raise UsageError(
-            "solve takes as many axes of b as of a", code=104, tensor=right.name, expected=f"rank {rank}",
+            "the operands of solve differ in rank", code=104, tensor=right.name, expected=f"rank {rank}",
             got=f"shape {right.shape}",
         )  # fmt: skip
     made = concat([left, right], rank - 1)
@@ -172,9 +172,10 @@ def qr(a: Operators) -> tuple[Tensor, Tensor]:
 
 def _refused(x: Tensor, what: str) -> GraphError:
     return GraphError(
-        f"{what} of a matrix that is no constant is not supported", code=301, tensor=x.name,
-        expected="a constant, for which NumPy computes it while the graph is built", got="a value of the run",
-        hint="it takes iterations whose number depends on the data: compute it outside the graph and feed the result",
+        f"{what} of a matrix that is not a constant is not supported", code=301, tensor=x.name,
+        expected="a constant, so that NumPy computes the result while the graph is built",
+        got="a value that is computed at run time",
+        hint="compute it outside the graph and feed the result, because the number of iterations depends on the data",
     )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "righ
     table, tensor = values.tensor(), x.tensor()
     if _rank(table) != 1 or side not in ("left", "right"):
         raise UsageError(
-            "searchsorted takes one list of values and a side", code=101, tensor=table.name,
+            "the values or the side of searchsorted are invalid", code=101, tensor=table.name,
             expected="values of rank 1, and side left or right", got=f"rank {_rank(table)}, side {side!r}",
         )  # fmt: skip
     size = (table.shape or ())[0]
@@ -206,8 +206,9 @@ def embedding_bag(
     expected = 1 if offsets is not None else 2
     if mode not in combine or _rank(rows) != expected or (weights is not None and mode != "sum"):
         raise UsageError(
-            "embedding_bag takes ids with offsets, or one row of ids per bag", code=101, tensor=rows.name,
-            expected=f"ids of rank {expected}, mode sum, mean or max, weights only for sum",
+            "the ids, mode or weights of embedding_bag do not fit together", code=101, tensor=rows.name,
+            expected=f"ids of rank {expected} {'with' if expected == 1 else 'without'} offsets, mode sum, mean or max, weights "
+            "only for sum",
             got=f"rank {_rank(rows)}, mode {mode!r}{', weights' if weights is not None else ''}",
         )  # fmt: skip
     if offsets is None:

@@ -56,7 +56,7 @@ def roll(
     if axis is None:
         if not isinstance(shift, int):
             raise UsageError(
-                "a flat tensor is rolled by one number", code=101, got=str(shift), hint="give an axis for each"
+                "roll without an axis takes one shift", code=101, got=str(shift), hint="give one axis for each shift"
             )
         return _like(roll(reshape(tensor, [-1]), shift, 0), tensor)
     axes = [axis] if isinstance(axis, int) else list(axis)

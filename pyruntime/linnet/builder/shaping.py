@@ -75,11 +75,11 @@ def split(x: Operators, sizes: int | Sequence[int], axis: int = 0, *, name: str 
         rank = tensor.rank
         if rank is not None and not -rank <= axis < rank:
             raise UsageError(
-                "the tensor has no such axis", code=104, tensor=tensor.name, expected=f"{-rank} to {rank - 1}",
+                "the tensor does not have this axis", code=104, tensor=tensor.name, expected=f"{-rank} to {rank - 1}",
                 got=str(axis),
             )  # fmt: skip
         if sizes < 1:
-            raise UsageError("a tensor is split into 1 or more parts", code=101, tensor=tensor.name, got=str(sizes))
+            raise UsageError("the number of parts must be 1 or more", code=101, tensor=tensor.name, got=str(sizes))
         size = tensor.shape[axis] if tensor.shape is not None else None
         if not isinstance(size, int) or size % sizes:
             raise UsageError(

@@ -11,7 +11,7 @@ def precision_number(name: str) -> int:
     """The linnet_precision of this name. Raises UsageError."""
     if name not in PRECISIONS:
         raise UsageError(
-            "'precision' is not one that a plan can permit", code=101, expected=", ".join(PRECISIONS), got=f"{name!r:.60}",
-            hint="leave it out to compute in f32",
+            "unknown precision", code=101, expected=", ".join(PRECISIONS), got=f"{name!r:.60}",
+            hint="leave out precision= to compute in f32",
         )  # fmt: skip
     return PRECISIONS.index(name)

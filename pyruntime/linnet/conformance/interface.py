@@ -170,5 +170,5 @@ def _trace(device: Device, batch: Batch) -> str:
     session.run(batch.feeds)
     mine = [step for step in session.steps if step.device == device.name and step.op != "transfer"]
     if not any(step.device_ms > 0 for step in mine):
-        raise _Skipped("all times are 0: as it was opened, the device measures none")
+        raise _Skipped("all times are 0, because the device was opened without time measurement")
     return ""

@@ -177,7 +177,7 @@ def _bench(
                 found.machine, found.version = _machine(result, machine, emulated), result["version"]
         except (KeyError, TypeError) as error:
             raise DeviceError(
-                f"linnet-bench on {folder.target.name} does not report what is needed", code=501, tensor=what,
+                f"linnet-bench on {folder.target.name} does not report a required field", code=501, tensor=what,
                 expected=f"the field {error}", hint="use tools of this version of linnet",
             ) from None  # fmt: skip
         if row["threads"] not in done:

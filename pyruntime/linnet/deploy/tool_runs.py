@@ -60,7 +60,7 @@ def failure(folder: Folder, tool: str, done: Done, what: str) -> Error:
     if number == signal.SIGILL or "illegal instruction" in done.err.lower() or cannot:
         return DeviceError(
             f"{tool} cannot be executed on {folder.target.name}", code=501, got=got,
-            hint="its processor needs tools of another architecture, or the system there forbids to execute them",
+            hint="its processor may need tools of another architecture, or its system may forbid executing them",
         )  # fmt: skip
     hint = (
         "see dmesg there: memory may be short"

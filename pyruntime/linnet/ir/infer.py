@@ -88,7 +88,7 @@ def outputs_of_user_op(
     name = user_op_name(attributes)
     if name not in user_ops:
         raise GraphError(
-            f"the graph needs user op {name}, which it does not know", code=301,
+            f"the graph needs user op {name}, which was not given", code=301,
             hint="give the op when the graph is loaded: linnet.Graph.load(path, user_ops=[...])",
         )  # fmt: skip
     message, op = encode_node("user", attributes), user_ops[name].pointer

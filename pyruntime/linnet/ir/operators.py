@@ -181,7 +181,7 @@ def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
     try:
         return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
     except TypeError as error:
-        raise UsageError("dimensions are given as integers or one list of them", code=101, got=str(numbers)) from error
+        raise UsageError("dimensions must be integers, or one list of integers", code=101, got=str(numbers)) from error
 
 
 def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:

@@ -51,7 +51,7 @@ def evaluation(
         what = (
             "the folder for evaluation does not exist"
             if not root.exists()
-            else "the source for evaluation is no folder"
+            else "the source for evaluation is not a folder"
         )
         raise UsageError(
             what,
@@ -94,7 +94,7 @@ class ScriptEvaluation:
                 )  # fmt: skip
         if not found:
             raise self.script.wrong(
-                "the function for evaluation returns no figure", "a number, or {name: number}", "{}"
+                "the function for evaluation returns no number", "a number, or {name: number}", "{}"
             )
         return found
 

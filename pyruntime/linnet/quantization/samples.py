@@ -120,7 +120,8 @@ def picture_reader(graph: Graph, image: str | None) -> Callable[[Path], Feeds]:
     if kind != "pictures":
         raise UsageError(
             "the model does not say how pictures become its input", code=101, got=f"a model that takes {kind}",
-            expected=f"--image (image=) with {RECIPES}", hint="or add the steps to the model with linnet.preprocess.image",
+            expected=f"--image (image=) with {RECIPES}",
+            hint="give a recipe, or add the steps to the model with linnet.preprocess.image",
         )  # fmt: skip
     return read
 
@@ -164,7 +165,8 @@ def _nothing(path: Path, kind: str, files: dict[str, list[Path]]) -> UsageError:
     if kind == "arrays" and other == "pictures":
         return UsageError(
             "the model does not say how pictures become its input", code=101, tensor=str(path),
-            expected=f"--image (image=) with {RECIPES}", hint="or add the steps to the model with linnet.preprocess.image",
+            expected=f"--image (image=) with {RECIPES}",
+            hint="give a recipe, or add the steps to the model with linnet.preprocess.image",
         )  # fmt: skip
     endings = ", ".join(_KINDS[kind])
     return UsageError(

@@ -122,7 +122,7 @@ class ScriptSamples:
                 raise self.script._failed("the function for {role} raises an error", error) from error
             if not isinstance(item, Mapping):
                 raise self.script.wrong(
-                    f"sample {count} of the function for {self.script.role} is no dictionary", "{input name: array}",
+                    f"sample {count} of the function for {self.script.role} is not a dictionary", "{input name: array}",
                     type(item).__name__,
                 )  # fmt: skip
             yield {str(name): np.asarray(value) for name, value in item.items()}

@@ -117,7 +117,7 @@ def bind(session: Bound, feeds: Mapping[str, Any], wanted: Mapping[str, Any] | S
         spec = _whole(session._spec(name))
         if view is None:
             raise UsageError(
-                f"{name!r} cannot be bound", code=101, tensor=name, expected="a shape that is known",
+                f"{name!r} cannot be bound", code=101, tensor=name, expected="a known shape",
                 got="a shape that depends on data", hint="fetch it with Session.run",
             )  # fmt: skip
         outputs[name] = wanted[name] if isinstance(wanted, Mapping) else _aligned(view.shape, view.dtype)
@@ -166,7 +166,7 @@ def _checked(spec: TensorSpec, memory: Memory | DeviceArray, name: str) -> Memor
     if memory.size and memory.address % ALIGNMENT:
         raise UsageError(
             f"the memory for {name!r} is not aligned", code=101, tensor=name,
-            expected=f"an address that is a multiple of {ALIGNMENT}", got=f"{memory.address % ALIGNMENT} bytes beyond one",
+            expected=f"an address that is a multiple of {ALIGNMENT}", got=f"a multiple plus {memory.address % ALIGNMENT} bytes",
             hint=f"session.empty({name!r}) makes an aligned array",
         )  # fmt: skip
     return memory

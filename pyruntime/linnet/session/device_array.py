@@ -108,7 +108,8 @@ def _checked(shape: Sequence[int], dtype: str) -> int:
     known = dtype in DTYPE_IDS and bits_of(dtype) >= 8
     if not known or len(shape) > _MAX_RANK or any(int(d) < 0 for d in shape):
         raise UsageError(
-            "no such array", code=101, expected=f"at most {_MAX_RANK} dimensions, and a dtype of whole bytes such as 'f32'",
+            "the shape or dtype of the array is not supported", code=101,
+            expected=f"at most {_MAX_RANK} dimensions, and a dtype of whole bytes such as 'f32'",
             got=f"{dtype!r} {list(shape)}",
         )  # fmt: skip
     return bytes_of(dtype, shape)

@@ -339,7 +339,7 @@ class Session(Closes):
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
         return UsageError(
             f"no value is given for input {name!r}", code=105, tensor=name, got=" and ".join(given) or "no inputs",
-            hint="feed it, or a tensor that is computed from it, or fetch only outputs that do not depend on it",
+            hint="feed this input or a tensor computed from it, or fetch only outputs that do not depend on it",
         )  # fmt: skip
 
     def _planned(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Planned:
@@ -446,5 +446,7 @@ class Session(Closes):
         """For each step, counts over its first output in the last run: values at the limits of their integer type
         (saturated), infinite values, and NaN (not_a_number). Needs count_special=True."""
         if not self._count_special:
-            raise UsageError("special values were not counted", code=101, hint="create it with count_special=True")
+            raise UsageError(
+                "special values were not counted", code=101, hint="create the Session with count_special=True"
+            )
         return special_of(self._current_plan(), self._current().session)

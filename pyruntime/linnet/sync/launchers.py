@@ -225,7 +225,10 @@ def torch(env: Environment, servers: Sequence[str] | None = None) -> Cluster | N
     address = None if servers is not None else master(env, taken=run is not None)
     if size > 1 and address is None and servers is None and not (job and local[1] == size):
         _refuse(
-            "MASTER_ADDR", "the host of worker 0, together with MASTER_PORT", None, "or set LINNET_SERVERS=host:port"
+            "MASTER_ADDR",
+            "the host of worker 0, together with MASTER_PORT",
+            None,
+            "set it, or set LINNET_SERVERS=host:port",
         )
     return _symmetric("torchrun" if run else "RANK", rank, size, local, job, address, servers=servers)
 
@@ -324,7 +327,7 @@ def slurm(env: Environment, servers: Sequence[str] | None = None) -> Cluster | N
                 "SLURM_JOB_ID",
                 "an integer, from which the port is derived",
                 env.get("SLURM_JOB_ID"),
-                "or set MASTER_PORT",
+                "set MASTER_PORT",
             )
         port = _integer(env, "MASTER_PORT", 1) if "MASTER_PORT" in env else 20000 + int(number) % 10000
         address = f"{nodes[0]}:{port}"

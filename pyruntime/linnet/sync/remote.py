@@ -64,7 +64,7 @@ def _gathers(variable: Variable, function: Function, used: set[Tensor]) -> list[
             continue
         if node.op != "gather" or reads != [0] or node.attribute("axis") != 0:
             raise UsageError(
-                f"another op than a look-up reads this table: {node.op} '{node.name or node.outputs[0].name}'",
+                f"an op other than a lookup reads this table: {node.op} '{node.name or node.outputs[0].name}'",
                 code=101,
                 tensor=variable.name,
                 expected="only ops.gather along axis 0 or nn.embedding",

@@ -59,7 +59,7 @@ class Directory:
             ) from None  # fmt: skip
         if other:
             raise UsageError(
-                f"the directory '{path}' holds something else than a run of finetune", code=101, tensor=str(path),
+                f"the directory '{path}' holds something other than a run of finetune", code=101, tensor=str(path),
                 expected=f"an empty directory, or one with {SETTINGS}", hint="give another directory",
             )  # fmt: skip
         if before is None:

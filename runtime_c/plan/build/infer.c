@@ -23,7 +23,7 @@ linnet_status ln_wait_for_values(ln_work *w, ln_work_node *node) {
         ln_at_node(w->error, node->index, node->name);
         for (int i = 0; i < node->n_inputs; ++i)
             if (node->inputs[i] >= 0 && ln_value_at(w, node->inputs[i])->undecided)
-                return ln_hint(w->error, "the shape depends on data and has no upper bound");
+                return ln_got(w->error, "a shape that depends on data and has no upper bound");
         return ln_hint(w->error, "the operands and attributes are known, so this is a bug in the shape rule or the "
                                  "converter; please report it");
     }
