@@ -156,7 +156,7 @@ def test_a_mask_without_a_photo_keeps_its_size() -> None:
     np.testing.assert_array_equal(linnet.Session(graph).run({"input": x})["mask"], expected * 255)
     with pytest.raises(linnet.UsageError, match="layout does not match the output"):
         mask(identity((1, 5, 7)), "output")
-    with pytest.raises(linnet.UsageError, match="'input' is not a photo"):
+    with pytest.raises(linnet.UsageError, match="'input' is not an image"):
         mask(identity((1, 1, 5, 7)), "output", input="input")
 
 
@@ -343,11 +343,11 @@ def test_wrong_use_of_boxes() -> None:
         ("unknown coding", lambda g: boxes.ssd(g, "y", "y", np.zeros((8, 4)), coding="centernet")),
         ("each stride needs 2 or 3 output names", lambda g: boxes.scrfd(g, {8: ["y"]})),
         ("each stride needs 4 output names", lambda g: boxes.yunet(g, {8: ["y"]})),
-        ("is not a photo", lambda g: boxes.yolo(g, "y", input="input")),
+        ("is not an image", lambda g: boxes.yolo(g, "y", input="input")),
     ):
         with pytest.raises(linnet.UsageError, match=words):
             call(outputs_only(raw, 64, 64))
-    with pytest.raises(linnet.UsageError, match="one photo at a time"):
+    with pytest.raises(linnet.UsageError, match="one image at a time"):
         boxes.yolo(outputs_only({"y": np.zeros((2, 8, 10))}, 64, 64), "y")
 
 

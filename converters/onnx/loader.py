@@ -38,7 +38,12 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             model = outside.parse(content, path)
     except OSError as error:
-        raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
+        raise FileError(
+            f"cannot be read: {error.strerror}",
+            tensor=str(path),
+            code=202,
+            hint="give a file that you have permission to read",
+        ) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
         _other_format(path)
         raise FileError("is not an ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None

@@ -21,7 +21,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [option
                            "\n"
                            "  --input NAME=FILE     value of one input, as a .npy file. If the model has\n"
                            "                        preprocessing inside (linnet.preprocess), FILE may also\n"
-                           "                        be a JPEG, PNG or BMP picture or a sound file. Repeat\n"
+                           "                        be a JPEG, PNG or BMP image or a sound file. Repeat\n"
                            "                        the option for every input; NAME= is optional if the\n"
                            "                        model has one input. NAME may also be an inner tensor,\n"
                            "                        and the run then starts there\n"
@@ -172,7 +172,7 @@ static int read_feed(const run_options *o, const linnet_model *model, const linn
     if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
     if (npy_read(f->path, &f->array, problem, sizeof problem)) return TOOL_OK;
     return tool_fail(o->common.tool, "%s: %s%s; give a file that numpy.save wrote", f->path, problem,
-                     strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP picture, or a sound file");
+                     strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP image, or a sound file");
 }
 
 /* Reads the input files and passes their shapes to the plan. */

@@ -37,17 +37,17 @@ media_kind media_kind_of(const char *path) {
 }
 
 const char *media_kind_text(media_kind kind) {
-    static const char *const texts[] = {"a file of unknown type", "a .npy file",   "a JPEG picture",
-                                        "a PNG picture",          "a BMP picture", "a sound file"};
+    static const char *const texts[] = {
+        "a file of unknown type", "a .npy file", "a JPEG image", "a PNG image", "a BMP image", "a sound file"};
     return texts[kind];
 }
 
 bool media_allocate(npy_array *out, unsigned long width, unsigned long height, char *problem, size_t size) {
-    if (width == 0 || height == 0) return media_problem(problem, size, "the picture has no pixels");
+    if (width == 0 || height == 0) return media_problem(problem, size, "the image has no pixels");
     if (height > MEDIA_MOST_PIXELS / width)
         return media_problem(problem, size,
-                             "the picture has %lu x %lu pixels, more than the limit of %d million; scale it down",
-                             width, height, MEDIA_MOST_PIXELS / 1000000);
+                             "the image has %lu x %lu pixels, more than the limit of %d million; scale it down", width,
+                             height, MEDIA_MOST_PIXELS / 1000000);
     out->dtype = LINNET_U8;
     out->rank = 3;
     out->shape[0] = (long long)height;
@@ -94,8 +94,7 @@ static bool turn_upright(npy_array *image, int orientation, char *problem, size_
     const unsigned char *from = image->data;
     unsigned char *to;
     if (change == 0) return true;
-    if (!(to = malloc(image->bytes)))
-        return media_problem(problem, size, "cannot allocate memory to rotate the picture");
+    if (!(to = malloc(image->bytes))) return media_problem(problem, size, "cannot allocate memory to rotate the image");
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++) {
             size_t y = change & 2 ? rows - 1 - r : r, x = change & 1 ? columns - 1 - c : c;
@@ -144,7 +143,7 @@ bool media_read_image(const char *path, media_kind kind, npy_array *out, char *p
     else if (kind == MEDIA_BMP)
         good = media_read_bmp(file, out, problem, size);
     else
-        good = media_problem(problem, size, "not a readable picture; expected JPEG, PNG or BMP");
+        good = media_problem(problem, size, "not a readable image; expected JPEG, PNG or BMP");
     fclose(file);
     good = good && turn_upright(out, orientation, problem, size);
     if (!good) {

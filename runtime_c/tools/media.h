@@ -13,7 +13,7 @@ typedef enum media_kind { MEDIA_UNKNOWN, MEDIA_NPY, MEDIA_JPEG, MEDIA_PNG, MEDIA
 
 /* Recognizes a file by its first bytes. Returns MEDIA_UNKNOWN also if the file cannot be opened. */
 media_kind media_kind_of(const char *path);
-/* Returns a text such as "a JPEG picture". */
+/* Returns a text such as "a JPEG image". */
 const char *media_kind_text(media_kind kind);
 
 /* Reads a picture as u8 [height, width, 3], RGB. Applies the EXIF orientation, drops alpha, keeps the high 8 of 16

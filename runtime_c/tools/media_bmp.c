@@ -52,9 +52,9 @@ bool media_read_bmp(FILE *file, npy_array *out, char *problem, size_t size) {
         known &= compression == 0;
     }
     if (!known)
-        return media_problem(
-            problem, size, "a BMP with %u bits per pixel and compression %u is not supported; save the picture as PNG",
-            bits, (unsigned)compression);
+        return media_problem(problem, size,
+                             "a BMP with %u bits per pixel and compression %u is not supported; save the image as PNG",
+                             bits, (unsigned)compression);
     if (width <= 0 || height == 0 || height == INT32_MIN)
         return media_problem(problem, size, "the header gives an invalid width or height");
     if (bits <= 8) {

@@ -97,7 +97,7 @@ static bool decode(jpeg_reader *r, FILE *file, npy_array *out, int *orientation)
 bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
     jpeg_reader *r = calloc(1, sizeof *r);
     bool good;
-    if (!r) return media_problem(problem, size, "cannot allocate memory to decode the picture");
+    if (!r) return media_problem(problem, size, "cannot allocate memory to decode the image");
     r->problem = problem;
     r->size = size;
     r->info.err = jpeg_std_error(&r->errors);

@@ -64,7 +64,7 @@ bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem,
     if (r.info)
         good = decode(&r, file, out, orientation);
     else
-        media_problem(problem, size, "cannot allocate memory to decode the picture");
+        media_problem(problem, size, "cannot allocate memory to decode the image");
     png_destroy_read_struct(&r.png, &r.info, NULL);
     free(r.rows);
     return good;

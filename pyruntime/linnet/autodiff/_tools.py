@@ -22,7 +22,9 @@ def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tenso
     """Input 0, output 0, and the gradient of output 0."""
     x, g = node.inputs[0], given[0]
     if x is None or g is None or any(extra is not None for extra in given[1:]):
-        raise GraphError("only its first output has a gradient", code=301)
+        raise GraphError(
+            "only its first output has a gradient", code=301, hint="leave the other outputs out of the loss"
+        )
     return x, node.outputs[0], g
 
 
@@ -63,7 +65,12 @@ def operand(node: Node, index: int) -> Tensor | None:
 def constant_of(tensor: Tensor, what: str) -> list[int]:
     """The integers of an operand, which must be a constant."""
     if tensor.data is None:
-        raise GraphError(f"the gradient rule needs constant {what}", code=304, got=f"'{tensor.name}', computed")
+        raise GraphError(
+            f"the gradient rule needs constant {what}",
+            code=304,
+            got=f"'{tensor.name}', computed",
+            hint="use a constant",
+        )
     return [int(v) for v in np.atleast_1d(tensor.data)]
 
 

@@ -30,7 +30,12 @@ def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
     GraphError."""
     hidden = shape_of(weights)[2]
     if not isinstance(hidden, int):
-        raise GraphError("the gradient rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
+        raise GraphError(
+            "the gradient rule needs a fixed number of hidden units",
+            code=304,
+            got=str(weights.shape),
+            hint="use fixed sizes",
+        )
     return hidden, GATES[node.attribute("kind")] * hidden, 2 if node.attribute("direction") == "bidirectional" else 1
 
 

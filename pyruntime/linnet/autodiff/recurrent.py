@@ -94,7 +94,9 @@ def _rows(x: Tensor) -> Tensor:
 def _units(x: Tensor) -> int:
     size = shape_of(x)[-1]
     if not isinstance(size, int):
-        raise GraphError("the gradient rule needs a fixed number of hidden units", code=304)
+        raise GraphError(
+            "the gradient rule needs a fixed number of hidden units", code=304, got=str(x.shape), hint="use fixed sizes"
+        )
     return size
 
 

@@ -278,7 +278,9 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     )
     channels = shape_of(x)[-1 if last else 1]
     if not isinstance(channels, int):
-        raise GraphError("the gradient rule needs a fixed number of channels", code=304)
+        raise GraphError(
+            "the gradient rule needs a fixed number of channels", code=304, got=str(x.shape), hint="use fixed sizes"
+        )
     count = int(groups or channels)
 
     def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -328,7 +330,9 @@ def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
         )  # fmt: skip
     if len(made) != len(needs):
         raise GraphError(
-            f"the gradient function of user op {name} gave {len(made)} gradients for {len(needs)} inputs", code=303
+            f"the gradient function of user op {name} gave {len(made)} gradients for {len(needs)} inputs",
+            code=303,
+            expected="one tensor or None per input",
         )
     return [g if need else None for g, need in zip(made, needs, strict=True)]
 

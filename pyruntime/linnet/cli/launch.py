@@ -77,7 +77,7 @@ def launch(
 
     if not module and program.endswith(".py"):
         if not Path(program).is_file():
-            raise UsageError("the script does not exist", code=101, tensor=program)
+            raise UsageError("the script does not exist", code=101, tensor=program, hint="check the path")
     elif not module and shutil.which(program) is None:
         raise UsageError(
             "the program is not found", code=101, tensor=program, hint="give a .py file or an executable on the PATH"

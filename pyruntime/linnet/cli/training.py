@@ -187,7 +187,9 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
         found = np.load(path, allow_pickle=False)
         return {name: found[name] for name in found} if path.suffix == ".npz" else np.asarray(found)
     except FileNotFoundError:
-        raise FileError(f"the file '{path}' does not exist", code=201, tensor=str(path)) from None
+        raise FileError(
+            f"the file '{path}' does not exist", code=201, tensor=str(path), hint="check the path"
+        ) from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise FileError(f"cannot read '{path}': {error}", code=202, tensor=str(path)) from None
 

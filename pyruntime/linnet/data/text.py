@@ -70,5 +70,7 @@ def characters(
         try:
             text = text.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"cannot read '{text}': {error}", code=202, tensor=str(text)) from None
+            raise FileError(
+                f"cannot read '{text}': {error}", code=202, tensor=str(text), hint="give a text file in UTF-8"
+            ) from None
     return Characters(text, length, length if step is None else step, vocabulary, names)

@@ -244,7 +244,10 @@ class _Writer:
         elif tensor.variable is not None:
             if id(tensor.variable) not in self.variables:
                 raise GraphError(
-                    f"{tensor.name!r} reads a variable that belongs to another graph", code=302, tensor=tensor.name
+                    f"{tensor.name!r} reads a variable that belongs to another graph",
+                    code=302,
+                    tensor=tensor.name,
+                    hint="build all parts of a model in one linnet.Graph",
                 )
             variable = self.variables[id(tensor.variable)]
         self.needs("dtypes", tensor.dtype)

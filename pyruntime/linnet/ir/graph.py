@@ -323,7 +323,9 @@ class Graph:
         results = {key: (replace or {}).get(value, value) for key, value in results.items()}
         every = [*feeds.values(), *results.values(), *(updates or {}).values()]
         if not every:
-            raise UsageError(f"signature '{name}' has no outputs and no updates", code=101)
+            raise UsageError(
+                f"signature '{name}' has no outputs and no updates", code=101, hint="give it outputs or updates"
+            )
         old = every[0].function
         assigned = [emit("assign", [variable.tensor(new), new], {})[0] for variable, new in (updates or {}).items()]
         part = self.function(name)

@@ -132,7 +132,9 @@ def multi_margin(logits: Operators, labels: Any, margin: float = 1.0, *, squared
     own = -nll(logits, labels)
     classes = (logits.shape or (None,))[-1]
     if not isinstance(classes, int):
-        raise UsageError("multi_margin needs a fixed number of classes", code=104, tensor=logits.name)
+        raise UsageError(
+            "multi_margin needs a fixed number of classes", code=104, tensor=logits.name, got=str(logits.shape)
+        )
     slack = elementwise([logits, ops.expand_dims(own, 1)], lambda x, y: (margin - y + x).max(0.0), logits.dtype)
     slack = slack * slack if squared else slack
     return (slack.sum(-1) - abs(margin) ** (2 if squared else 1)) * (1.0 / classes) if margin > 0 else slack.mean(-1)
@@ -149,7 +151,9 @@ def _dense(log_p: Operators, target: Operators, axis: int, smoothing: float, wei
     classes = (log_p.shape or (None,) * 8)[axis]
     if smoothing:
         if not isinstance(classes, int):
-            raise UsageError("label smoothing needs a fixed number of classes", code=104, tensor=target.name)
+            raise UsageError(
+                "label smoothing needs a fixed number of classes", code=104, tensor=target.name, got=str(log_p.shape)
+            )
         target = target * (1.0 - smoothing) + smoothing / classes
     scaled = log_p if weights is None else log_p * _along(_vector(weights, log_p), log_p, axis)
     return -(scaled * target).sum(axis)

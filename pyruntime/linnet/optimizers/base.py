@@ -195,7 +195,7 @@ class Optimizer:
         for variable, g in gradients.items():
             _check(variable, g)
         if not gradients:
-            raise UsageError("there are no gradients to apply", code=101)
+            raise UsageError("there are no gradients to apply", code=101, expected="one or more gradients", got="none")
         given = dict(gradients) if self.clip is None else self.clip(dict(gradients))
         first = next(iter(gradients.values()))
         like = first.rows if isinstance(first, SparseRows) else first

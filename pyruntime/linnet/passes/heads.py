@@ -117,7 +117,12 @@ def _vectors(layer: Node) -> Tensor:
     x = layer.inputs[0]
     assert x is not None
     if x.shape is None:
-        raise GraphError("the rank of the head's input is unknown", code=304, tensor=x.name)
+        raise GraphError(
+            "the rank of the head's input is unknown",
+            code=304,
+            tensor=x.name,
+            hint="give the model's inputs fixed shapes",
+        )
     if layer.op == "conv":
         axes = list(range(1, len(x.shape)))
         axes.remove(layer.attribute("channel_axis") % len(x.shape))

@@ -116,14 +116,14 @@ class Edit:
         found = [n for n in self.signature.inputs if (about := self.description(n)) is not None and about[0] == "image"]
         if name is None and len(found) > 1:
             raise UsageError(
-                "the signature has several photo inputs",
+                "the signature has several image inputs",
                 code=101,
                 expected=f"input={found[0]!r}, or another one of {found}",
             )
         if name is not None and name not in found:
             self.input(name)
             raise UsageError(
-                f"input {name!r} is not a photo", code=101, tensor=name, hint="call linnet.preprocess.image first"
+                f"input {name!r} is not an image", code=101, tensor=name, hint="call linnet.preprocess.image first"
             )
         if not found:
             return None

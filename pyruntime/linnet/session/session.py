@@ -446,7 +446,5 @@ class Session(Closes):
         """For each step, counts over its first output in the last run: values at the limits of their integer type
         (saturated), infinite values, and NaN (not_a_number). Needs count_special=True."""
         if not self._count_special:
-            raise UsageError(
-                "special values were not counted", code=101, hint="create the Session with count_special=True"
-            )
+            raise UsageError("special values were not counted", code=101, hint="give Session count_special=True")
         return special_of(self._current_plan(), self._current().session)

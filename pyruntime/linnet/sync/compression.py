@@ -111,7 +111,7 @@ def encode(values: np.ndarray, compression: str | Compression, residual: np.ndar
     if residual is not None:
         pointer = _floats(residual, "residual")
         if not residual.flags.writeable:
-            raise UsageError("`residual` must be writable", code=101)
+            raise UsageError("`residual` must be writable", code=101, got="a read-only array")
     capacity = chosen.bound(values.size)
     out, used, record = bytearray(capacity), ffi.new("size_t *"), ffi.new("linnet_error *")
     status = sync_library().linnet_sync_encode(
@@ -139,7 +139,7 @@ def decode(
     if out.shape != dims:
         raise UsageError("`add_to` has the wrong shape", code=104, expected=str(dims), got=str(out.shape))
     if not out.flags.writeable:
-        raise UsageError("`add_to` must be writable", code=101)
+        raise UsageError("`add_to` must be writable", code=101, got="a read-only array")
     record = ffi.new("linnet_error *")
     status = sync_library().linnet_sync_decode(
         chosen.encoding, ffi.from_buffer(data) if data else NULL, len(data),

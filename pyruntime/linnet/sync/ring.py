@@ -71,7 +71,7 @@ class Ring:
         unusable; see `without`. Raises UsageError for an array that cannot be reduced.
         """
         if self._ring == NULL:
-            raise UsageError("the ring is closed", code=101)
+            raise UsageError("the ring is closed", code=101, hint="create a new ring")
         if array.dtype.name not in _DTYPES or not array.flags.c_contiguous or not array.flags.writeable:
             raise UsageError(
                 "the ring cannot reduce an array of this kind",
