@@ -76,7 +76,7 @@ def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
                 f"the model has no input named {name!r}",
                 code=102,
                 tensor=name,
-                expected=" or ".join(inputs) or "no input",
+                expected=" or ".join(inputs) or "a model with inputs",
             )
         old, new = inputs[name].shape, tuple(int(d) for d in shape)
         if old is not None and not (

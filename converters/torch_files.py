@@ -175,7 +175,7 @@ def _arguments(torch: Any, module: Any, shapes: dict[str, Sequence[int]], path: 
                 f"the module has no input named {name!r}",
                 code=102,
                 tensor=name,
-                expected=" or ".join(names) or "no input",
+                expected=" or ".join(names) or "a model with inputs",
             )
     missing = [name for name in needed if name not in shapes]
     if missing:

@@ -316,6 +316,6 @@ def test_without_labels(models: list[Path], pictures: Path, linnet_command: Comm
 
 def test_wrong_command_lines(models: list[Path], pictures: Path, tmp_path: Path, linnet_command: Command) -> None:
     refused(linnet_command("compare", models[0]), "one model alone", "--reference", status=2)
-    refused(linnet_command("compare", *models), "no data are given", status=2)
+    refused(linnet_command("compare", *models), "no data is given", status=2)
     refused(linnet_command("compare", *models[:2], "--eval", pictures), "how pictures become its input", "--image")
     refused(linnet_command("compare", *models, "--eval", tmp_path / "none", "--data", pictures), "does not exist")

@@ -201,7 +201,7 @@ def test_the_command(hostile: tuple[Path, Path], tmp_path: Path, linnet_command:
 
 def test_wrong_command_lines(hostile: tuple[Path, Path], tmp_path: Path, linnet_command: Command) -> None:
     model, data = hostile
-    refused(linnet_command("debug-quant", model), "no data are given", "--calibration", status=2)
+    refused(linnet_command("debug-quant", model), "no data is given", "--calibration", status=2)
     refused(linnet_command("debug-quant", model, "--dtype", "f32", "--data", data), "quantizes nothing", status=2)
     refused(linnet_command("debug-quant", model, "--data", data), "needs calibration")
     more = ("--table-out", tmp_path / "t.txt", "--no-fix", "--calibration", data)

@@ -322,7 +322,7 @@ def test_calibration_with_zeros_alone_is_refused(network: linnet.Graph, dtype: s
     """Every scale would come from the biases. One number that is not zero, in any batch, is taken for data."""
     (x,) = linnet.Model(network).inputs()
     zeros = [{x.name: np.zeros([d or 1 for d in x.shape or ()], np.float32)} for _ in range(3)]
-    with pytest.raises(linnet.UsageError, match=r"the calibration data are all zero; .* zeros in each of 3 batches"):
+    with pytest.raises(linnet.UsageError, match=r"the calibration data is all zero; .* zeros in each of 3 batches"):
         linnet.quantize(network, zeros, dtype)
     zeros[2][x.name].reshape(-1)[-1] = 1
     linnet.quantize(network, zeros, dtype)

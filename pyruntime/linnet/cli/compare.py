@@ -83,7 +83,7 @@ def compare(
         raise CommandLineError("--seconds must be a finite number", code=101, hint="for example --seconds 1")
     if data is None and (evaluate is None or not evaluate.is_dir()):
         raise CommandLineError(
-            "no data are given",
+            "no data is given",
             code=101,
             expected="--data with a file, a folder or SCRIPT.py:FUNCTION",
             hint="add --data",

@@ -100,7 +100,7 @@ def debug_quant(
     source = data or quantizing.calibration
     if source is None:
         raise CommandLineError(
-            "no data are given", code=101, expected="--calibration or --data with a file, a folder or SCRIPT.py:FUNCTION",
+            "no data is given", code=101, expected="--calibration or --data with a file, a folder or SCRIPT.py:FUNCTION",
             hint="add --calibration",
         )  # fmt: skip
     if (

@@ -188,7 +188,7 @@ def pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:
 
 def known(name: str, specs: Collection[str]) -> None:
     if name not in specs:
-        expected = nearest(name, specs) or "no input"
+        expected = nearest(name, specs) or "a model with inputs"
         raise UsageError(f"the model has no input named {name!r}", code=102, tensor=name, expected=expected)
 
 

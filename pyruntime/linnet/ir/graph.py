@@ -62,7 +62,7 @@ class Signatures(dict[str, Signature]):
     """A graph's signatures by name."""
 
     def __missing__(self, name: str) -> Signature:
-        known = ", ".join(self) or "none: it has no signature yet"
+        known = ", ".join(self) or "a graph with signatures"
         raise UsageError(
             f"the graph has no signature '{name}'", code=102, expected=known,
             hint=f"graph.signature('{name}', {{inputs}}, {{outputs}}) declares it",

@@ -57,7 +57,7 @@ class Edit:
         if name not in names:
             raise UsageError(
                 f"signature {self.name!r} has no {role} named {name!r}", code=102, tensor=name,
-                expected=" or ".join(names) or f"no {role}",
+                expected=" or ".join(names) or f"a signature with {role}s",
             )  # fmt: skip
         return names.index(name)
 

@@ -267,8 +267,8 @@ def _matrix(edit: Edit, output: str) -> Tensor:
     x = real(edit.output(output))
     if x.shape is None or len(x.shape) not in (2, 3) or (len(x.shape) == 3 and x.shape[0] not in (1, None)):
         raise UsageError(
-            f"output {output!r} cannot be decoded", code=104, tensor=output, expected="[1, M, N] for one photo at a "
-                                                                                      "time",
+            f"output {output!r} cannot be decoded", code=104, tensor=output,
+            expected="[1, M, N] for one image at a time",
             got="any shape" if x.shape is None else str(list(x.shape)),
         )  # fmt: skip
     return x if len(x.shape) == 2 else ops.copy([x], kind="squeeze", axis=[0])[0]

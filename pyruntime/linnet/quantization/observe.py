@@ -191,12 +191,12 @@ def _refuse_constant(constant: dict[str, float | None], count: int) -> None:
         return
     if all(value == 0 for value in values):
         raise UsageError(
-            what="the calibration data are all zero", expected="typical inputs", got=f"zeros in each of {count} batches",
-            hint="check how the data are read; scales from zeros would round typical inputs to a few values",
+            what="the calibration data is all zero", expected="typical inputs", got=f"zeros in each of {count} batches",
+            hint="check how the data is read; scales from zeros would round typical inputs to a few values",
         )  # fmt: skip
     shown = ", ".join(f"{name!r} is always {value:g}" for name, value in constant.items())
     warnings.warn(
-        f"the calibration data are constant: {shown}. Ranges from one value do not fit typical inputs.", stacklevel=2
+        f"the calibration data is constant: {shown}. Ranges from one value do not fit typical inputs.", stacklevel=2
     )
 
 

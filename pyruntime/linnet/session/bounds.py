@@ -90,7 +90,7 @@ def resolve(bounds: Mapping[str, Sequence[Dim] | str], specs: Iterable[TensorSpe
         if name not in declared:
             raise UsageError(
                 f"bounds are given for {name!r}, but the model has no such input", code=102, tensor=name,
-                expected=" or ".join(declared) or "no input",
+                expected=" or ".join(declared) or "a model with inputs",
             )  # fmt: skip
     ranges: dict[str, Range] = {}
     for name, shape in declared.items():

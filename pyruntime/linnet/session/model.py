@@ -286,7 +286,7 @@ class Store(Native):
                 f"the model has no variable named {name!r}",
                 code=102,
                 tensor=name,
-                expected=" or ".join(self._specs) or "no variable",
+                expected=" or ".join(self._specs) or "a model with variables",
             )
         return self._specs[name]
 

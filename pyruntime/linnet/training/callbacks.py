@@ -112,7 +112,7 @@ def monitored(record: Metrics, name: str) -> float:
             f"there is no metric named {name!r} to monitor",
             code=102,
             tensor=name,
-            expected=" or ".join(record) or "no metric",
+            expected=" or ".join(record) or "a run with metrics",
             hint="metrics are the scalar outputs of the train signature, and after a validation those of eval as "
             "val_...",
         )
