@@ -222,7 +222,7 @@ def test_wrong_functions_for_samples(script: str, name: str, message: str) -> No
     ("name", "message"),
     [
         ("word", "must return a number"),
-        ("none", "returns no figure"),
+        ("none", "returns no number"),
         ("empty", "must take one argument"),
         ("fails", "raises an error; got KeyError"),
     ],

@@ -275,7 +275,7 @@ def test_values_that_are_lost_are_an_error_until_they_are_written() -> None:
     gc.collect()
     assert t.device.nothing_left()
     for name in t.store:
-        with pytest.raises(linnet.DeviceError, match="before the host had"):
+        with pytest.raises(linnet.DeviceError, match="before the variable"):
             t.store[name]
     cpu = linnet.Session(t.model, "train", store=t.store)
     t.store["w"] = W
@@ -306,7 +306,7 @@ def test_a_run_whose_values_are_lost_fails() -> None:
     with pytest.raises(linnet.DeviceError, match="new value"):
         t.step()
     t.device.broken = False  # type: ignore[attr-defined]
-    with pytest.raises(linnet.DeviceError, match="before the host had"):
+    with pytest.raises(linnet.DeviceError, match="before the variable"):
         t.store["w"]
     for name, value in trained(0).items():
         t.store[name] = value

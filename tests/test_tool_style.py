@@ -141,7 +141,7 @@ def test_an_open_batch_is_one(tmp_path: Path) -> None:
             f"{name}: note: the batch size of input 'x0' is open, so it is taken as 1: f32 [1, 3, 8, 8]; "
             "--shape x0=8,3,8,8 sets another"
         )
-        assert second.startswith(f"{name}: note: input 'x1' ")
+        assert second.startswith(f"{name}: note: the batch size of input 'x1' ")
         done = tool(name, "m.lnt", *more, "--shape", "x0=5,3,8,8", cwd=tmp_path)  # the other input has the same batch
         assert done.returncode == 0 and "'x1' is open, so it is taken as 5: f32 [5, 2]" in done.stderr
         assert done.stderr.count("\n") == 1

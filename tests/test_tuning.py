@@ -178,8 +178,8 @@ def test_lines_for_other_models_do_no_harm(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["line 1 ", "without a header", "linnet-tuning 1"]),
-        ("# only a comment\n", ["without a header"]),
+        ("", ["line 1 ", "there was no header", "linnet-tuning 1"]),
+        ("# only a comment\n", ["there was no header"]),
         ("conv = conv_reference\n", ["line 1 ", "is not the header", "linnet-tuning 1"]),
         ("linnet-tuning 2 library 9\n", ["another format", "linnet-tuning 2"]),
         ("linnet-tuning 12\n", ["another format"]),
