@@ -22,7 +22,7 @@ _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_
 
 
 class Ring:
-    """A ring of all ranks of one training. All ranks create it at the same time.
+    """A ring of all ranks of one training run. All ranks create it at the same time.
 
     address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH".
     rank: index of this process. size: number of processes.
