@@ -287,8 +287,8 @@ LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet
 LINNET_API linnet_status linnet_step_result_source(const linnet_step *step, const linnet_source_options *options,
                                                    char *text, size_t size, size_t *length);
 /* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
- * linnet_step_map_source and linnet_step_result_source, or the device's own text. The prelude must come before them,
- * once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
+ * linnet_step_map_source and linnet_step_result_source, or the device's own text. Put the prelude before them, once.
+ * ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
  * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
                                             size_t size, size_t *length);

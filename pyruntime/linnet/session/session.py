@@ -63,10 +63,9 @@ class Session(Closes):
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
         may share a session, one at a time.
     bounds: for each input, a number, (low, high), or None (what the model declares) per dimension; or the same as text,
-        "1..8,3,?,?". Then `bound` is the most that any shape within the bounds takes, one arena serves all plans, no
-        shape within them is rejected for its memory, and a run outside is rejected (UsageError). If max_bytes is too
-        small for the bounds, GraphError is raised at once; memory beyond `bound.total` is used to keep plans of earlier
-        shapes.
+        "1..8,3,?,?". `bound` is then the most memory that any shape within them takes, and one arena serves all plans. No
+        shape within them is rejected for its memory; a run outside is rejected (UsageError). If max_bytes is too small for
+        the bounds, GraphError is raised at once; memory beyond `bound.total` is used to keep plans of earlier shapes.
     verify: whether to check the weights against their digests before anything runs (see Model).
     strict_dims: True rejects shapes that give open dimensions with the same name different sizes (UsageError). False
         warns once and runs with these sizes. None: True if the signature updates variables, because gradients rely on
