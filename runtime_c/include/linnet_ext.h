@@ -334,8 +334,8 @@ struct linnet_user_op {
     void *context;
     /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them.
      * Where the file leaves them open, the rank or a dimension is -1. While a graph is built, the dtypes are
-     * LINNET_NONE. Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is
-     * built. `data` is not NULL if the value is known. If an output depends on a value that is not known yet, leave its
+     * LINNET_NONE. Inputs have their true shapes in a plan, and ranks and dimensions may be -1 while a graph is built.
+     * `data` is not NULL if the value is known. If an output depends on a value that is not known yet, leave its
      * dimensions at -1: once the value has been computed, the rule is called again. NULL: every file must declare the
      * whole shape. */
     int (*infer)(linnet_user_call *call);
