@@ -307,7 +307,7 @@ static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *confi
  * Errors: WRITE_FAILED (the old file is unchanged), UNKNOWN_NAME, OUT_OF_MEMORY, INVALID_ARGUMENT, DEVICE_FAILED. */
 LINNET_API linnet_status linnet_store_save(linnet_store *store, const char *path,
                                            const linnet_checkpoint_config *config, linnet_error *error);
-/* Loads the checkpoint's variables. Other variables keep their values. On an error no variable changes. Waits for
+/* Loads the checkpoint's variables. Other variables keep their values. On an error, no variable changes. Waits for
  * active runs of the store. Thread-safe. Errors: those of linnet_model_open and linnet_model_verify, and OTHER_MODEL.
  */
 LINNET_API linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error);
@@ -526,8 +526,8 @@ LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
 /* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. After
- * a failed run the contents are undefined. If the run has not computed the output's shape, which can happen only if the
- * shape depends on data, NULL is returned. */
+ * a failed run, the contents are undefined. If the run has not computed the output's shape, which can happen only if
+ * the shape depends on data, NULL is returned. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
 LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */

@@ -159,7 +159,7 @@ static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
 /* ---- map programs ----------------------------------------------------------------------------------------------- */
 
 /* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers from
- * program[5 * i] on: opcode, type, a, b, c. It writes register i. docs/ops.md defines the opcodes. In an epilogue the
+ * program[5 * i] on: opcode, type, a, b, c. It writes register i. docs/ops.md defines the opcodes. In an epilogue, the
  * program computes the step's output from the result of the op, which is never stored. */
 typedef struct linnet_map {
     size_t struct_size;

@@ -56,7 +56,8 @@ def _ordered(x: Operators, axis: int, descending: bool, name: str) -> list[Tenso
 
 
 def sort(x: Operators, axis: int = -1, *, descending: bool = False, name: str = "") -> Tensor:
-    """The elements in order along an axis. In ascending order NaN comes last. Gradients go to where the elements were."""
+    """The elements in order along an axis. In ascending order, NaN comes last. Gradients go to where the elements
+    were."""
     return _ordered(x, axis, descending, name)[0]
 
 

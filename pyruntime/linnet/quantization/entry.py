@@ -46,7 +46,7 @@ def quantize(
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8 no layer gets
+    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8, no layer gets
         wider weights.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
         own ranges and weight_bits, and needs no calibration.

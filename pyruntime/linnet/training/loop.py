@@ -85,7 +85,7 @@ def fit(
         its own. A server process returns when the workers have left; its history has a record per second, with the mean
         loss of the steps since the previous record. In a job with one process, cluster has no effect.
 
-    On Ctrl-C or SIGTERM the current step ends and the state is saved; then the signal takes its usual effect. A loss
+    On Ctrl-C or SIGTERM, the current step ends and the state is saved; then the signal takes its usual effect. A loss
     that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
     data raises UsageError or GraphError (an index out of range) with the position in the data; with a directory, the
     state before the error is saved. If the first step of a new run fails, nothing of the run stays in the directory.

@@ -75,7 +75,7 @@ class Saver(Callback):
         self._saved = time.monotonic()
 
     def save(self, run: Run) -> None:
-        """Writes a checkpoint of this step and deletes the oldest. Without a directory it does nothing."""
+        """Writes a checkpoint of this step and deletes the oldest. Without a directory, it does nothing."""
         if run.directory is None:
             return
         run.save(run.directory / f"checkpoint-{run.step:08d}.lnt")
