@@ -1,5 +1,5 @@
 """Initial values of variables. Each initializer uses a random generator seeded from the graph's seed and the variable's
-name. Every variable therefore differs, and every run gives the same values."""
+name. So each variable has different values, and every run gives the same values."""
 
 from __future__ import annotations
 

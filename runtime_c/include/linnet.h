@@ -286,7 +286,7 @@ LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *nam
 /* Bytes that the store holds: its variables, and the copies that it keeps for snapshots. */
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
 
-/* What a checkpoint contains. A checkpoint is a .lnt file with variables and the digest of their model, no graph. */
+/* What a checkpoint contains. A checkpoint is a .lnt file with variables and their model's digest, but no graph. */
 typedef struct linnet_checkpoint_config {
     size_t struct_size;
     const char *const *variables; /* names; NULL: all variables that have changed since the store was created (assigned
@@ -307,7 +307,7 @@ static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *confi
  * Errors: WRITE_FAILED (the old file is unchanged), UNKNOWN_NAME, OUT_OF_MEMORY, INVALID_ARGUMENT, DEVICE_FAILED. */
 LINNET_API linnet_status linnet_store_save(linnet_store *store, const char *path,
                                            const linnet_checkpoint_config *config, linnet_error *error);
-/* Loads the checkpoint's variables. Other variables keep their values. On an error no variable changes. Waits for
+/* Loads the checkpoint's variables. Other variables keep their values. On an error, no variable changes. Waits for
  * active runs of the store. Thread-safe. Errors: those of linnet_model_open and linnet_model_verify, and OTHER_MODEL.
  */
 LINNET_API linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error);
@@ -323,7 +323,7 @@ typedef struct linnet_shape {
 typedef struct linnet_device linnet_device;               /* linnet_device.h */
 typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
-/* A hint: where the nodes of some names run. */
+/* A hint that says on which device nodes run. */
 typedef struct linnet_placement {
     const char *node;   /* name of a node; "*" stands for any characters */
     const char *device; /* name of a device of the config, or "cpu" */
@@ -340,7 +340,7 @@ typedef enum linnet_precision {
                                   products are added up in f32 */
 } linnet_precision;
 
-/* Plans without fast kernels, to compare with (slow). */
+/* Slow plans without fast kernels, for comparison. */
 typedef enum linnet_reference {
     LINNET_REFERENCE_NONE = 0,    /* the fastest kernels */
     LINNET_REFERENCE_KERNELS = 1, /* only scalar reference kernels, no fusion, dense layouts */
@@ -391,9 +391,9 @@ typedef struct linnet_plan_config {
     int32_t feed_count;
     bool separate_outputs;     /* no output shares its memory with another tensor, so that linnet_session_bind_output
                                 * (linnet_ext.h) can replace it. An output that would share memory is copied */
-    bool passes;               /* the plan keeps what each pass of planning changed, for linnet_plan_get_pass
+    bool passes;               /* the plan records what each pass of planning changed, for linnet_plan_get_pass
                                 * (linnet_ext.h). Planning then takes longer */
-    int32_t precision;         /* linnet_precision: what kernels and devices may compute sums of floats in */
+    int32_t precision;         /* linnet_precision in which kernels and devices may compute sums of floats */
     uint64_t max_device_bytes; /* TOO_LARGE if the plan needs more on one of its devices; 0: no limit. Segments that are
                                 * planned in a run are not counted. max_bytes limits all memory together */
 } linnet_plan_config;
@@ -451,7 +451,7 @@ typedef struct linnet_step_info {
     const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
-    uint64_t runs;      /* number of traced runs; for a transfer, of those in which it was made */
+    uint64_t runs;      /* number of traced runs; for a transfer, number of those in which it was made */
     uint64_t total_ns;  /* sum over the traced runs; for a step on a device, only the time to submit it */
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;
@@ -462,7 +462,7 @@ typedef struct linnet_step_info {
                          * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
                          * (by its device) */
     uint64_t start_ns;  /* start of the step in the last traced run, by the system's monotonic clock; 0: it never ran */
-    uint64_t modelled_ns; /* time on the plan's threads by the model that chose the kernel (docs/tuning.md); 0 for
+    uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md); 0 for
                            * transfers and for steps on devices */
 } linnet_step_info;
 
@@ -504,7 +504,7 @@ typedef struct linnet_session_config {
                                                 * functions are called while the session is created, and when it plans
                                                 * segments. Not copied */
     bool bind_threads; /* each worker of the session binds itself to a core of the largest cluster, from the second core
-                          on, if the system allows it. The calling thread can take the first core by
+                          on, if the system allows it. The calling thread can take the first core with
                           linnet_bind_thread(0) */
 } linnet_session_config;
 
@@ -526,14 +526,14 @@ LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
 /* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. After
- * a failed run the contents are undefined. If the run has not computed the output's shape, which can happen only if the
- * shape depends on data, NULL is returned. */
+ * a failed run, the contents are undefined. If the run has not computed the output's shape, which can happen only if
+ * the shape depends on data, NULL is returned. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
 LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */
 LINNET_API linnet_status linnet_session_set(linnet_session *session, const char *input, const void *data, size_t bytes,
                                             linnet_error *error);
-/* Copies the output of that name of the last run into `data`, which has room for exactly `bytes` bytes
+/* Copies the last run's output of that name into `data`, which has room for exactly `bytes` bytes
  * (linnet_session_get_output). Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size), INVALID_ARGUMENT (the output has no
  * value yet). */
 LINNET_API linnet_status linnet_session_get(const linnet_session *session, const char *output, void *data, size_t bytes,

@@ -17,7 +17,7 @@
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
  *    a code that the device chooses. The session then fails with LINNET_DEVICE_FAILED. The record names the device and
  *    the step, and has the text of `explain`. After a failure the session can be freed, or run again. The codes of
- *    linnet_device_code have a meaning for the library, and a device must not give them another one.
+ *    linnet_device_code have a meaning for the library, and a device must not use them for anything else.
  *  - `limits`, `cost`, `offer`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several
  *    threads at once, and must give the same answers for the same steps. A queue is used by one thread at a time; other
  *    functions may be called by several threads for different queues.
@@ -50,7 +50,7 @@ typedef uint64_t linnet_handle;
 typedef enum linnet_device_code {
     LINNET_DEVICE_FULL = 1000001, /* the device has too little memory: returned by `allocate`, and by other functions if
                                      the device allocates late. The session fails with LINNET_OUT_OF_MEMORY, and the
-                                     record has the numbers of `about` */
+                                     record has the numbers that `about` gives */
     LINNET_DEVICE_REFUSES =
         1000002, /* for `prepare`: the device cannot run the claim after all. The session is created again with its own
                     plan (linnet_session_plan), in which the steps of the claim are not on this device */
@@ -159,7 +159,7 @@ static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
 /* ---- map programs ----------------------------------------------------------------------------------------------- */
 
 /* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers from
- * program[5 * i] on: opcode, type, a, b, c. It writes register i. docs/ops.md defines the opcodes. In an epilogue the
+ * program[5 * i] on: opcode, type, a, b, c. It writes register i. docs/ops.md defines the opcodes. In an epilogue, the
  * program computes the step's output from the result of the op, which is never stored. */
 typedef struct linnet_map {
     size_t struct_size;
@@ -224,7 +224,7 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  * computes one element of each output from one element of each input of the program. The code around the block defines
  * these names, as variables or macros:
  *  - xN: the element of input N of the program, as it is stored. f16 and bf16 are their 16 bits (ln_u16), and bool is
- *    ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
+ *    ln_u8. In an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
  *  - xN_table: input N as an array, if it is a look-up table.
  *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32. With `quantization_names`
  *    also that of an input with one scale (quant_count is 1), as a float and an integer. A missing zero point is 0.
@@ -233,10 +233,10 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  * Names that the program does not need are not in the block. The block reads all inputs before it assigns the first
  * output. All other names in it begin with ln_; linnet_map_prelude defines them. `options` NULL: all defaults.
  *
- * A cast, quantize or dequantize has the inputs and the output of the op, and iN are coordinates of its output. x1 and
- * x2, if the step has them, are the scale and the zero point for the element: the only element of the operand, or the
- * element at the coordinate along the attribute `axis`. Elements of i4 and u4 are ln_i8 and ln_u8. Quantization per
- * block, casts to i4 and u4, and casts of u64 to floats are UNSUPPORTED.
+ * A cast, quantize or dequantize has the inputs and the output of the op, and iN are coordinates of its output. If the
+ * step has them, x1 is the scale of the element and x2 its zero point. Each is the only element of its operand, or the
+ * one at the coordinate along the attribute `axis`. Elements of i4 and u4 are ln_i8 and ln_u8. Quantization per block,
+ * casts to i4 and u4, and casts of u64 to floats are UNSUPPORTED.
  *
  * At most `size` bytes of text are written, with a NUL at the end; `text` may be NULL if size is 0. *length is the
  * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT,
@@ -244,7 +244,7 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
 LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
                                                 char *text, size_t size, size_t *length);
 
-/* The numbers that convert the sums of a product of quantized operands to results. */
+/* The kind of numbers that convert the sums of a quantized product to its results. */
 typedef enum linnet_requant_table {
     LINNET_REQUANT_NONE = 0,  /* i32 and i64 results are the sums */
     LINNET_REQUANT_SCALE = 1, /* one float per channel: result_scale */
@@ -277,7 +277,8 @@ static inline void linnet_requant_init(linnet_requant *requant) { linnet_device_
  * INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet_requant *out);
 /* Writes a block of statements that converts the sum of such a step to the stored result, which is the step's output,
- * or under an epilogue linnet_step_get_result. The code around the block defines these names, each after the prefix:
+ * or with an epilogue that of linnet_step_get_result. The code around the block defines these names, each after the
+ * prefix:
  *  - sum: the sum, ln_i64 if sums are wide and otherwise ln_i32. channel: number of the output channel.
  *  - result_scale, or result_fixed and result_shift: arrays as linnet_step_get_requant fills them.
  *  - result_zero: with `quantization_names`, the number `y_zero` of linnet_step_get_requant.
@@ -286,8 +287,8 @@ LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet
 LINNET_API linnet_status linnet_step_result_source(const linnet_step *step, const linnet_source_options *options,
                                                    char *text, size_t size, size_t *length);
 /* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
- * linnet_step_map_source and linnet_step_result_source, or the device's own text. The prelude must come before them,
- * once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
+ * linnet_step_map_source and linnet_step_result_source, or the device's own text. Put the prelude before them, once.
+ * ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
  * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
                                             size_t size, size_t *length);
@@ -359,7 +360,7 @@ struct linnet_program_cache {
 typedef struct linnet_work {
     size_t struct_size;
     int32_t count;                    /* steps of the claim */
-    bool trace;                       /* `elapsed` will be asked after runs */
+    bool trace;                       /* `elapsed` will be called after runs */
     const linnet_step *const *steps;  /* `count` steps */
     const linnet_span *const *inputs; /* inputs[i]: linnet_step_input_count(steps[i]) spans */
     const linnet_span *const *outputs;
@@ -429,7 +430,7 @@ struct linnet_device {
 
     /* Queues and events */
     int (*open)(void *context, linnet_handle *queue);
-    void (*close)(void *context, linnet_handle queue); /* frees the queue; no work is in it */
+    void (*close)(void *context, linnet_handle queue); /* frees the queue, which has no work left */
     /* Waits until all work in the queue has ended, failed work included. Work of other queues that is submitted
      * afterwards sees what this queue has written, such as constants. After a failure the queue must accept new work,
      * or report the failure again. */
@@ -516,7 +517,7 @@ struct linnet_device {
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */
 
-/* linnet's functions for devices, as a table: the functions of this header without `linnet_`, and linnet_dtype_name.
+/* linnet's functions for devices, as a table: those of this header and linnet_dtype_name, each named without `linnet_`.
  * linnet passes the table to linnet_extension_devices. A library that calls linnet only through the table need not link
  * liblinnet. The same file then works in Python, in the native tools, and in a program that links liblinnet statically.
  * Later versions append functions, so a library must not use fields beyond struct_size. */
@@ -578,8 +579,8 @@ int linnet_extension_devices(const linnet_host *host, const char *options, linne
 const linnet_device *linnet_extension_device(void);
 
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
- * liblinnet_opencl.so. A file with a short name is searched beside the code that contains this function, in ../lib
- * beside that folder, and where the system searches libraries. INDEX is the number of a device of the library; the
+ * liblinnet_opencl.so. The file of a short name is looked up beside the code that contains this function, in ../lib
+ * beside that folder, and where the system looks for libraries. INDEX is the number of a device of the library; the
  * first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such library, or
  * it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports
  * neither function), UNSUPPORTED (a build without devices). Thread-safe. */
@@ -607,8 +608,9 @@ LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, boo
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
 /* Bytes on one device: exactly those that the first session of the model allocates there. A later session does not
- * allocate constants again that other sessions of the model have there. The last session that uses a constant releases
- * it. linnet_plan_info.total contains the total of all devices. All numbers include the bodies of loops and branches.
+ * allocate the constants again that other sessions of the model have there. The last session that uses a constant
+ * releases it. linnet_plan_info.total contains the total of all devices. All numbers include the bodies of loops and
+ * branches.
  */
 typedef struct linnet_plan_device_info {
     size_t struct_size;

@@ -191,7 +191,7 @@ typedef enum linnet_refusal {
     LINNET_REFUSAL_NONE = 0,      /* it can */
     LINNET_REFUSAL_FEATURES = 1,  /* it needs features of the processor that the plan may not use */
     LINNET_REFUSAL_REFERENCE = 2, /* linnet_plan_config.reference asks for reference kernels only */
-    LINNET_REFUSAL_EPILOGUE = 3,  /* it applies no epilogue, and a map is fused into the step */
+    LINNET_REFUSAL_EPILOGUE = 3,  /* it cannot apply the map that is fused into the step */
     LINNET_REFUSAL_DTYPES = 4,
     LINNET_REFUSAL_LAYOUT = 5,
     LINNET_REFUSAL_CALL = 6 /* its code does not cover these attributes, shapes, strides or values of constants */
@@ -232,13 +232,13 @@ typedef struct linnet_plan_pass {
     const char *name;
     bool ran;                          /* false: the plan left it out, and it changed nothing */
     int32_t added, removed;            /* nodes */
-    int32_t moved;                     /* nodes that now come after a node that was behind them */
+    int32_t moved;                     /* nodes that now come after a node that they preceded */
     int32_t fused;                     /* nodes that have become epilogues */
     int32_t nodes_before, nodes_after; /* nodes that are left, including those of later segments */
     int32_t values_before, values_after;
     uint64_t bytes_before,
-        bytes_after; /* of all results of nodes. From the pass "alias" on, results share buffers, and these are counted.
-                        From the pass "offsets" on, buffers share memory, and this is counted */
+        bytes_after; /* of all results of nodes; from the pass "alias" on, of the buffers that results share; from the
+                        pass "offsets" on, of the memory that buffers share */
 } linnet_plan_pass;
 
 LINNET_API void linnet_plan_pass_init_sized(linnet_plan_pass *out, size_t size);
@@ -274,7 +274,7 @@ struct linnet_user_call {
     int64_t items; /* set by `prepare`: number of independent parts of the work, which threads may share; default 1 */
     int64_t grain; /* set by `prepare`: smallest number of items that is worth a thread; default 1 */
     void *scratch; /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
-    int64_t begin, end; /* `run`: the items to compute. If there is one item, it is all outputs */
+    int64_t begin, end; /* `run`: the items to compute. A single item stands for all outputs */
     /* The functions linnet_user_... below call these pointers, so that a library of user ops need not link liblinnet.
      */
     const char *(*attribute)(const linnet_user_call *call, int i, int *type, int64_t *count);
@@ -334,8 +334,8 @@ struct linnet_user_op {
     void *context;
     /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them.
      * Where the file leaves them open, the rank or a dimension is -1. While a graph is built, the dtypes are
-     * LINNET_NONE. Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is
-     * built. `data` is not NULL if the value is known. If an output depends on a value that is not known yet, leave its
+     * LINNET_NONE. Inputs have their true shapes in a plan, and ranks and dimensions may be -1 while a graph is built.
+     * `data` is not NULL if the value is known. If an output depends on a value that is not known yet, leave its
      * dimensions at -1: once the value has been computed, the rule is called again. NULL: every file must declare the
      * whole shape. */
     int (*infer)(linnet_user_call *call);

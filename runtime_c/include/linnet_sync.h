@@ -62,7 +62,7 @@ typedef enum linnet_sync_mode {
 typedef enum linnet_sync_durability {
     LINNET_SYNC_JOURNAL = 0, /* updates are written to the folder's journal before they are acknowledged; without a
                                 folder there is no journal */
-    LINNET_SYNC_FSYNC = 1,   /* as JOURNAL, and the journal is synced to the disk first */
+    LINNET_SYNC_FSYNC = 1,   /* like JOURNAL, and updates are acknowledged only when the disk has the journal */
     LINNET_SYNC_VOLATILE = 2 /* only snapshots are kept */
 } linnet_sync_durability;
 
@@ -257,7 +257,7 @@ typedef struct linnet_worker_info {
     uint64_t step;       /* number of the next step */
     uint64_t version;    /* version of the variables: the lowest of all shards */
     uint64_t staleness;  /* of the last push: number of updates by others since the version from which it was computed.
-                            The shard with the highest number counts */
+                            If shards differ, this is the highest number */
     uint64_t applied, late, not_finite;    /* pushes so far, by outcome */
     uint64_t sent, received;               /* bytes so far */
     uint64_t tensors_pulled, tensors_same; /* tensors received so far, and tensors that had not changed */
@@ -271,7 +271,7 @@ typedef struct linnet_worker_info {
     uint64_t bytes;                          /* memory that the worker holds, without the store's */
     int32_t link_count;                      /* servers */
     double loss;              /* mean loss of all workers in the step of the last push, weighted as their gradients */
-    double loss_weight;       /* weight behind it; 0: no worker has an output `loss` */
+    double loss_weight;       /* weight behind `loss`; 0: no worker has an output `loss` */
     int32_t pull_compression; /* linnet_sync_compression of values that all servers agreed to */
 } linnet_worker_info;
 

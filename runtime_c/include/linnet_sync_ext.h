@@ -12,9 +12,9 @@ extern "C" {
 /* Returns the most bytes that `count` f32 values take in an encoding (linnet_sync_compression). Returns 0 if the
  * encoding is unknown, `fraction` is not in (0, 1], or there are too many values. Only TOP_K uses `fraction`. */
 LINNET_API size_t linnet_sync_encoded_bound(int encoding, double fraction, uint64_t count);
-/* Encodes values[i] + residual[i], and stores what the encoding lost in `residual` (error feedback). With `residual`
- * NULL the loss is not kept. Writes *bytes bytes to `out`, whose `capacity` must be at least the bound. `values` and
- * `residual` must not overlap. Errors: INVALID_ARGUMENT. */
+/* Encodes values[i] + residual[i], and stores in `residual` what the encoding left out (error feedback). If `residual`
+ * is NULL, that part is not kept. Writes *bytes bytes to `out`, whose `capacity` must be at least the bound. `values`
+ * and `residual` must not overlap. Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_sync_encode(int encoding, double fraction, const float *values, float *residual,
                                             uint64_t count, void *out, size_t capacity, size_t *bytes,
                                             linnet_error *error);

@@ -143,7 +143,7 @@ def section(report: Report) -> str:
         "## Beside other runtimes", "",
         ", ".join(about[key] for key in ("processor", "cores", "system", "isa", "date")) + f": `{about['command']}`.", "",
         f"Each figure is from {report['rounds']} fresh processes of {report['seconds']:g} seconds; engines take turns. The time",
-        "is that of setting the input, a run, and getting the output, batch 1. The networks have random weights.",
+        "covers setting the input, a run, and getting the output, at batch 1. The networks have random weights.",
         *(["Engines are kept to " + report["isa_max"] + "."] if report["isa_max"] else []),
         *(["**The machine was busy** with other work: a process got as little as "
            f"{share:.2f} of the processor time that it asked for."] if share is not None else []),

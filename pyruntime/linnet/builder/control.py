@@ -24,7 +24,7 @@ def cond(
     """Returns `then_fn(*operands)` if `pred` is true, else `else_fn(*operands)`. Only that function runs.
 
     pred: a bool scalar. Both functions must return results of the same structure, dtypes and shapes. Gradients flow
-    through the branch, also into captured values. Raises UsageError if the branches differ.
+    through the branch, and into captured values. Raises UsageError if the branches differ.
     """
     condition = pred.tensor()
     function = _where(condition, *operands)

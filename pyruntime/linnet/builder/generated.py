@@ -216,7 +216,7 @@ def layer_norm(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`: without the mean. The optional outputs are the mean and 1/standard deviation; their normalised axes have size 1."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`, the mean is not subtracted. The optional outputs are the mean and 1/standard deviation; their normalised axes have size 1."""
     result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs, name, function)
     return result
 
@@ -233,7 +233,7 @@ def batch_norm(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel. With constant statistics it is folded into a conv."""
+    """Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel. With constant statistics, it is folded into a conv."""
     result = emit("batch_norm", [x, scale, bias, mean, variance], {"epsilon": epsilon, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
@@ -500,7 +500,7 @@ def recurrent(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. The products with the input are computed before, by one matmul for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state. initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths is i32 [batch] (absent: time), peepholes is [directions, 3 * hidden] for input, output, forget. bias [directions, hidden] is for a gru with linear_before_reset: the bias of the product of the hidden gate's weights and the state. y [time, directions, batch, hidden] is 0 after the end of a row. y_h and y_c [directions, batch, hidden] are the states after the last step. Two outputs are for recurrent_gradient. gates, of p's shape, has the gates after their activations. cells, of y's shape, has the cell states of an lstm; in a gru it has the output of the hidden gate's weights (with linear_before_reset) or their input (without); in an rnn it is 0. Both are 0 after the end of a row."""
+    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. One matmul computes the products with the input beforehand, for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state. initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths is i32 [batch] (absent: time), peepholes is [directions, 3 * hidden] for input, output, forget. bias [directions, hidden] is for a gru with linear_before_reset: the bias of the product of the hidden gate's weights and the state. y [time, directions, batch, hidden] is 0 after the end of a row. y_h and y_c [directions, batch, hidden] are the states after the last step. Two outputs are for recurrent_gradient. gates, of p's shape, has the gates after their activations. cells, of y's shape, has the cell states of an lstm; in a gru it has the output of the hidden gate's weights (with linear_before_reset) or their input (without); in an rnn it is 0. Both are 0 after the end of a row."""
     result = emit("recurrent", [p, weights, initial_h, initial_c, lengths, peepholes, bias], {"kind": kind, "direction": direction, "activations": activations, "alpha": alpha, "beta": beta, "clip": clip, "input_forget": input_forget, "linear_before_reset": linear_before_reset}, outputs, name, function)
     return result
 
@@ -519,7 +519,7 @@ def nms(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Non-maximum suppression per batch entry and class. Boxes are visited in order of falling score (equal scores: the lower index first). A box is dropped if its score is not above score_threshold, or if its intersection over union with an earlier selected box is above iou_threshold. boxes is [batch, n, 4]: two opposite corners (y, x, y, x) or, with center_point_box, (x, y, width, height). scores is [batch, classes, n]; max_outputs is i64, per class (absent: n); iou_threshold and score_threshold are f32 (absent: 0, and no limit). selected [m, 3] is (batch, class, box), sorted by batch, then class, then score; selected_scores is [m]. m depends on data; `count`, an i64 scalar, is m. With `padded` there are batch * classes * max_outputs rows, and rows from m on are 0."""
+    """Non-maximum suppression per batch entry and class. Boxes are visited in descending order of score (equal scores: the lower index first). A box is dropped if its score is not above score_threshold, or if its intersection over union with an earlier selected box is above iou_threshold. boxes is [batch, n, 4]: two opposite corners (y, x, y, x) or, with center_point_box, (x, y, width, height). scores is [batch, classes, n]; max_outputs is i64, per class (absent: n); iou_threshold and score_threshold are f32 (absent: 0, and no limit). selected [m, 3] is (batch, class, box), sorted by batch, then class, then score; selected_scores is [m]. m depends on data; `count`, an i64 scalar, is m. With `padded` there are batch * classes * max_outputs rows, and rows from m on are 0."""
     result = emit("nms", [boxes, scores, max_outputs, iou_threshold, score_threshold], {"center_point_box": center_point_box, "padded": padded, "soft_sigma": soft_sigma}, outputs, name, function)
     return result
 

@@ -79,8 +79,8 @@ def _eye(a: Tensor, columns: int) -> Tensor:
 
 
 def solve(a: Operators, b: Operators, *, name: str = "") -> Tensor:
-    """x with a @ x = b, for square matrices a [..., n, n] and right sides b [..., n, m] (numpy.linalg.solve). Elimination with
-    partial pivoting; a singular matrix of the run gives infinities or NaN."""
+    """x with a @ x = b, for square matrices a [..., n, n] and right-hand sides b [..., n, m] (numpy.linalg.solve).
+    Elimination with partial pivoting; for a singular matrix, a run gives infinities or NaN."""
     left, right = _matrix(a, "solve"), _matrix(b, "solve", square=False)
     if left.data is not None and right.data is not None:
         return _computed(left, np.linalg.solve, left, right)[0]
@@ -112,7 +112,7 @@ def solve(a: Operators, b: Operators, *, name: str = "") -> Tensor:
 
 
 def inverse(a: Operators, *, name: str = "") -> Tensor:
-    """The inverse of square matrices (numpy.linalg.inv), as by `solve`."""
+    """The inverse of square matrices (numpy.linalg.inv), computed as by `solve`."""
     tensor = _matrix(a, "inverse")
     if tensor.data is not None:
         return _computed(tensor, np.linalg.inv, tensor)[0]
@@ -121,7 +121,7 @@ def inverse(a: Operators, *, name: str = "") -> Tensor:
 
 def cholesky(a: Operators, *, name: str = "") -> Tensor:
     """The lower triangular L with a = L @ L^T, for symmetric positive definite matrices (numpy.linalg.cholesky), of which only
-    the lower half is read. Of other matrices of the run the result has NaN."""
+    the lower half is read. For other matrices, a run gives NaN."""
     tensor = _matrix(a, "cholesky")
     if tensor.data is not None:
         return _computed(tensor, np.linalg.cholesky, tensor)[0]

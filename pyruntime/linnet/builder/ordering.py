@@ -56,7 +56,8 @@ def _ordered(x: Operators, axis: int, descending: bool, name: str) -> list[Tenso
 
 
 def sort(x: Operators, axis: int = -1, *, descending: bool = False, name: str = "") -> Tensor:
-    """The elements in order along an axis. In ascending order NaN comes last. Gradients go to where the elements were."""
+    """The elements in order along an axis. In ascending order, NaN comes last. Gradients go to where the elements
+    were."""
     return _ordered(x, axis, descending, name)[0]
 
 
@@ -90,8 +91,8 @@ def unique(x: Operators) -> Unique:
 
 
 def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "right"] = "left", name: str = "") -> Tensor:
-    """For each element of x, the position (i64) in the ascending list `values` [n] before which it belongs: before equal
-    values ("left") or behind them ("right"). Without NaN."""
+    """For each element of x, the position (i64) in the ascending list `values` [n] before which it belongs: before
+    equal values ("left") or after them ("right"). Without NaN."""
     table, tensor = values.tensor(), x.tensor()
     if _rank(table) != 1 or side not in ("left", "right"):
         raise UsageError(
@@ -162,7 +163,7 @@ def segment_sum(x: Operators, ids: Operators, count: int | Tensor, *, name: str 
 
 
 def segment_mean(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """As segment_sum, but means. A segment without rows gives 0."""
+    """Like segment_sum, but with means. A segment without rows gives 0."""
     tensor = x.tensor()
     sums, amounts = _segments(tensor, ids, count, "add", 0), _amounts(tensor, ids, count)
     made: Tensor = pointwise([sums, amounts], lambda s, n: s / n.max(1.0), tensor.dtype, name=name)
@@ -170,12 +171,12 @@ def segment_mean(x: Operators, ids: Operators, count: int | Tensor, *, name: str
 
 
 def segment_max(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """As segment_sum, but the largest value. A segment without rows gives 0."""
+    """Like segment_sum, but with the largest value. A segment without rows gives 0."""
     return _extreme(x.tensor(), ids, count, "max", name)
 
 
 def segment_min(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """As segment_sum, but the smallest value. A segment without rows gives 0."""
+    """Like segment_sum, but with the smallest value. A segment without rows gives 0."""
     return _extreme(x.tensor(), ids, count, "min", name)
 
 
@@ -199,7 +200,8 @@ def embedding_bag(
     """One row per bag of ids: the sum, mean or maximum of the rows of `table` [n, d] that the bag names.
 
     ids: the ids of all bags, one after another [total], with `offsets` [bags], where each bag begins (ascending, the first
-    is 0); or [bags, k], where negative ids are empty places. weights: a factor per id; only for "sum". An empty bag gives 0.
+    is 0); or [bags, k], where negative ids mark empty places. weights: a factor per id; only for "sum". An empty bag
+    gives 0.
     """
     combine: dict[str, Callable[..., Tensor]] = {"sum": segment_sum, "mean": segment_mean, "max": segment_max}
     rows = flat = ids.tensor()

@@ -211,7 +211,8 @@ def _complex(x: Tensor) -> Tensor:
 
 def fft(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
     """The discrete Fourier transform of complex signals [..., n, 2]; the last axis has the real and the imaginary part.
-    axis: among the others; its size is fixed. The transform is a product with a matrix, for up to 2,048 samples."""
+    axis: one of the other axes; its size must be fixed. The transform is a product with a matrix, for up to 2,048
+    samples."""
     tensor = _complex(x.tensor())
     place = _axis(tensor, axis, 1)
     n = _size(tensor, place)

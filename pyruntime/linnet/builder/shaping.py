@@ -144,7 +144,7 @@ def prod(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str 
 
 
 def logsumexp(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """log(sum(exp(x))) along an axis, or along several axes without overflow. None: over all elements."""
+    """log(sum(exp(x))) along an axis, or along several axes, without overflow. None: over all elements."""
     return _reduce(x, "log_sum_exp", axis, keep_dims, name)
 
 

@@ -22,7 +22,7 @@ _SHOWN = 20  # failures that are printed in full
 @click.option("--ops", metavar="OP,OP,...", help="Only these ops (docs/ops.md). Default: all that a device may run.")
 @click.option("--quick", is_flag=True, help="A short list of cases, with one dtype for most ops.")
 @click.option("--all", "everything", is_flag=True, help="All cases, which is about five times as many as by default.")
-@click.option("--seconds", type=float, help="No further cases begin after this time.")
+@click.option("--seconds", type=float, help="Start no more cases after this time.")
 @click.option("--case", "one", metavar="ID", help="Only this case, such as matmul.f32.6.")
 @json_option
 def check_device(

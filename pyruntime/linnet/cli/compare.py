@@ -67,7 +67,7 @@ def compare(
     """Compare models A, B, ... on the same data: size, memory, latency, accuracy, and agreement with A.
 
     Each is an ONNX, TFLite or .lnt file or a saved PyTorch module, and runs in linnet. Outputs are matched by name, then by
-    order and shape. Each model turns pictures into its input by its own steps, or by --image.
+    order and shape. Each model turns pictures into its input with its own steps, or with those of --image.
     """
     from linnet.file.atomic import write_atomic
     from linnet.quantization.accuracy import evaluation

@@ -62,10 +62,10 @@ def convert(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Convert MODEL to a .lnt file. With --dtype the model is also quantized, as by `linnet quantize`.
+    """Convert MODEL to a .lnt file. With --dtype, the model is also quantized, as by `linnet quantize`.
 
-    MODEL is an ONNX or TFLite file, a PyTorch module saved by torch.export.save, torch.jit.save or torch.save, or a .lnt
-    file that is to be quantized.
+    MODEL is an ONNX or TFLite file, a PyTorch module saved by torch.export.save, torch.jit.save or torch.save, or a
+    .lnt file to quantize.
     """
     from linnet.report.inspect import summary
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
-    help="No further layer is tried at a higher precision after this time.",
+    help="Stop trying layers at a higher precision after this time.",
 )  # fmt: skip
 @click.option("--no-fix", is_flag=True, help="Only measure; try no layer at a higher precision.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with histograms of the worst layers.")
@@ -82,10 +82,10 @@ def debug_quant(
 ) -> None:
     """Compare MODEL, in floats, with its quantized form, layer by layer.
 
-    For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and its error
-    with what it inherits from earlier layers. Also prints the range of values that was seen and the range that the layer can
-    hold. The worst layers are tried at a higher precision. --table-out writes the table that restores the outputs, for
-    `linnet quantize --table`.
+    For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and its
+    error including what it inherits from earlier layers. Also prints the range of values that was seen and the range
+    that the layer can hold. The worst layers are tried at a higher precision. --table-out writes the table that
+    restores the outputs, for `linnet quantize --table`.
     """
     from linnet.converters.formats import load_graph
     from linnet.file.atomic import write_atomic

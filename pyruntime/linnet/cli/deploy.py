@@ -83,7 +83,7 @@ def deploy(
     """Send MODEL to TARGET, compare its results with those of this machine, time it there, and remove it again.
 
     TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is
-    whatever `linnet convert` reads, or a .lnt file.
+    any file that `linnet convert` reads, or a .lnt file.
     """
     from linnet.deploy import outcome_text
     from linnet.deploy.address import target_of

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from linnet.sync import Link
 
 
-@click.command(short_help="Set variables of a running job at its servers.")
+@click.command(short_help="Set variables of a running job on its servers.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("servers", nargs=-1, required=True, metavar="ADDRESS...")
 @click.option(
@@ -41,8 +41,9 @@ def put(
 ) -> None:  # fmt: skip
     """Set variables of the job that trains MODEL. Give the ADDRESS of one server per shard.
 
-    A server checks the value, writes it to its journal and stores it between two updates. Workers get it with their
-    next values. The optimizer's state does not change. This needs the same key or certificate as a worker.
+    A server checks the value, writes it to its journal and stores it between two updates. Workers get the new value
+    when they next receive values. The optimizer's state does not change. This needs the same key or certificate as a
+    worker.
     """
     from linnet.clib.errors import UsageError
     from linnet.session.model import Model

@@ -98,7 +98,7 @@ def quantize_options(
         ),
         click.option(
             "--effort", type=click.Choice(EFFORTS),
-            help="How much time quantization takes to keep the accuracy: fast, normal (the default) or best.",
+            help="How much time quantization may take to keep the accuracy: fast, normal (the default) or best.",
         ),
     ]  # fmt: skip
 

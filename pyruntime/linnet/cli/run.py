@@ -116,8 +116,8 @@ def run(
     tuning: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL once on .npy arrays, images or audio, each given as FILE or with --input. Prints the labels, boxes and text that
-    the model finds, or else a table of its outputs."""
+    """Run MODEL once on .npy arrays, images or audio, each given as FILE or with --input. Prints the labels, boxes and
+    text that the model finds or, if there are none, a table of its outputs."""
     import numpy as np
 
     from linnet.cli.results import Described

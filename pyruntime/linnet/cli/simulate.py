@@ -60,7 +60,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     "--step-time",
     default="100ms",
     show_default=True,
-    help="Time of one worker's step, for example 80ms or 1.5s. With MODEL it is measured.",
+    help="Time of one worker's step, for example 80ms or 1.5s. With MODEL, the time is measured.",
 )
 @click.option(
     "--times",
@@ -75,13 +75,13 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
 @click.option(
     "--spread", type=click.FloatRange(0), default=0.0, help="SIGMA of the log-normal distribution of machine speeds."
 )
-@click.option("--balance", is_flag=True, help="Give faster machines more examples, so that all take equally long.")
+@click.option("--balance", is_flag=True, help="Give faster machines more examples, so that all take the same time.")
 @click.option(
     "--bytes",
     "bytes_",
     default="100MB",
     show_default=True,
-    help="Size of the dense parameters. With MODEL it is read from the file.",
+    help="Size of the dense parameters. With MODEL, the size is read from the file.",
 )
 @click.option(
     "--rows", type=click.FloatRange(0), default=0, help="Embedding-table rows that one worker's step touches."
@@ -127,7 +127,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     "--link",
     default="10gbit",
     show_default=True,
-    help="Bandwidth of a worker's link, for example 1gbit or 900MB/s. TCP carries 94 % of it.",
+    help="Bandwidth of a worker's link, for example 1gbit or 900MB/s. TCP reaches 94 % of this.",
 )
 @click.option("--server-link", help="Bandwidth of a server's link. Default: the value of --link.")
 @click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")

@@ -79,7 +79,7 @@ def top(
     """Watch the job of the servers at ADDRESS... (host:port or unix:PATH). Ctrl-C ends the display; the job is not
     affected.
 
-    Workers below two thirds of the median speed are marked slow. A worker that all others wait for is marked awaited.
+    A worker is marked slow if it is below two thirds of the median speed, and awaited if all others wait for it.
     """
     from linnet.sync.link import status
 

@@ -319,7 +319,7 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     "--head",
     type=click.IntRange(2),
     metavar="N",
-    help="Expected number of classes. The command fails if the folder has another number.",
+    help="Expected number of classes. The command fails if the folder has a different number.",
 )
 @click.option(
     "--validation",

@@ -41,7 +41,8 @@ from linnet.report.tables import table as _table
     "--machine",
     "of_machine",
     is_flag=True,
-    help="Measure the rates of this machine, from which plans compute times. Without MODEL, only these are measured.",
+    help="Measure the rates of this machine, from which plans compute times. Without MODEL, only the rates are "
+    "measured.",
 )
 @shapes_option()
 @click.option(
@@ -67,10 +68,10 @@ def tune(
     as_json: bool,
 ) -> None:
     """Run MODEL on random input with each kernel that could run each op, and write the fastest ones into a file for
-    --tuning and Session(tuning=). If the kernels that a plan chooses by itself are as fast, the file has no lines.
+    --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the file has no lines.
 
     With --machine, the file also has the rates of this machine (in multiply-accumulates, operations and bytes per
-    nanosecond), and plans that use it model the times of all models by them."""
+    nanosecond), and plans that use the file compute the modelled times of all models from these rates."""
     from linnet.file import tuning as tuning_file
     from linnet.session.tune import tune as measure
 

@@ -35,12 +35,12 @@ def check_device(
     cases: str = "usual",
     case: str | None = None,
 ) -> CheckReport:
-    """Compares a device with the CPU: every op, dtype and shape of the lists that the device takes.
+    """Compares a device with the CPU, for every op, dtype and shape of the lists that the device can run.
 
     device: a device, or its name as for load_device.
     ops: names of ops (docs/ops.md); None: all of them.
-    seconds: no further cases begin after this time; None: all cases run.
-    cases: which list: "quick" (of most ops one dtype), "usual" (about a fifth of all cases), or "all".
+    seconds: no more cases start after this time; None: all cases run.
+    cases: which list: "quick" (one dtype for most ops), "usual" (about a fifth of all cases), or "all".
     case: the id of one case, which runs alone.
     Raises FileError if there is no such device, and UsageError.
     """

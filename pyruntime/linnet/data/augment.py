@@ -50,7 +50,7 @@ def flip(name: str, *, probability: float = 0.5, vertical: bool = False, channel
 
 
 def crop(name: str, size: tuple[int, int], *, padding: int = 0, value: float = 0.0, channel_axis: int = 1) -> Change:
-    """Cuts a window of (height, width) from a random place of each image, after adding `padding` pixels of `value` on
+    """Cuts a window of (height, width) at a random place in each image, after adding `padding` pixels of `value` on
     every side."""
     height, width = size
 

@@ -60,8 +60,8 @@ class Variable(Operators):
     trainable: bool = True  # whether optimizers update it by default
 
     def tensor(self, like: Value | None = None) -> Tensor:
-        """Reads the value from before the run, in the function of `like`, or in the function that its graph is
-        building."""
+        """Reads the value from before the run. The read is in the function of `like`; None: in the function that the
+        graph is building."""
         return (like.function if like is not None else self.function).read(self)
 
     @property

@@ -211,7 +211,7 @@ class Graph:
         its functions are applied one after another; the same function object counts once. along: the update belongs to
         every training step that computes this tensor (None: to every step). `optimizer.minimize` includes it. For
         updates written by hand, use `updates={**graph.side_updates_of([loss]), w: ...}`. Inside a branch or loop, every
-        training step has the update. Raises UsageError if `new` is then a value from the body.
+        training step has the update, and `new` must not be a value from the body (UsageError).
         """
         if not isinstance(variable, Variable) or not (isinstance(new, Operators) or callable(new)):
             raise UsageError(

@@ -27,8 +27,8 @@ def sampled_softmax(
     remove_hits: bool = True,
 ) -> Tensor:
     """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al.
-    2015; tf.nn.sampled_softmax_loss). From each logit it subtracts the logarithm of the expected count of its class in
-    the sample.
+    2015; tf.nn.sampled_softmax_loss). The logarithm of the expected count of a class in the sample is subtracted from
+    its logit.
 
     weight: [classes, size];
     bias: [classes];

@@ -111,7 +111,7 @@ def transformer_encoder_layer(
     al. 2017): x [batch, times, size] -> the same shape.
 
     hidden: units between the two dense layers. norm_first: normalise before each part instead of after it (Xiong et al.
-    2020). The other arguments are those of multi_head_attention. With causal=True it is a layer of a language model.
+    2020). The other arguments are those of multi_head_attention. With causal=True, it is a layer of a language model.
     """
     with layer(x, "encoder", name):
         size = size_of(x, -1, "transformer_encoder_layer")

@@ -126,7 +126,7 @@ class Adam(Optimizer):
         self.slots = ("m", "v", "v_max") if amsgrad else ("m", "v")  # type: ignore[misc]
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
-        """The bias corrections, in f64. In f32 the first one would be off by 5e-5."""
+        """The bias corrections, in f64. In f32, the first one would be off by 5e-5."""
         return {name: correction(step, beta) for name, beta in zip(("of_m", "of_v"), self.betas, strict=True)}
 
     def averages(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:

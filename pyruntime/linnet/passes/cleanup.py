@@ -134,8 +134,8 @@ def _node_key(node: Node) -> Any:
 
 
 def remove_identities(function: Function) -> bool:
-    """Removes copies, casts and maps that return their input unchanged. One that makes an output is removed if nothing
-    else reads its input, which then gets the output's name."""
+    """Removes copies, casts and maps that return their input unchanged. A node that makes an output is removed if
+    nothing else reads its input, which then gets the output's name."""
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     given, consumers = set(function.outputs), function.consumers()

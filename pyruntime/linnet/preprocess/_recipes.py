@@ -54,7 +54,7 @@ def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | Non
     spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet" (for torchvision and timm: the shorter side becomes 256/224 of the model's
     size, the middle is cut out, and mean and standard deviation are those of ImageNet), "unit" (values from 0 to 1), "symmetric"
     (-1 to 1) or "raw" (0 to 255), which are also called "0..1", "-1..1" and "0..255"; these three stretch the photo to the
-    model's size. Without NAME it is "unit". KEY=VALUE is the input's name, where the
+    model's size. Without NAME, it is "unit". KEY=VALUE is the input's name, where the
     model has several inputs that may be pictures (input=x), or an argument of `image`: colour=BGR, fit=letterbox, resize=256,
     crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255, mean=0.5:0.4:0.3, std=0.25.
     keep: name of a signature that keeps the model's own input, for runs without these steps. None: there is none.

@@ -38,14 +38,15 @@ def quantize(
 ) -> Graph:
     """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations, int8
     or int16 weights) or "i8". Inputs and outputs keep their dtypes, and a tensor keeps its name. "auto"
-    takes the first of i8, i16 and f16 whose outputs have an error of at least 18 dB below their values on calibration samples.
+    takes the first of i8, i16 and f16 whose outputs have an error at least 18 dB below their values on calibration
+    samples.
 
     calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. With f16, calibration shows what
         would overflow. An iterable that can be read only once is kept in temporary files.
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8 no layer gets
+    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8, no layer gets
         wider weights.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
         own ranges and weight_bits, and needs no calibration.

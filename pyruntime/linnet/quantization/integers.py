@@ -30,7 +30,7 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     """Turns a quantized graph's integer weights and biases into variables, in place, and returns the graph.
 
     graph: from `linnet.quantize`, an int8 TFLite file or a QDQ ONNX model. patterns: names of weights, as for
-    `linnet.passes.trainable`; a layer's bias is included with its weights. "infer" stays the integer model and reads
+    `linnet.passes.trainable`; a layer's bias is included with its weights. "infer" remains the integer model and reads
     these variables. `graph.main` has the same computation in floats, with the same rounding and straight-through
     gradients; build the loss on it (`graph.find`). Scales and zero points do not change. Raises UsageError if there are
     no integer weights.

@@ -59,8 +59,8 @@ def check(
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
     dtype, calibration (batches, or the path of an .npz file or a folder), table: as for `linnet.quantize`; memory and
-        placement are then those of the quantized graph. samples, image: the most samples of a folder, and how its
-        pictures become the model's input, as for `linnet.preprocess.recipe`.
+        placement are then those of the quantized graph. samples, image: the largest number of samples of a folder, and
+        how its pictures become the model's input, as for `linnet.preprocess.recipe`.
     device or devices: as for Session, used instead of the CPU for the ops that they support. user_ops: for nodes of
         custom domains of an ONNX model, and custom operators of a TFLite model.
     seconds: how long to time the model on random input; 0: not at all. trust_pickle: as for `linnet.load_graph`.

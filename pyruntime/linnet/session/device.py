@@ -62,8 +62,8 @@ def load_device(name: str | Path) -> Device:
 
 
 def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
-    """Lists the devices that a library finds on this machine. An entry with `missing` is no device: it says why there is
-    none, or not all. Raises FileError if there is no such library, and UsageError."""
+    """Lists the devices that a library finds on this machine. An entry with `missing` is not a device: it says why
+    there is none, or why some are missing. Raises FileError if there is no such library, and UsageError."""
     _name_nvrtc(name)
     made, error = new_struct("linnet_device_list"), ffi.new("linnet_error *")
     if library().linnet_device_find(os.fsencode(name), made, error):

@@ -25,8 +25,8 @@ class DeviceArray:
 
     device: a name such as "opencl", or what linnet.load_device gives. Sessions that use the array must have been given
         the same device: the same name, with the same options.
-    shape, dtype: as of an input; dtype is a name such as "f32". Elements have at least 8 bits.
-    The values are undefined until `write`, or until a run has ended that computes them. Raises UsageError, FileError,
+    shape, dtype: as for an input; dtype is a name such as "f32". Elements have at least 8 bits.
+    The values are undefined until `write`, or until a run that computes them has ended. Raises UsageError, FileError,
     ResourceError (the device is full), DeviceError.
     """
 
@@ -45,7 +45,7 @@ class DeviceArray:
         self.size = bytes_of(dtype, self.shape)  # in bytes
 
     def part(self, offset: int, shape: Sequence[int], dtype: str | None = None) -> DeviceArray:
-        """An array in a part of this one's memory, from a byte on that is a multiple of `alignment`. Raises
+        """An array in a part of this one's memory. The part begins at a byte that is a multiple of `alignment`. Raises
         UsageError."""
         dtype = dtype or self.dtype
         size, step = _checked(shape, dtype), self.alignment

@@ -200,16 +200,16 @@ class Model(Native):
         return None if missing else dataclasses.replace(spec_of(info), name=name)
 
     def verify(self) -> Verified:
-        """Reads the whole file and checks the weights against their digests, and that no extra bytes are between them.
-        Raises FileError if the file is damaged (it names the first tensor) or has no digests. Writing the file again
-        adds digests."""
+        """Reads the whole file and checks the weights against their digests, and that there are no extra bytes between
+        them. Raises FileError if the file is damaged (it names the first tensor) or has no digests. Writing the file
+        again adds digests."""
         found, problem = self.verified(strict=True)
         if problem is not None:
             raise problem
         return found
 
     def verified(self, strict: bool) -> tuple[Verified, Error | None]:
-        """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
+        """Like verify, but returns the error. If not strict, bytes without a digest are only counted."""
         found, error = new_struct("linnet_verified"), ffi.new("linnet_error *")
         how = library().LINNET_VERIFY_STRICT if strict else library().LINNET_VERIFY_DEFAULT
         failed = library().linnet_model_verify(self.pointer, how, found, error)

@@ -49,13 +49,14 @@ def pack(
     user_ops: Iterable[UserOp] = (),
 ) -> Packed:
     """Writes a copy of a model that also holds its weights as kernels pack them. Sessions map these weights and use them in
-    place. A session whose kernels pack otherwise, on another machine or with another version of linnet, packs as usual.
+    place. A session whose kernels pack in another way, on another machine or with another version of linnet, packs as
+    usual.
 
     model: a .lnt file or a Graph. target: "native" for all that this machine can, or one of isa_names(), or several
     names. signature, input_shapes, threads: what the sessions will use; they influence which kernels a plan takes.
     threads: None packs for one thread and for the number of cores.
-    Results are the same bits with a packed file as without. The file is written atomically. Raises FileError, GraphError,
-    UsageError (a target that this machine cannot pack for).
+    Results have the same bits with a packed file as without. The file is written atomically. Raises FileError,
+    GraphError, UsageError (a target that this machine cannot pack for).
     """
     isas = [_isa_of(name) for name in dict.fromkeys([target] if isinstance(target, str) else target)]
     if not isas:

@@ -45,8 +45,8 @@ class Session(Closes):
     model: a path, the bytes of a .lnt file, a Graph, or a Model.
     threads: None for the number of cores in the largest CPU cluster.
     isa_max: one of isa_names().
-    precision: what kernels and devices may compute sums of floats in: "f32", "f16", "bf16" or "tf32". It permits and
-        never demands; no kernel of the CPU uses less than f32 yet (docs/numerics.md).
+    precision: the precision in which kernels and devices may compute sums of floats: "f32", "f16", "bf16" or "tf32".
+        This is a permission, not a demand: no kernel of the CPU uses less than f32 yet (docs/numerics.md).
     fetches: names of outputs, of any tensors, or of steps (their first result); None: all outputs of the signature.
     input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
     store: variables shared with other sessions of the same Model; default: a private one.
@@ -55,18 +55,17 @@ class Session(Closes):
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough. max_device_bytes: a limit for each device.
-    device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless by
-        its costs the CPU is faster. devices: several devices instead, in order of preference.
-    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
-        several names that match a node the first one counts.
+    device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
+        costs say that the CPU is faster. devices: several devices instead, in order of preference.
+    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
+        several names match a node, the first one applies.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
         may share a session, one at a time.
     bounds: for each input, a number, (low, high), or None (what the model declares) per dimension; or the same as text,
-        "1..8,3,?,?". Then `bound` is the most that any shape within the bounds takes, one arena serves all plans, no
-        shape within them is rejected for its memory, and a run outside is rejected (UsageError). If max_bytes is too
-        small for the bounds, GraphError is raised at once; memory beyond `bound.total` is used to keep plans of earlier
-        shapes.
+        "1..8,3,?,?". `bound` is then the most memory that any shape within them takes, and one arena serves all plans. No
+        shape within them is rejected for its memory; a run outside is rejected (UsageError). If max_bytes is too small for
+        the bounds, GraphError is raised at once; memory beyond `bound.total` is used to keep plans of earlier shapes.
     verify: whether to check the weights against their digests before anything runs (see Model).
     strict_dims: True rejects shapes that give open dimensions with the same name different sizes (UsageError). False
         warns once and runs with these sizes. None: True if the signature updates variables, because gradients rely on
@@ -74,8 +73,8 @@ class Session(Closes):
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
     user_ops: the user ops that the file names (see Model).
-    tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
-    bind_threads: each worker stays on a core of the largest cluster, where the system can do that; the caller is left alone.
+    tuning: a file that `linnet tune` wrote, or its bytes. It overrides the choice of kernels by modelled cost.
+    bind_threads: each worker stays on a core of the largest cluster if the system allows it; the caller is not bound.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -238,7 +237,7 @@ class Session(Closes):
         feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers, and arrays of
             float64 and int64, are converted; arrays of another dtype are rejected. Any other tensor of the graph may be
             fed by its name: the run then starts there, and inputs that only this tensor needs are not fed. Each set of
-            feeds has its plan. A fed tensor that no fetch needs is rejected, unless it is an input.
+            feeds has its own plan. A fed tensor that no fetch needs is rejected, unless it is an input.
         fetches: as in the constructor; None: those of the session.
         timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
             main thread, and `cancel` ends a run in any thread. The run then ends before its next step and changes no

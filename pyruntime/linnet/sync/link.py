@@ -21,7 +21,7 @@ class Link:
         sides.
     certificate, private_key, authority: PEM files; both sides are verified.
     server_name: the DNS name or IP address that the server's certificate must carry; None: the host of the address, or
-        localhost if it has none. With a key or certificates the connection uses TLS 1.3 through OpenSSL's libssl
+        localhost if it has none. With a key or certificates, the connection uses TLS 1.3 through OpenSSL's libssl
         (libssl: its path; None: the system's). Without them only loopback and local sockets are allowed, unless
         `insecure`.
     heartbeat: seconds between heartbeats; None: 5 for a server, the server's value for a worker.

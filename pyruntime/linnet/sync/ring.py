@@ -22,7 +22,7 @@ _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_
 
 
 class Ring:
-    """A ring of all ranks of one training. All ranks create it at the same time.
+    """A ring of all ranks of one training run. All ranks create it at the same time.
 
     address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH".
     rank: index of this process. size: number of processes.
@@ -66,9 +66,9 @@ class Ring:
         """Replaces `array` by its sum or mean over all ranks, with the same bits in each rank, and returns it.
 
         array: contiguous and writable, float32 or float64, or int32 or int64 ("sum" only), of any shape. All ranks must
-        call in the same order with arrays of the same size and dtype. Raises SyncError if a rank is lost: within
-        `timeout` in every rank, with its number in `error.op_index`. `array` is then undefined and the ring is
-        unusable; see `without`. Raises UsageError for an array that cannot be reduced.
+        call in the same order with arrays of the same size and dtype. If a rank is lost, every other rank raises
+        SyncError within `timeout`, and `error.op_index` is the number of the lost rank. `array` is then undefined and
+        the ring is unusable; see `without`. Raises UsageError for an array that cannot be reduced.
         """
         if self._ring == NULL:
             raise UsageError("the ring is closed", code=101, hint="create a new ring")

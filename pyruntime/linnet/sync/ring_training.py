@@ -19,12 +19,12 @@ from linnet.sync.ring import Ring
 
 
 class RingTrainer:
-    """One rank of a training. All ranks create one, with the same model and the same ring.
+    """One rank of a training run. All ranks create one, with the same model and the same ring.
 
     model: a path, bytes, Graph or Model with the signatures of `linnet.sync.signatures`; gradients must be dense.
-    store: the variables. All ranks take over rank 0's values, so only rank 0 needs to load a checkpoint. threads: of
-    the sessions. steps: number of earlier steps; rank 0's value counts. Random numbers (dropout) equal those of a
-    single process that uses the parts of all ranks in order.
+    store: the variables. All ranks start with rank 0's values, so only rank 0 needs to load a checkpoint. threads:
+    number of threads of each session. steps: number of earlier steps; rank 0's value counts. Random numbers (dropout)
+    equal those of a single process that uses the parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)

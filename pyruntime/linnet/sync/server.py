@@ -42,7 +42,7 @@ class Server:
     max_bytes: limit for gradients in transit.
     max_workers: maximum number of connections; 0: 4096.
     plain: gradients are never compressed.
-    metrics: an address for Prometheus.
+    metrics: an address from which Prometheus fetches metrics.
     threads: number of threads that apply updates.
     repair: resume from the intact part of a damaged journal. The damaged file is kept next to it, and workers that know
         later steps are rejected. `status()["left_out"]` is the number of lost journal bytes. Without repair, a damaged
@@ -150,7 +150,7 @@ class Server:
 
     def run(self, updates: int = 0) -> None:
         """Serves until another thread calls `stop`, or until `updates` updates were made. At the end it writes a
-        snapshot (with a folder). Raises SyncError (superseded), FileError (write_failed), and errors of updates."""
+        snapshot, if it has a folder. Raises SyncError (superseded), FileError (write_failed), and errors of updates."""
         error = ffi.new("linnet_error *")
         if sync_library().linnet_server_run(self._alive(), updates, error):
             raise exception(error)

@@ -59,7 +59,7 @@ def _ns(seconds: float) -> int:
 
 class Timeline(Callback):
     """Records the steps of one worker: call `record` after each step and `save` at the end. As a callback of
-    linnet.fit(cluster=...) it does both by itself.
+    linnet.fit(cluster=...), a Timeline does both without a call.
 
     name: name of the machine, for display. path: where a run writes the trace; "{worker}" in it is replaced by the
     worker's number.

@@ -183,7 +183,7 @@ class Worker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the job in order, so that nothing waits for this worker any more."""
+        """Leaves the job properly, so that nothing waits for this worker any more."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             sync_library().linnet_worker_free(pointer)

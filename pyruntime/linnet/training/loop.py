@@ -61,7 +61,7 @@ def fit(
         function that returns the batches of an epoch.
     epochs, steps: when to stop; with both, whichever is reached first; default: 1 epoch.
     batch_size, shuffle, augment: for data that is not a Loader; a batch size that is fixed in the graph takes
-        precedence. Default: 32 examples, or all of them if there are fewer. A larger batch than the data is rejected.
+        precedence. Default: 32 examples, or all of them if there are fewer. A batch larger than the data is rejected.
     validation: data for the signature `eval` (a number: this fraction of the data, chosen at random), run after every
         epoch or every `validate_every` steps.
     seed: for shuffling and augmentation; initial values and dropout use the graph's own seed.
@@ -71,7 +71,8 @@ def fit(
     directory: for checkpoints, metrics.jsonl and manifest.json.
     saver: when to write checkpoints; default Saver().
     resume: continue from the latest checkpoint in the directory (from the start if there is none), or from the given
-        one. The result is bit-identical to an uninterrupted run: 10 steps and 10 more are 20 steps.
+        one. The result is bit-identical to an uninterrupted run: 10 steps and then 10 more give the same bits as 20
+        steps.
     callbacks: early stopping, TensorBoard, your own.
     progress: show a progress bar; None: only on a terminal.
     log_every: steps between step metrics in the history.
@@ -81,13 +82,13 @@ def fit(
         linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one, so N workers replace
         `accumulate=N` in one process, with the same bits. Only worker 0 validates, records and saves. resume=True
         continues from the servers' snapshots. The loss in a worker's history is the mean of all workers; other metrics are
-        its own. A server process returns when the workers have left; its history has a record per second, with the mean loss
-        of the steps since the record before. In a job with one process, cluster has no effect.
+        its own. A server process returns when the workers have left; its history has a record per second, with the mean
+        loss of the steps since the previous record. In a job with one process, cluster has no effect.
 
-    On Ctrl-C or SIGTERM the current step ends and the state is saved; then the signal takes its usual effect. A loss
+    On Ctrl-C or SIGTERM, the current step ends and the state is saved; then the signal takes its usual effect. A loss
     that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
     data raises UsageError or GraphError (an index out of range) with the position in the data; with a directory, the
-    state before it is saved. If the first step of a new run fails, nothing of the run stays in the directory.
+    state before the error is saved. If the first step of a new run fails, nothing of the run stays in the directory.
     """
     made, graph = model_of(model)
     place = None if directory is None else Path(directory)

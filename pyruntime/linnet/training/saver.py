@@ -16,10 +16,10 @@ BEST = "best.lnt"
 class Saver(Callback):
     """Saves to the run's directory: checkpoint-STEP.lnt, and best.lnt.
 
-    every: steps between checkpoints, or "epoch". The last step of a run is always saved. minutes: also save when so many
-    minutes have passed since the last checkpoint. keep: how many of the latest to keep (None: all). keep_hours: besides,
-    keep the last checkpoint of each period of so many hours (1: one per hour). best: (metric, "max" or "min"), for example
-    ("val_accuracy", "max"): also keeps the checkpoint of the best record as best.lnt.
+    every: steps between checkpoints, or "epoch". The last step of a run is always saved. minutes: also save when this
+    many minutes have passed since the last checkpoint. keep: how many of the latest to keep (None: all). keep_hours:
+    also keep the last checkpoint of each period of this many hours (1: one per hour). best: (metric, "max" or "min"),
+    for example ("val_accuracy", "max"): also keeps the checkpoint of the best record as best.lnt.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Saver(Callback):
         self._saved = time.monotonic()
 
     def save(self, run: Run) -> None:
-        """Writes a checkpoint of this step and deletes the oldest. Without a directory it does nothing."""
+        """Writes a checkpoint of this step and deletes the oldest. Without a directory, it does nothing."""
         if run.directory is None:
             return
         run.save(run.directory / f"checkpoint-{run.step:08d}.lnt")

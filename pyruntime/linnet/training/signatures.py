@@ -37,8 +37,8 @@ def signatures(
     variables: those to train (default: all trainable ones that the loss depends on).
     evaluate: the outputs of `eval`, if the model computes something else there (without dropout, with moving averages);
         default: "loss" and outputs. `accumulate` adds up the gradients of a batch. `apply`, which has no inputs or
-        outputs, updates by their mean and clears them. If all batches have the same size, this equals the step of one
-        large batch. `train` needs no accumulators.
+        outputs, updates the variables by the mean of these gradients and clears them. If all batches have the same
+        size, this equals the step of one large batch. `train` needs no accumulators.
     """
     results = {"loss": loss, **(outputs or {})}
     graph.signature("train", inputs, results, updates=optimizer.minimize(loss, variables))

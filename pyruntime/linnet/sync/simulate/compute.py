@@ -33,7 +33,7 @@ class Compute:
                                consecutive steps on average  (default 1)
     measured: measured step times in seconds. Each step draws one of them; `typical` and `scatter` are not used.
     spread: SIGMA of a constant log-normal factor per worker, for machines of different speed. balanced: workers get
-    examples according to their speed, as from a server with `batch`, so that all take equally long and the total stays
+    examples according to their speed, as from a server with `batch`, so that all take the same time and the total stays
     the same.
     """
 

@@ -98,9 +98,9 @@ class Hardware:
     apply: seconds per byte of dense parameters when a barrier closes.
     row: seconds per row looked up or updated.
     overhead: seconds of a step on the worker outside of computation.
-    overlap: fraction of the computation during which transfers continue, from 0 (linnet: none) to 1 (each layer is sent
-        as soon as it is ready: the pull may continue during the first third of the computation, the push may start at
-        the end of that third).
+    overlap: fraction of the computation during which transfers continue, from 0 (none, as in linnet) to 1. With 1, each
+        layer is sent as soon as it is ready: the pull may continue during the first third of the computation, and the
+        push may start at the end of that third.
     """
 
     workers: int = 8
