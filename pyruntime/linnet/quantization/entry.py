@@ -38,8 +38,8 @@ def quantize(
 ) -> Graph:
     """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations, int8
     or int16 weights) or "i8". Inputs and outputs keep their dtypes, and a tensor keeps its name. "auto"
-    takes the first of i8, i16 and f16 whose outputs have an error at least 18 dB below their values on calibration
-    samples.
+    takes the first of i8, i16 and f16 whose outputs are near enough to those of `graph` on calibration samples:
+    docs/quantization.md gives the limits. Without `calibration` it takes f16.
 
     calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. With f16, calibration shows what
         would overflow. An iterable that can be read only once is kept in temporary files.
