@@ -70,30 +70,30 @@ typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op
 typedef struct ln_call {
     const ln_op *op;
     const void *attributes;  /* the op's generated struct, e.g. const ln_conv_attributes * */
-    int n_inputs, n_outputs; /* of the op itself */
     const ln_tensor *inputs; /* n_inputs, then n_extra operands of the epilogue */
     const ln_tensor *outputs;
-    int n_extra;
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
+    const struct ln_machine *machine; /* the rates by which times are modelled (kernel/cost.h) */
+    int n_inputs, n_outputs;          /* of the op itself */
+    int n_extra;
     ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
     int threads;          /* the largest number of threads that will run it */
     int precision;        /* linnet_precision: what the plan permits sums of floats to be computed in */
-    const struct ln_machine *machine; /* the rates by which times are modelled (kernel/cost.h) */
     /* Set by configure: */
-    void *state;         /* plan-time data of the kernel, from ln_call_state */
-    size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
-                            constants share them */
-    uint64_t packing;    /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes:
-                            also `precision` and `features`, if it does */
     uint32_t packed_inputs; /* bit i: only `pack` reads input i, never `run`, so a folded input can be freed */
-    size_t scratch_bytes;   /* shared by all threads during the step */
-    size_t scratch_thread;  /* per thread */
     int phases;             /* default 1; all threads finish a phase before any thread begins the next */
-    int64_t work[2];        /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
-    int64_t grain;          /* the smallest number of items worth giving to one thread; default 1 */
-    uint64_t flops;         /* for reports */
-    void *plan;             /* opaque: used by ln_call_state */
+    void *state;            /* plan-time data of the kernel, from ln_call_state */
+    size_t packed_bytes;    /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
+                               constants share them */
+    uint64_t packing;      /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes:
+                              also `precision` and `features`, if it does */
+    size_t scratch_bytes;  /* shared by all threads during the step */
+    size_t scratch_thread; /* per thread */
+    int64_t work[2];       /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
+    int64_t grain;         /* the smallest number of items worth giving to one thread; default 1 */
+    uint64_t flops;        /* for reports */
+    void *plan;            /* opaque: used by ln_call_state */
 } ln_call;
 
 /* Zeroed memory that lasts as long as the plan; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */

@@ -32,18 +32,23 @@ int linnet_model_output_count(const linnet_model *model, int signature) {
     return s ? model->functions[s->function].n_outputs : 0;
 }
 
+static linnet_status value_info(const ln_value *value, const char *name, linnet_tensor_info *out) {
+    const ln_tensor t = ln_declared(value);
+    return ln_tensor_info(&t, name, out);
+}
+
 linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
     if (!f || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
-    return ln_tensor_info(&f->values[f->inputs[i]].tensor, s->inputs[i], out);
+    return value_info(&f->values[f->inputs[i]], s->inputs[i], out);
 }
 
 linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
     if (!f || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
-    return ln_tensor_info(&f->values[f->outputs[i]].tensor, s->outputs[i], out);
+    return value_info(&f->values[f->outputs[i]], s->outputs[i], out);
 }
 
 int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *name, const char **own) {
@@ -97,7 +102,7 @@ linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, 
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
     const int32_t i = f ? ln_find_tensor(s, f, name, &name) : -1;
-    return i < 0 ? LINNET_INVALID_ARGUMENT : ln_tensor_info(&f->values[i].tensor, name, out);
+    return i < 0 ? LINNET_INVALID_ARGUMENT : value_info(&f->values[i], name, out);
 }
 
 int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }

@@ -9,14 +9,20 @@
 #include "kernel/op.h"
 #include "base/platform.h"
 
+/* What the file declares of a tensor. A model may have thousands, so this is much smaller than an ln_tensor. */
 typedef struct ln_value {
-    const char *name;             /* never NULL */
-    ln_tensor tensor;             /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
-    uint64_t bytes;               /* of data */
-    int32_t variable;             /* index into the model's variables, or -1 */
+    const char *name;    /* never NULL */
+    const int64_t *dims; /* `rank` sizes, in the model's structure; -1: unknown */
+    const ln_quant *quant;
+    const void *data;             /* of a constant */
     const char *const *dim_names; /* of an input: one name per dimension, "" for a dimension without a name; NULL: no
                                      names */
+    int32_t variable;             /* index into the model's variables, or -1 */
+    uint8_t dtype;
+    int8_t rank; /* -1: unknown */
 } ln_value;
+/* structure_values.c: the same as a tensor, with the strides of the dense layout if all sizes are known. */
+ln_tensor ln_declared(const ln_value *value);
 
 typedef struct ln_node {
     const ln_op *op;

@@ -54,13 +54,21 @@ static linnet_status check_calls(ln_reader *r, int32_t function, const ln_node *
 }
 
 static linnet_status check_map(ln_reader *r, const ln_function *f, const ln_node *node) {
-    const ln_tensor **operands =
-        ln_pool_array(&r->temporary, (int64_t)node->n_inputs + node->n_outputs, sizeof *operands);
-    if (!operands) return ln_reader_no_memory(r);
-    for (int i = 0; i < node->n_inputs; i++) operands[i] = &f->values[node->inputs[i]].tensor;
-    for (int i = 0; i < node->n_outputs; i++) operands[node->n_inputs + i] = &f->values[node->outputs[i]].tensor;
-    return ln_verify_map(node->attributes, node->n_inputs, operands, node->n_outputs, operands + node->n_inputs,
-                         &r->temporary, r->error);
+    const int64_t n = (int64_t)node->n_inputs + node->n_outputs;
+    ln_pool own; /* freed for each node, because a model may have thousands of maps */
+    ln_pool_init(&own, r->temporary.memory);
+    ln_tensor *tensors = ln_pool_array(&own, n, sizeof *tensors);
+    const ln_tensor **operands = ln_pool_array(&own, n, sizeof *operands);
+    linnet_status status = own.failed ? ln_reader_no_memory(r) : LINNET_OK;
+    for (int i = 0; status == LINNET_OK && i < n; i++) {
+        tensors[i] = ln_declared(&f->values[i < node->n_inputs ? node->inputs[i] : node->outputs[i - node->n_inputs]]);
+        operands[i] = &tensors[i];
+    }
+    if (status == LINNET_OK)
+        status = ln_verify_map(node->attributes, node->n_inputs, operands, node->n_outputs, operands + node->n_inputs,
+                               &own, r->error);
+    ln_pool_free(&own);
+    return status;
 }
 
 static linnet_status read_node(ln_reader *r, int32_t function, const ln_function *f, const ln_fb_table *table,
@@ -163,7 +171,7 @@ static linnet_status read_function(ln_reader *r, int32_t index, const ln_fb_tabl
     for (int32_t i = 0; i < f->n_values; i++) {
         ln_fb_table tensor = ln_fb_table_at(&tensors, (uint32_t)i);
         if ((status = ln_read_value(r, &tensor, &values[i]))) return status;
-        state[i] = values[i].tensor.data || values[i].variable >= 0 ? AVAILABLE : UNMADE;
+        state[i] = values[i].data || values[i].variable >= 0 ? AVAILABLE : UNMADE;
     }
     f->inputs = inputs.data;
     f->outputs = outputs.data;

@@ -140,31 +140,37 @@ linnet_status ln_read_segment(ln_reader *r, const char *name, int64_t index, uin
     return LINNET_OK;
 }
 
+ln_tensor ln_declared(const ln_value *value) {
+    ln_tensor t = {.dtype = value->dtype, .rank = value->rank, .quant = value->quant, .data = value->data};
+    if (t.rank > 0) memcpy(t.dims, value->dims, (size_t)t.rank * sizeof *t.dims);
+    if (ln_count(&t) >= 0) ln_set_layout(&t, LN_LAYOUT_DENSE);
+    return t;
+}
+
 static linnet_status read_constant(ln_reader *r, ln_value *value, int64_t index, const ln_fb_vector *data) {
     uint64_t bytes;
-    if (!ln_bytes(&value->tensor, &bytes))
-        return ln_reader_corrupt_number(r, value->name, "a constant has an unknown dimension or rank", "rank ",
-                                        value->tensor.rank);
-    value->bytes = bytes;
+    const ln_tensor t = ln_declared(value);
+    if (!ln_bytes(&t, &bytes))
+        return ln_reader_corrupt_number(r, value->name, "a constant has an unknown dimension or rank", "rank ", t.rank);
     if (data->data && index >= 0)
         return ln_reader_corrupt(r, value->name, "a constant has both data and a segment", index);
-    if (!data->data) return ln_read_segment(r, value->name, index, bytes, &value->tensor.data);
+    if (!data->data) return ln_read_segment(r, value->name, index, bytes, &value->data);
     if (data->count != bytes) {
         ln_reader_corrupt(r, value->name, "the size of a constant's data does not match its shape", data->count);
         return ln_expected(r->error, "%llu bytes", (unsigned long long)bytes), LINNET_CORRUPT;
     }
-    value->tensor.data = data->data;
+    value->data = data->data;
     if (bytes == 0 || (uintptr_t)data->data % DATA_ALIGNMENT != 0) { /* writers should align, but need not */
         void *copy = ln_pool_alloc(r->pool, (size_t)bytes);
         if (!copy) return ln_reader_no_memory(r);
         if (bytes) memcpy(copy, data->data, (size_t)bytes);
-        value->tensor.data = copy;
+        value->data = copy;
     }
     return LINNET_OK;
 }
 
 linnet_status ln_read_value(ln_reader *r, const ln_fb_table *table, ln_value *value) {
-    ln_tensor *t = &value->tensor;
+    ln_tensor t = {0};
     int64_t dtype = ln_fb_unsigned(table, TENSOR_DTYPE, 1, LINNET_NONE), rank = ln_fb_signed(table, TENSOR_RANK, 4, -1);
     int64_t index = ln_fb_signed(table, TENSOR_SEGMENT, 4, -1), variable = ln_fb_signed(table, TENSOR_VARIABLE, 4, -1);
     ln_fb_vector shape = ln_fb_get_vector(table, TENSOR_SHAPE, 8), data = ln_fb_get_vector(table, TENSOR_DATA, 1);
@@ -173,11 +179,15 @@ linnet_status ln_read_value(ln_reader *r, const ln_fb_table *table, ln_value *va
     value->name = ln_fb_string(table, TENSOR_NAME);
     value->variable = -1;
     for (uint32_t i = 0; i < dim_names.count; i++) ln_fb_string_at(&dim_names, i);
-    if ((status = ln_read_shape(r, value->name, dtype, rank, &shape, t))) return status;
+    if ((status = ln_read_shape(r, value->name, dtype, rank, &shape, &t))) return status;
     if (dim_names.count && dim_names.count != shape.count)
         return ln_reader_corrupt(r, value->name, "the number of dimension names differs from the number of dimensions",
                                  dim_names.count);
-    if ((status = ln_read_quant(r, value->name, table, TENSOR_QUANT, t))) return status;
+    if ((status = ln_read_quant(r, value->name, table, TENSOR_QUANT, &t))) return status;
+    value->dtype = t.dtype;
+    value->rank = t.rank;
+    value->dims = shape.data;
+    value->quant = t.quant;
     if (index < -1 || variable < -1 || variable >= r->model->n_variables)
         return ln_reader_corrupt(r, value->name, "a tensor refers to a segment or variable that does not exist",
                                  index < -1 ? index : variable);
@@ -188,12 +198,11 @@ linnet_status ln_read_value(ln_reader *r, const ln_fb_table *table, ln_value *va
     }
     if (variable >= 0) {
         const ln_variable *v = &r->model->variables[variable];
-        if (v->tensor.dtype != t->dtype || v->tensor.rank != t->rank ||
-            memcmp(v->tensor.dims, t->dims, sizeof *t->dims * (size_t)t->rank) != 0)
+        if (v->tensor.dtype != t.dtype || v->tensor.rank != t.rank ||
+            memcmp(v->tensor.dims, t.dims, sizeof *t.dims * (size_t)t.rank) != 0)
             return ln_reader_corrupt(r, value->name, "a tensor and its variable differ in shape or dtype", variable);
-        if (!t->quant) t->quant = v->tensor.quant;
+        if (!value->quant) value->quant = v->tensor.quant;
         value->variable = (int32_t)variable;
-        value->bytes = v->bytes;
     }
     return LINNET_OK;
 }

@@ -20,7 +20,7 @@ static const char *name_of(const linnet_model *model, const ln_segment *segment)
     for (int32_t f = 0; f < model->n_functions; f++)
         for (int32_t i = 0; i < model->functions[f].n_values; i++) {
             const ln_value *value = &model->functions[f].values[i];
-            if (value->tensor.data == segment->data && value->variable < 0) return value->name;
+            if (value->data == segment->data && value->variable < 0) return value->name;
         }
     for (int32_t i = 0; i < model->n_variables; i++)
         if (model->variables[i].tensor.data == segment->data) return model->variables[i].name;

@@ -46,37 +46,37 @@ typedef struct ln_move {
 
 typedef struct ln_step {
     uint8_t kind;
-    uint8_t device; /* the place; of transfers and waits: the device whose queue is used */
-    uint8_t reason; /* ln_reason */
+    uint8_t device;    /* the place; of transfers and waits: the device whose queue is used */
+    uint8_t reason;    /* ln_reason */
+    uint8_t pieces[2]; /* parts of the range of each thread that other threads may take; 1: none (run/share.c) */
+    bool updates;      /* overwrites a variable */
+    bool slow;         /* the step takes so long that the clock is checked before it; always set with `updates` */
     const ln_kernel *kernel;
-    float ns;                 /* modelled, on its threads; 0: not modelled */
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
-    int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
-    int32_t kept;    /* of variables that the kernel rearranges: index in the instance's list, else -1 */
-    int32_t stored;  /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
-    uint32_t folded; /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
-    uint64_t content[2]; /* a digest of those inputs */
-    int32_t threads[2];  /* of phase 0, and of each later phase */
-    uint8_t pieces[2];   /* parts of the range of each thread that other threads may take; 1: none (run/share.c) */
-    int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
-    int32_t index;       /* of the node in its function */
-    bool updates;        /* overwrites a variable */
-    bool slow;           /* the step takes so long that the clock is checked before it; always set with `updates` */
     const char *name;
     const char *fused;
     uint64_t bytes;               /* bytes read and written; of a transfer: bytes transferred */
     struct ln_program *bodies[2]; /* programs of the bodies, which run in the step's scratch: a loop uses only [0], a
                                      branch has one per case */
+    uint64_t content[2];          /* a digest of the inputs that `folded` names */
+    uint32_t folded; /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
+    int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    int32_t kept;    /* of variables that the kernel rearranges: index in the instance's list, else -1 */
+    int32_t stored;  /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
+    int32_t threads[2]; /* of phase 0, and of each later phase */
+    int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
+    int32_t index;      /* of the node in its function */
+    float ns;           /* modelled, on its threads; 0: not modelled */
     /* Of devices: */
-    const ln_claim *claim; /* of a device's step */
-    int32_t event;         /* transfers and waits: number of the event, from 1 on; 0: none */
-    int32_t number;        /* transfers: index in the instance's list */
+    int32_t event;    /* transfers and waits: number of the event, from 1 on; 0: none */
+    int32_t number;   /* transfers: index in the instance's list */
     int32_t resident; /* uploads of variables, and downloads that may be left out because the device keeps the value
                        * (ln_move.transfer): number of the resident; else -1 */
-    uint32_t token;   /* transfers: the private layout on the device, and its bytes */
-    uint64_t token_bytes;
+    const ln_claim *claim; /* of a device's step */
+    uint64_t token_bytes;  /* transfers: of the private layout on the device */
+    uint32_t token;
 } ln_step;
 
 /* A tensor that enters or leaves the program. */

@@ -20,24 +20,33 @@ static bool is_steady(const ln_work *w, int32_t value) {
     return variable >= 0 && w->steady[variable];
 }
 
+int64_t ln_call_tensors(const ln_work_node *node) {
+    return (int64_t)ln_slots(node) + node->n_outputs + (node->map != NULL);
+}
+
 linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
+    ln_tensor *tensors = ln_pool_array(pool, ln_call_tensors(node), sizeof *tensors);
+    return tensors == NULL ? ln_work_no_memory(w) : ln_node_call_in(w, node, pool, tensors, call);
+}
+
+linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_tensor *tensors, ln_call *call) {
     memset(call, 0, sizeof *call);
     const int n_in = ln_slots(node);
-    ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + (node->map != NULL), sizeof *tensors);
-    if (tensors == NULL) return ln_work_no_memory(w);
+    ln_tensor *inner = tensors + n_in, *outputs = inner + (node->map != NULL);
     for (int i = 0; i < n_in; ++i) {
         if (node->inputs[i] < 0) continue;
         tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
         tensors[i].steady = is_steady(w, node->inputs[i]);
     }
     for (int o = 0; o < node->n_outputs; ++o)
-        if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
+        if (node->outputs[o] >= 0) outputs[o] = ln_value_at(w, node->outputs[o])->tensor;
     call->op = node->op;
     call->attributes = node->attributes;
     call->n_inputs = node->n_inputs;
     call->n_outputs = node->n_outputs;
     call->inputs = tensors;
-    call->outputs = call->inner = tensors + n_in;
+    call->outputs = outputs;
+    call->inner = inner;
     call->n_extra = node->n_extra;
     call->features = w->features;
     call->threads = w->threads;
@@ -49,10 +58,9 @@ linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, 
     if (node->map != NULL) {
         ln_epilogue *e = ln_pool_alloc(pool, sizeof *e);
         if (e == NULL) return ln_work_no_memory(w);
-        tensors[n_in + node->n_outputs] = ln_value_at(w, node->inner)->tensor;
-        call->inner = tensors + n_in + node->n_outputs;
+        *inner = ln_value_at(w, node->inner)->tensor;
         /* f16 and bf16 are storage types only, so a value that is never stored stays f32. */
-        if (ln_is_half(call->inner->dtype)) tensors[n_in + node->n_outputs].dtype = LINNET_F32;
+        if (ln_is_half(inner->dtype)) inner->dtype = LINNET_F32;
         e->map = node->map->attributes;
         e->tile_input = node->tile_input;
         e->n_inputs = node->map->n_inputs;
@@ -107,14 +115,14 @@ static bool prefers_last(const ln_call *call, int operand) {
 }
 
 /* The cost with the operands in `layout` where the op prefers channels-last memory. `tensors` are the call's own:
- * inputs, outputs, and under an epilogue the op's result, which has the layout of the output, as have operands of its
- * rank. */
+ * inputs, under an epilogue the op's result, and outputs. The op's result has the layout of the output, as have
+ * operands of its rank. */
 static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const ln_tuning *tuning, bool reference) {
-    const int n_in = call->n_inputs + call->n_extra, rank = call->n_outputs > 0 ? tensors[n_in].rank : 0;
+    const int n_in = call->n_inputs + call->n_extra, rank = call->n_outputs > 0 ? call->outputs->rank : 0;
     for (int k = 0; k < n_in + call->n_outputs + (call->epilogue != NULL); ++k) {
         ln_tensor *t = &tensors[k];
         if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may */
-        const bool own = k < call->n_inputs, same = k == n_in || (call->epilogue != NULL && t->rank == rank);
+        const bool own = k < call->n_inputs, same = t == call->outputs || (call->epilogue != NULL && t->rank == rank);
         if (layout == LN_LAYOUT_CHANNELS_LAST && (own || same) && t->rank >= 3 && prefers_last(call, own ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
     }
@@ -149,14 +157,13 @@ linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts
     ln_tensor tensors[MOST];
     const int n_in = call.n_inputs + call.n_extra, n = n_in + call.n_outputs;
     if (n < MOST) {
+        const bool epilogue = call.epilogue != NULL;
         memcpy(tensors, call.inputs, (size_t)n_in * sizeof *tensors);
-        memcpy(tensors + n_in, call.outputs, (size_t)call.n_outputs * sizeof *tensors);
+        if (epilogue) tensors[n_in] = *call.inner;
+        memcpy(tensors + n_in + epilogue, call.outputs, (size_t)call.n_outputs * sizeof *tensors);
         call.inputs = tensors;
-        call.outputs = call.inner = tensors + n_in;
-        if (call.epilogue != NULL) {
-            tensors[n] = *step->call.inner;
-            call.inner = tensors + n;
-        }
+        call.inner = tensors + n_in;
+        call.outputs = call.inner + epilogue;
         own.cpu_ns = cost_in(&call, tensors, LN_LAYOUT_CHANNELS_LAST, NULL, false);
     } else {
         ln_choose_kernel(&call, false, &own.cpu_ns);

@@ -261,6 +261,10 @@ static inline bool ln_is_family(const ln_work_node *node, int family) {
 
 /* call.c: the call of a node, in `pool`. */
 linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
+/* The same with `tensors` as its ln_call_tensors(node) tensors: the inputs, the op's own result if the node has a map,
+ * and the outputs. */
+linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_tensor *tensors, ln_call *call);
+int64_t ln_call_tensors(const ln_work_node *node);
 /* call.c: the kernel that would run the call; NULL: none can. */
 const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns);
 /* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
