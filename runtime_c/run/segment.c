@@ -298,7 +298,8 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
             if (program->steps[i].outputs[o].region == LN_REGION_GROWN) {
                 ln_fail(error, LINNET_UNKNOWN_SHAPE, "the number of results of a loop depends on data");
                 ln_at_node(error, program->steps[i].index, program->steps[i].name);
-                return ln_hint(error, "give the loop a maximum; its iteration count has no upper bound, or a very large one");
+                return ln_hint(error,
+                               "give the loop a maximum; its iteration count has no upper bound, or a very large one");
             }
     if (program->rest == NULL) return LINNET_OK;
     ln_memory temporary, kept;

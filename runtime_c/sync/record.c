@@ -113,7 +113,9 @@ linnet_status ln_sync_skip_to(ln_sync_server *s, sync_group *g, uint64_t step, l
 
 static linnet_status damaged(linnet_error *error, const char *what) {
     ln_sync_fail(error, LINNET_CORRUPT, "the journal does not fit its model and snapshot: %s", what);
-    return ln_sync_hint(error, "the journal belongs to another model, or is damaged: restore a copy, or give this model its own folder"), LINNET_CORRUPT;
+    return ln_sync_hint(error, "the journal belongs to another model, or is damaged: restore a copy, or give this "
+                               "model its own folder"),
+           LINNET_CORRUPT;
 }
 
 static linnet_status take_members(ln_sync_server *s, const unsigned char *at, uint32_t count, uint32_t group,

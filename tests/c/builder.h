@@ -13,6 +13,7 @@ enum { BUILDER_MOST = 48 };
 
 typedef struct builder {
     ln_value values[BUILDER_MOST];
+    int64_t dims[BUILDER_MOST][LN_MAX_RANK];
     ln_node nodes[BUILDER_MOST];
     ln_variable variables[8];
     int32_t slots[BUILDER_MOST * 8];
@@ -26,14 +27,9 @@ typedef struct builder {
 static inline int32_t build_value(builder *b, const char *name, int dtype, int rank, const int64_t *dims,
                                   const void *data) {
     ln_value *v = &b->values[b->function.n_values];
-    v->name = name;
-    v->tensor.dtype = (uint8_t)dtype;
-    v->tensor.rank = (int8_t)rank;
-    for (int d = 0; d < rank; ++d) v->tensor.dims[d] = dims[d];
-    ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-    v->tensor.data = data;
-    v->variable = -1;
-    if (data != NULL) ln_bytes(&v->tensor, &v->bytes);
+    int64_t *own = b->dims[b->function.n_values];
+    for (int d = 0; d < rank; ++d) own[d] = dims[d];
+    *v = (ln_value){name, own, NULL, data, NULL, -1, (uint8_t)dtype, (int8_t)rank};
     return b->function.n_values++;
 }
 
@@ -58,7 +54,7 @@ static inline int32_t build_variable(builder *b, const char *name, int dtype, in
     b->values[v].variable = b->n_variables;
     ln_variable *variable = &b->variables[b->n_variables++];
     variable->name = name;
-    variable->tensor = b->values[v].tensor;
+    variable->tensor = ln_declared(&b->values[v]);
     variable->tensor.data = data;
     ln_bytes(&variable->tensor, &variable->bytes);
     return v;

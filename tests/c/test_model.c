@@ -72,7 +72,7 @@ static void good(void) {
     CHECK_TEXT(linnet_model_metadata(model, "producer"), "sample_model.h");
     CHECK(linnet_model_metadata(model, "license") == NULL);
     CHECK_INT(linnet_model_mapped_bytes(model), 0);
-    weight = model->functions[0].values[1].tensor.data;
+    weight = model->functions[0].values[1].data;
     CHECK((const unsigned char *)weight > base.w.bytes && weight[5] == 6.0f);
     CHECK_TEXT(model->functions[0].nodes[0].source, "Add:add");
     CHECK_INT(((const ln_map_attributes *)model->functions[0].nodes[0].attributes)->program.n, 20);
@@ -126,7 +126,7 @@ static void arguments(void) {
     memcpy(moved + 1, base.w.bytes, base.size); /* misaligned bytes are copied, so they may change at once */
     CHECK_INT(open_size(moved + 1, base.size, &model, &error), LINNET_OK);
     memset(moved, 0, sizeof moved);
-    if (model) CHECK(((const float *)model->functions[0].values[1].tensor.data)[5] == 6.0f);
+    if (model) CHECK(((const float *)model->functions[0].values[1].data)[5] == 6.0f);
     linnet_model_free(model);
     CHECK_INT(live, 0);
 }

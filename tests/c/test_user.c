@@ -69,9 +69,9 @@ static void chain(builder *b, ln_user_attributes a[3]) {
     const int32_t r = NODE(b, LN_OP_MAP, &build_relu, "r", LINNET_F32, u);
     const int32_t v = USER(b, SCALE, &a[1], "v", r);
     const int32_t y = USER(b, NEGATE, &a[2], "y", v);
-    b->values[y].tensor.rank = 2; /* negate has no shape rule */
-    b->values[y].tensor.dims[0] = ROWS;
-    b->values[y].tensor.dims[1] = COLUMNS;
+    b->values[y].rank = 2; /* negate has no shape rule */
+    b->dims[y][0] = ROWS;
+    b->dims[y][1] = COLUMNS;
     build_output(b, y);
 }
 
@@ -199,9 +199,9 @@ static void test_broken(void) {
         const int32_t x = build_input(&b, "x", LINNET_F32, DIMS(2, 3));
         const int32_t y = USER(&b, BROKEN, &a, "y", x);
         if (cases[i].how != TOO_LARGE && cases[i].how != OPEN && cases[i].how != NEGATIVE) {
-            b.values[y].tensor.rank = 2;
-            b.values[y].tensor.dims[0] = -1;
-            b.values[y].tensor.dims[1] = 3;
+            b.values[y].rank = 2;
+            b.dims[y][0] = -1;
+            b.dims[y][1] = 3;
         }
         build_output(&b, y);
         counting c = {0};
