@@ -218,7 +218,10 @@ def test_an_open_batch_is_timed_as_one(net: Path, tmp_path: Path, linnet_command
     assert done.returncode == 0 and json.loads(done.stdout)["inputs"] == [
         {"name": "x", "dtype": "f32", "shape": [1, 3, 8, 8], "assumed": True}
     ]
-    note = "linnet: note: the batch size of input 'x' is open, so it is taken as 1: [1, 3, 8, 8]; --shape x=8,3,8,8 sets another\n"
+    note = (
+        "linnet: note: the batch size of input 'x' is open, so it is taken as 1: [1, 3, 8, 8]; "
+        "--shape x=8,3,8,8 sets another\n"
+    )
     assert done.stderr == note
     assert linnet_command("run", out, "--random").stderr == note
     assert linnet_command("tune", out, "--seconds", "0.05").stderr == note
