@@ -46,8 +46,8 @@ _NONE = """linnet is **not yet measured on hardware**. A report from any board o
 _CHECKS = """## Checks of results
 
 These reports are from emulated CPUs and virtual machines. They show that the kernels for a processor give the right results.
-Their times mean nothing, so they are not listed. *worst* is the largest difference from scalar kernels, as a part of the range
-of the values.
+Their times mean nothing, so they are not listed. *worst* is the largest difference from scalar kernels, as a fraction of
+the range of the values.
 """
 
 

@@ -70,9 +70,10 @@ typedef struct linnet_span {
  * linnet_work live as long as the session. */
 typedef struct linnet_step linnet_step;
 
-/* A layout: the order of the axes in memory. One axis may be cut into blocks, whose elements lie together, innermost;
- * the last block is padded. An element with index i[d] along axis d begins at the sum of i[d] * strides[d], where the
- * block axis contributes i / block * stride + i % block. {{0, 1, 2, 3}, 1, 16} is NCHW with blocks of 16 channels. */
+/* A layout: the order of the axes in memory. One axis may be cut into blocks. The index within a
+ * block is then the innermost axis, and the last block is padded. An element with index i[d] along axis d begins at the
+ * sum of i[d] * strides[d], where the block axis contributes i / block * stride + i % block. {{0, 1, 2, 3}, 1, 16} is
+ * NCHW with blocks of 16 channels. */
 typedef struct linnet_layout {
     int32_t order[LINNET_MAX_RANK]; /* the axes, the outermost first */
     int32_t block_axis;             /* 0 without blocks */
