@@ -93,7 +93,7 @@ calibration_option = click.option(
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-    help="Sample inputs for quantization: an .npz file, a folder of pictures, sounds, .npy or .npz files, or a function that "
+    help="Sample inputs for quantization: an .npz file; a folder of pictures, sounds, .npy or .npz files; or a function that "
     "gives {input name: array}.",
 )
 eval_option = click.option(
