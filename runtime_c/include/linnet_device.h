@@ -509,8 +509,8 @@ struct linnet_device {
      * host may read and write it once an event that is recorded later is complete. New buffers belong to the host. */
     int (*host_acquire)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     int (*host_release)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
-    /* Optional, both or none: memory of the host for a session's inputs and outputs, from and to which transfers are
-     * fastest, such as pinned memory. Its address is a multiple of 64 and of limits.import_alignment, and it has room
+    /* Optional, both or none: memory of the host for a session's inputs and outputs, such as pinned memory, for which
+     * transfers are fastest. Its address is a multiple of 64 and of limits.import_alignment, and it has room
      * for `bytes` rounded up to that. */
     int (*allocate_host)(void *context, uint64_t bytes, void **host);
     void (*release_host)(void *context, void *host, uint64_t bytes);
@@ -582,9 +582,9 @@ const linnet_device *linnet_extension_device(void);
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
  * liblinnet_opencl.so. The file of a short name is looked up in the folder of the code that contains this function,
  * then in ../lib from there, then where the system looks for libraries. INDEX is the number of a device of the library;
- * the first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such library,
- * or it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports
- * neither function), UNSUPPORTED (a build without devices). Thread-safe. */
+ * the first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such
+ * library, or it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library
+ * that exports neither function), UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
 /* Lists all devices of the library that the name contains; an index has no effect. A library without devices is not an
  * error; list->missing then says why there are none. Errors: as above. Thread-safe. */
