@@ -499,7 +499,7 @@ typedef struct linnet_session_config {
     linnet_session *share_snapshot;    /* NULL, or a session whose snapshot the new session also uses. Both need the
                                         * same store and signature (and may have plans for different shapes). They must
                                         * never run at the same time */
-    uint64_t max_bytes; /* limit for the plan's total and segments planned while running; 0: the plan's max_bytes */
+    uint64_t max_bytes; /* limit for the plan's total plus the segments planned in runs; 0: the plan's max_bytes */
     const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
                                                 * functions are called while the session is created, and when it plans
                                                 * segments. Not copied */

@@ -70,9 +70,10 @@ typedef struct linnet_span {
  * linnet_work live as long as the session. */
 typedef struct linnet_step linnet_step;
 
-/* A layout: the order of the axes in memory. One axis may be cut into blocks, whose elements lie together, innermost;
- * the last block is padded. An element with index i[d] along axis d begins at the sum of i[d] * strides[d], where the
- * block axis contributes i / block * stride + i % block. {{0, 1, 2, 3}, 1, 16} is NCHW with blocks of 16 channels. */
+/* A layout: the order of the axes in memory. One axis may be cut into blocks. The index within a block is then the
+ * innermost axis, and the last block is padded. An element with index i[d] along axis d begins at the sum of
+ * i[d] * strides[d], where the block axis contributes i / block * stride + i % block. {{0, 1, 2, 3}, 1, 16} is NCHW
+ * with blocks of 16 channels. */
 typedef struct linnet_layout {
     int32_t order[LINNET_MAX_RANK]; /* the axes, the outermost first */
     int32_t block_axis;             /* 0 without blocks */
@@ -276,9 +277,9 @@ static inline void linnet_requant_init(linnet_requant *requant) { linnet_device_
 /* Fills *out for a conv, conv_transpose or matmul of quantized operands. Errors: UNKNOWN_NAME (any other step),
  * INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet_requant *out);
-/* Writes a block of statements that converts the sum of such a step to the stored result, which is the step's output,
- * or with an epilogue that of linnet_step_get_result. The code around the block defines these names, each after the
- * prefix:
+/* Writes a block of statements that converts the sum of such a step to the stored result. This is the step's output or,
+ * if the step has an epilogue, the tensor of linnet_step_get_result. The code around the block defines these names,
+ * each after the prefix:
  *  - sum: the sum, ln_i64 if sums are wide and otherwise ln_i32. channel: number of the output channel.
  *  - result_scale, or result_fixed and result_shift: arrays as linnet_step_get_requant fills them.
  *  - result_zero: with `quantization_names`, the number `y_zero` of linnet_step_get_requant.
@@ -508,8 +509,8 @@ struct linnet_device {
      * host may read and write it once an event that is recorded later is complete. New buffers belong to the host. */
     int (*host_acquire)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     int (*host_release)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
-    /* Optional, both or none: memory of the host for a session's inputs and outputs, from and to which transfers are
-     * fastest, such as pinned memory. Its address is a multiple of 64 and of limits.import_alignment, and it has room
+    /* Optional, both or none: memory of the host for a session's inputs and outputs, such as pinned memory, for which
+     * transfers are fastest. Its address is a multiple of 64 and of limits.import_alignment, and it has room
      * for `bytes` rounded up to that. */
     int (*allocate_host)(void *context, uint64_t bytes, void **host);
     void (*release_host)(void *context, void *host, uint64_t bytes);
@@ -579,11 +580,11 @@ int linnet_extension_devices(const linnet_host *host, const char *options, linne
 const linnet_device *linnet_extension_device(void);
 
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
- * liblinnet_opencl.so. The file of a short name is looked up beside the code that contains this function, in ../lib
- * beside that folder, and where the system looks for libraries. INDEX is the number of a device of the library; the
- * first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such library, or
- * it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports
- * neither function), UNSUPPORTED (a build without devices). Thread-safe. */
+ * liblinnet_opencl.so. The file of a short name is looked up in the folder of the code that contains this function,
+ * then in ../lib from there, then where the system looks for libraries. INDEX is the number of a device of the library;
+ * the first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such
+ * library, or it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library
+ * that exports neither function), UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
 /* Lists all devices of the library that the name contains; an index has no effect. A library without devices is not an
  * error; list->missing then says why there are none. Errors: as above. Thread-safe. */

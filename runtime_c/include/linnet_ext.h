@@ -247,7 +247,7 @@ static inline void linnet_plan_pass_init(linnet_plan_pass *out) { linnet_plan_pa
  * Errors: INVALID_ARGUMENT (no such pass, or the plan kept nothing). */
 LINNET_API linnet_status linnet_plan_get_pass(const linnet_plan *plan, int i, linnet_plan_pass *out);
 
-/* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
+/* ---- user ops: ops that a file names and the program provides (docs/user_ops.md) --------------------------------- */
 
 /* Types of a node's attributes. */
 typedef enum linnet_user_type {

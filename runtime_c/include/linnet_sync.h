@@ -111,7 +111,7 @@ LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store 
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves in the calling thread until linnet_server_stop or, if `updates` > 0, until this many updates have been made
  * since creation. Saves at the end. A bad or lost connection does not affect the other connections. Errors: SUPERSEDED,
- * CORRUPT (a worker has the answer to a step that the folder has lost), WRITE_FAILED, those of linnet_run. */
+ * CORRUPT (a worker knows of a step that the folder has lost), WRITE_FAILED, those of linnet_run. */
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
 typedef enum linnet_sync_stop {
     LINNET_SYNC_PAUSE = 0,  /* workers wait for a server to return */

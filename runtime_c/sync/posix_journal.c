@@ -39,8 +39,8 @@ static linnet_status damaged(const ln_sync_journal *j, uint64_t at, linnet_error
     ln_sync_at(error, j->path);
     ln_sync_got(error, "wrong bytes in the record at offset %llu of %llu", (unsigned long long)at,
                 (unsigned long long)j->size);
-    return ln_sync_hint(error, "restore a copy of the file, or continue from the records before it with --repair, "
-                               "which keeps the damaged file; acknowledged updates from there on are lost");
+    return ln_sync_hint(error, "restore a copy of the file, or use --repair: it keeps the damaged file and continues "
+                               "from the records before the damage; later acknowledged updates are lost");
 }
 
 static bool is_older(const ln_sync_journal *j, const unsigned char *head) {

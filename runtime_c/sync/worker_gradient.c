@@ -39,7 +39,7 @@ static linnet_status unfit(const worker_tensor *tensor, const char *what, const 
                            linnet_error *error) {
     ln_sync_fail(error, LINNET_WRONG_SHAPE, "the %s do not match the variable", what);
     ln_sync_at(error, tensor->info.name);
-    ln_sync_expected(error, "%llu rows of %llu", (unsigned long long)tensor->rows,
+    ln_sync_expected(error, "%llu rows of %llu elements", (unsigned long long)tensor->rows,
                      (unsigned long long)tensor->row_elements);
     return ln_sync_got(error, "%s, %zu bytes", linnet_dtype_name(info->dtype), info->bytes);
 }

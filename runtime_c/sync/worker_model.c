@@ -232,9 +232,9 @@ static linnet_status match(worker_link *link, const ln_sync_variable *v, worker_
     for (int i = 1; same && i < e->rank; i++) same = (int64_t)e->dims[i] == tensor->info.shape[i];
     if (!same) {
         differs(e->name, "the shape of a variable differs", link, error);
-        ln_sync_expected(error, "rank %d, %llu rows of %llu", tensor->info.rank, (unsigned long long)tensor->rows,
-                         (unsigned long long)tensor->row_elements);
-        return ln_sync_got(error, "rank %d, %llu rows of %llu", (int)e->rank, (unsigned long long)e->rows,
+        ln_sync_expected(error, "rank %d, %llu rows of %llu elements", tensor->info.rank,
+                         (unsigned long long)tensor->rows, (unsigned long long)tensor->row_elements);
+        return ln_sync_got(error, "rank %d, %llu rows of %llu elements", (int)e->rank, (unsigned long long)e->rows,
                            (unsigned long long)v->row_elements);
     }
     if (!reader && strcmp(kind_of(tensor), KINDS[e->kind & 3])) {

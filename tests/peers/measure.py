@@ -26,7 +26,7 @@ _ONEDNN = {
     "avx512": "AVX512_CORE",
     "avx512vnni": "AVX512_CORE_VNNI",
 }  # the names in OpenVINO
-_MOST_DIFFERENCE = 0.01  # as a part of the range, at f32
+_MOST_DIFFERENCE = 0.01  # as a fraction of the range, at f32
 _LEAST_CORRELATION = 0.7  # at int8: a softmax over many classes has few steps of 1/256 in TFLite
 _LEAST = ("min_ms", "load_ms", "cold_ms", "peak_mb")  # of rounds the least one counts; of others the median
 

@@ -162,7 +162,7 @@ def section(report: Report) -> str:
     ]
     lines += ["peak resident MB above Python with NumPy.", "", *_table(report, first, _costs), ""]
     lines += [f"### Differences, {_threads(first)}", ""]
-    lines += ["The largest difference from ONNX Runtime's results at f32, as a part of their range.", ""]
+    lines += ["The largest difference from ONNX Runtime's results at f32, as a fraction of their range.", ""]
     lines += [*_table(report, first, _difference), "", *_engines(report), *_failures(report)]
     return "\n".join(lines)
 

@@ -209,8 +209,8 @@ def embedding_bag(
     if mode not in combine or _rank(rows) != expected or (weights is not None and mode != "sum"):
         raise UsageError(
             "the ids, mode or weights of embedding_bag do not fit together", code=101, tensor=rows.name,
-            expected=f"ids of rank {expected} {'with' if expected == 1 else 'without'} offsets, mode sum, mean or max, weights "
-            "only for sum",
+            expected=f"ids of rank {expected} {'with' if expected == 1 else 'without'} offsets, a mode of sum, mean or max, and "
+            "weights only with mode sum",
             got=f"rank {_rank(rows)}, mode {mode!r}{', weights' if weights is not None else ''}",
         )  # fmt: skip
     if offsets is None:

@@ -29,7 +29,7 @@ from linnet.report.tables import show as _show
 @click.argument("models", metavar="A B...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-    help="Samples to run: an .npz file, a folder of pictures, sounds, .npy or .npz files, or a function that gives "
+    help="Samples to run: an .npz file; a folder of pictures, sounds, .npy or .npz files; or a function that gives "
     "{input name: array}. Default: the pictures of --eval.",
 )  # fmt: skip
 @eval_option

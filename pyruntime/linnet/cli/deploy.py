@@ -53,7 +53,11 @@ ssh_option = click.option(
 @image_option
 @shapes_option()
 @click.option(
-    "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure each."
+    "--seconds",
+    type=click.FloatRange(0.01),
+    default=2.0,
+    show_default=True,
+    help="How many seconds each measurement takes.",
 )
 @click.option(
     "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Write the times as a bar chart."

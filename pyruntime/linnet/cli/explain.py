@@ -19,8 +19,8 @@ WIDTH = 100  # of lines, or that of the terminal if it is smaller
 def explain(error: tuple[str, ...]) -> None:
     """Print what an error code means, its usual causes with the message of each, and what to do.
 
-    The code is the first word of a message, such as wrong_shape, its number, or the whole message. Without one, all codes
-    are listed. Needs no network.
+    Give the first word of the message (such as wrong_shape), the number of the code, or the whole message. Without any,
+    all codes are listed. Needs no network.
     """
     from rich.console import Console
     from rich.markdown import Markdown

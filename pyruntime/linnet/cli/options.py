@@ -93,7 +93,7 @@ calibration_option = click.option(
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-    help="Sample inputs for quantization: an .npz file, a folder of pictures, sounds, .npy or .npz files, or a function that "
+    help="Sample inputs for quantization: an .npz file; a folder of pictures, sounds, .npy or .npz files; or a function that "
     "gives {input name: array}.",
 )
 eval_option = click.option(
@@ -102,7 +102,7 @@ eval_option = click.option(
     type=click.Path(path_type=Path),
     metavar="DIR|SCRIPT.py:FUNCTION",
     help="Measure accuracy: a folder with a sub-folder of pictures for each class, or a function that is called with "
-    "run(feeds) and returns a number or {name: number}, higher is better.",
+    "run(feeds) and returns a number or {name: number}; higher is better.",
 )
 samples_option = click.option(
     "--samples",

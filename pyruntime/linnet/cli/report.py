@@ -38,7 +38,7 @@ from linnet.report.tables import size
     type=click.FloatRange(0.01, 600),
     default=3.0,
     show_default=True,
-    help="How many seconds to measure each.",
+    help="How many seconds each measurement takes.",
 )
 @shapes_option()
 @ssh_option

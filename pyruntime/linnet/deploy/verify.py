@@ -15,8 +15,8 @@ from linnet.deploy.folder import Folder
 from linnet.deploy.models import Feeds, Models, Variant
 from linnet.deploy.tool_runs import result_of
 
-# How far a float output may be from the host's, as a part of the range of its values. Kernels of two ISAs add in another order;
-# in a narrow dtype, that can move a value by one step of the dtype.
+# How far a float output may be from the host's, as a fraction of the range of its values. Kernels of two ISAs add in different
+# orders; in a narrow dtype, that can move a value by one step of the dtype.
 TOLERANCES: Final = {"f32": 1e-3, "f16": 1e-2, "i16": 1e-2, "i8": 5e-2}
 
 Values = dict[str, npt.NDArray[Any]]
@@ -24,7 +24,7 @@ Values = dict[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass
 class Compared:
-    """One output of a model in one dtype. equal: all bits are. worst: the largest difference, as a part of the range of the
+    """One output of a model in one dtype. equal: all bits are. worst: the largest difference, as a fraction of the range of the
     host's values; it is at `index`. tolerance: what is allowed, 0 if all bits must be equal. from_f32: the largest distance of
     the target's values from those of the float model on the host, likewise; None if there is no float model."""
 
@@ -114,8 +114,8 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
 
 
 def distance(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[float, tuple[Any, ...]]:
-    """The largest difference as a part of the range of the finite expected values, and its index. A NaN or an infinity that is
-    not at the same place in both is infinitely far."""
+    """The largest difference as a fraction of the range of the finite expected values, and its index. A NaN or an infinity that
+    is not at the same place in both is infinitely far."""
     if got.size == 0:
         return 0.0, (0,) * got.ndim
     a, b = got.astype(np.float64), expected.astype(np.float64)

@@ -40,7 +40,7 @@ def evaluation(
     """The evaluation that a source names, or None for a folder without sub-folders: it has pictures without labels, on which only
     agreement can be measured.
 
-    source: FILE.py:FUNCTION, called with run(feeds) -> {output: array}; it returns a number or {name: number}, higher is better.
+    source: FILE.py:FUNCTION, called with run(feeds) -> {output: array}; it returns a number or {name: number}; higher is better.
     Or a folder with one sub-folder of pictures for each class: see `Pictures`. image: the recipe for models that do not take
     pictures themselves. note: is called with a text that names the files that cannot be read. Raises UsageError.
     """
