@@ -110,7 +110,7 @@ def test_a_dictionary_of_outputs_and_an_optional_input(tmp_path: Path) -> None:
     graph = linnet.load_graph(tmp_path / "named.pt", {"x": (2, 3)}, trust_pickle=True)
     assert graph.signatures["infer"].inputs == ["x"] and graph.signatures["infer"].outputs == ["double", "sum"]
     torch.save(Optional(), tmp_path / "optional.pt")
-    with pytest.raises(linnet.UsageError, match="one for x too"):
+    with pytest.raises(linnet.UsageError, match="expected a shape for x too"):
         linnet.load_graph(tmp_path / "optional.pt", {"y": (1,)}, trust_pickle=True)
 
 
