@@ -33,22 +33,24 @@ int linnet_model_output_count(const linnet_model *model, int signature) {
 }
 
 static linnet_status value_info(const ln_value *value, const char *name, linnet_tensor_info *out) {
-    const ln_tensor t = ln_declared(value);
+    ln_tensor t;
+    ln_declared(value, &t);
     return ln_tensor_info(&t, name, out);
 }
 
-linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+static linnet_status port_info(const linnet_model *model, int signature, int i, bool output, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
-    return value_info(&f->values[f->inputs[i]], s->inputs[i], out);
+    if (!f || i < 0 || i >= (output ? f->n_outputs : f->n_inputs)) return LINNET_INVALID_ARGUMENT;
+    return value_info(&f->values[(output ? f->outputs : f->inputs)[i]], (output ? s->outputs : s->inputs)[i], out);
+}
+
+linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+    return port_info(model, signature, i, false, out);
 }
 
 linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
-    const ln_signature *s = signature_at(model, signature);
-    const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
-    return value_info(&f->values[f->outputs[i]], s->outputs[i], out);
+    return port_info(model, signature, i, true, out);
 }
 
 int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *name, const char **own) {

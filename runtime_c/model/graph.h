@@ -22,7 +22,7 @@ typedef struct ln_value {
     int8_t rank; /* -1: unknown */
 } ln_value;
 /* structure_values.c: the same as a tensor, with the strides of the dense layout if all sizes are known. */
-ln_tensor ln_declared(const ln_value *value);
+void ln_declared(const ln_value *value, ln_tensor *out);
 
 typedef struct ln_node {
     const ln_op *op;

@@ -47,8 +47,8 @@ linnet_status ln_user_resolve(const linnet_model *model, ln_node *node, const ln
 
 /* verify_map.c: checks a program so that the interpreter can run it without checks. Operands that are known are checked
    too. */
-linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *const *inputs, int n_outputs,
-                            const ln_tensor *const *outputs, ln_pool *temporary, linnet_error *error);
+linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *inputs, int n_outputs,
+                            const ln_tensor *outputs, ln_pool *temporary, linnet_error *error);
 
 /* CORRUPT with the reader's problem, or `otherwise` when there is none. */
 linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error);

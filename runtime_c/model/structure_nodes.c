@@ -54,19 +54,15 @@ static linnet_status check_calls(ln_reader *r, int32_t function, const ln_node *
 }
 
 static linnet_status check_map(ln_reader *r, const ln_function *f, const ln_node *node) {
-    const int64_t n = (int64_t)node->n_inputs + node->n_outputs;
+    const int n_in = node->n_inputs, n = n_in + node->n_outputs;
     ln_pool own; /* freed for each node, because a model may have thousands of maps */
     ln_pool_init(&own, r->temporary.memory);
-    ln_tensor *tensors = ln_pool_array(&own, n, sizeof *tensors);
-    const ln_tensor **operands = ln_pool_array(&own, n, sizeof *operands);
-    linnet_status status = own.failed ? ln_reader_no_memory(r) : LINNET_OK;
-    for (int i = 0; status == LINNET_OK && i < n; i++) {
-        tensors[i] = ln_declared(&f->values[i < node->n_inputs ? node->inputs[i] : node->outputs[i - node->n_inputs]]);
-        operands[i] = &tensors[i];
-    }
-    if (status == LINNET_OK)
-        status = ln_verify_map(node->attributes, node->n_inputs, operands, node->n_outputs, operands + node->n_inputs,
-                               &own, r->error);
+    ln_tensor *operands = ln_pool_array(&own, n, sizeof *operands);
+    linnet_status status = operands == NULL ? ln_reader_no_memory(r) : LINNET_OK;
+    for (int i = 0; operands != NULL && i < n; i++)
+        ln_declared(&f->values[i < n_in ? node->inputs[i] : node->outputs[i - n_in]], &operands[i]);
+    if (operands != NULL)
+        status = ln_verify_map(node->attributes, n_in, operands, node->n_outputs, operands + n_in, &own, r->error);
     ln_pool_free(&own);
     return status;
 }

@@ -140,18 +140,18 @@ linnet_status ln_read_segment(ln_reader *r, const char *name, int64_t index, uin
     return LINNET_OK;
 }
 
-ln_tensor ln_declared(const ln_value *value) {
-    ln_tensor t = {.dtype = value->dtype, .rank = value->rank, .quant = value->quant, .data = value->data};
-    if (t.rank > 0) memcpy(t.dims, value->dims, (size_t)t.rank * sizeof *t.dims);
-    if (ln_count(&t) >= 0) ln_set_layout(&t, LN_LAYOUT_DENSE);
-    return t;
+void ln_declared(const ln_value *value, ln_tensor *out) {
+    *out = (ln_tensor){.dtype = value->dtype, .rank = value->rank, .quant = value->quant, .data = value->data};
+    for (int i = 0; i < out->rank; i++) out->dims[i] = value->dims[i];
+    if (ln_count(out) >= 0) ln_set_layout(out, LN_LAYOUT_DENSE);
 }
 
-static linnet_status read_constant(ln_reader *r, ln_value *value, int64_t index, const ln_fb_vector *data) {
+static linnet_status read_constant(ln_reader *r, ln_value *value, const ln_tensor *t, int64_t index,
+                                   const ln_fb_vector *data) {
     uint64_t bytes;
-    const ln_tensor t = ln_declared(value);
-    if (!ln_bytes(&t, &bytes))
-        return ln_reader_corrupt_number(r, value->name, "a constant has an unknown dimension or rank", "rank ", t.rank);
+    if (!ln_bytes(t, &bytes))
+        return ln_reader_corrupt_number(r, value->name, "a constant has an unknown dimension or rank", "rank ",
+                                        t->rank);
     if (data->data && index >= 0)
         return ln_reader_corrupt(r, value->name, "a constant has both data and a segment", index);
     if (!data->data) return ln_read_segment(r, value->name, index, bytes, &value->data);
@@ -194,7 +194,7 @@ linnet_status ln_read_value(ln_reader *r, const ln_fb_table *table, ln_value *va
     if (data.data || index >= 0) {
         if (variable >= 0)
             return ln_reader_corrupt(r, value->name, "a tensor is both a constant and a variable", variable);
-        return read_constant(r, value, index, &data);
+        return read_constant(r, value, &t, index, &data);
     }
     if (variable >= 0) {
         const ln_variable *v = &r->model->variables[variable];

@@ -115,7 +115,8 @@ static linnet_status fits(const linnet_user_op *host, const ln_node *node, const
             return ln_fail(error, LINNET_SHAPE_MISMATCH, "input %d of user op %s is absent", (int)i, host->name);
     for (int32_t o = 0; host->infer == NULL && o < node->n_outputs; ++o) {
         const ln_value *value = &values[node->outputs[o]];
-        const ln_tensor t = ln_declared(value);
+        ln_tensor t;
+        ln_declared(value, &t);
         if (t.dtype != LINNET_NONE && t.rank >= 0 && ln_count(&t) >= 0) continue;
         ln_fail(error, LINNET_UNKNOWN_SHAPE, "user op %s has no shape rule, and the file leaves a shape open",
                 host->name);

@@ -5,7 +5,7 @@
 typedef struct check {
     const ln_map_attributes *map;
     int n_inputs, n_outputs;
-    const ln_tensor *const *inputs, *const *outputs;
+    const ln_tensor *inputs, *outputs;
     uint8_t *types;  /* of each register; 0: the instruction writes no register */
     uint8_t *stored; /* per output */
     int rank;        /* of the iteration shape, -1: unknown */
@@ -33,14 +33,14 @@ static int iteration_rank(const check *c, const uint8_t *loaded) {
     int rank = c->n_inputs ? 0 : (int)c->map->shape.n;
     for (int i = 0; i < c->n_inputs; i++) {
         if (!loaded[i]) continue;
-        if (c->inputs[i]->rank < 0) return -1;
-        if (c->inputs[i]->rank > rank) rank = c->inputs[i]->rank;
+        if (c->inputs[i].rank < 0) return -1;
+        if (c->inputs[i].rank > rank) rank = c->inputs[i].rank;
     }
     return rank;
 }
 
 static linnet_status check_input(const check *c, int64_t at, int64_t input) {
-    if (input < 0 || input >= c->n_inputs || c->inputs[input]->dtype == LINNET_NONE)
+    if (input < 0 || input >= c->n_inputs || c->inputs[input].dtype == LINNET_NONE)
         return wrong(c, at, "an instruction reads an input that the node does not have");
     return LINNET_OK;
 }
@@ -51,7 +51,7 @@ static linnet_status check_store(const check *c, int64_t at, const int64_t *in) 
     if (in[3] < 0 || in[3] >= c->n_outputs)
         return wrong(c, at, "an instruction stores to an output that the node does not have");
     if (c->stored[in[3]]) return wrong(c, at, "an output is stored twice");
-    if (quantized && (in[1] != LINNET_F32 || !has_quant(c->outputs[in[3]], c->map->dtypes.v[in[3]])))
+    if (quantized && (in[1] != LINNET_F32 || !has_quant(&c->outputs[in[3]], c->map->dtypes.v[in[3]])))
         return wrong(c, at, "store_quantized needs an f32 register and an integer output with quantization");
     c->stored[in[3]] = 1;
     return LINNET_OK;
@@ -64,12 +64,12 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
     switch (in[0]) {
     case LN_MAP_LOAD:
         if ((status = check_input(c, at, in[2]))) return status;
-        if (c->inputs[in[2]]->dtype == LINNET_U32 && in[1] == LINNET_I32)
+        if (c->inputs[in[2]].dtype == LINNET_U32 && in[1] == LINNET_I32)
             return wrong(c, at, "a u32 input needs an i64 register");
         return LINNET_OK;
     case LN_MAP_LOAD_DEQUANTIZED:
         if ((status = check_input(c, at, in[2]))) return status;
-        if (in[1] != LINNET_F32 || !has_quant(c->inputs[in[2]], c->inputs[in[2]]->dtype))
+        if (in[1] != LINNET_F32 || !has_quant(&c->inputs[in[2]], c->inputs[in[2]].dtype))
             return wrong(c, at, "load_dequantized needs an f32 register and an integer input with quantization");
         return LINNET_OK;
     case LN_MAP_STORE:
@@ -99,7 +99,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
         return LINNET_OK;
     case LN_MAP_TABLE:
         if ((status = check_input(c, at, in[3]))) return status;
-        if (c->inputs[in[3]]->rank >= 0 && (c->inputs[in[3]]->rank != 1 || c->inputs[in[3]]->dims[0] == 0))
+        if (c->inputs[in[3]].rank >= 0 && (c->inputs[in[3]].rank != 1 || c->inputs[in[3]].dims[0] == 0))
             return wrong(c, at, "a lookup table must be a 1-D tensor that is not empty");
         return LINNET_OK;
     default: return LINNET_OK;
@@ -146,8 +146,8 @@ static linnet_status check_instruction(const check *c, int64_t at) {
     return check_special(c, at, in);
 }
 
-linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *const *inputs, int n_outputs,
-                            const ln_tensor *const *outputs, ln_pool *temporary, linnet_error *error) {
+linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *inputs, int n_outputs,
+                            const ln_tensor *outputs, ln_pool *temporary, linnet_error *error) {
     check c = {map, n_inputs, n_outputs, inputs, outputs, NULL, NULL, -1, error};
     uint8_t *loaded;
     int64_t count = map->program.n / LN_MAP_INSTRUCTION;
@@ -164,9 +164,9 @@ linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln
     for (int i = 0; i < n_outputs; i++) {
         int64_t dtype = map->dtypes.v[i];
         bool known = dtype > LINNET_NONE && dtype <= LINNET_BOOL;
-        if (!known || (outputs[i]->dtype != LINNET_NONE && outputs[i]->dtype != dtype)) {
+        if (!known || (outputs[i].dtype != LINNET_NONE && outputs[i].dtype != dtype)) {
             ln_fail(error, LINNET_BAD_ATTRIBUTE, "map: `dtypes`[%d] differs from the dtype of the output tensor", i);
-            ln_expected(error, "%s", outputs[i]->dtype ? linnet_dtype_name(outputs[i]->dtype) : "a dtype");
+            ln_expected(error, "%s", outputs[i].dtype ? linnet_dtype_name(outputs[i].dtype) : "a dtype");
             return ln_got(error, "%s (%lld)", known ? linnet_dtype_name((int)dtype) : "none", (long long)dtype),
                    LINNET_BAD_ATTRIBUTE;
         }

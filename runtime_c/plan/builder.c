@@ -172,15 +172,9 @@ static linnet_status prepare(single_op *one, const void *node, size_t size, cons
     }
     for (int i = 0; i < one->n_outputs; i++)
         if ((status = take_operand(one, &outputs[i], true, &one->outputs[i], error))) return status;
-    if (one->op->family == LN_FAMILY_MAP) {
-        const ln_tensor **operands =
-            ln_pool_array(&one->pool, (int64_t)one->n_inputs + one->n_outputs, sizeof *operands);
-        if (!operands) return no_memory(error);
-        for (int i = 0; i < one->n_inputs; i++) operands[i] = &one->inputs[i];
-        for (int i = 0; i < one->n_outputs; i++) operands[one->n_inputs + i] = &one->outputs[i];
-        status = ln_verify_map(one->attributes, one->n_inputs, operands, one->n_outputs, operands + one->n_inputs,
-                               &one->pool, error);
-    }
+    if (one->op->family == LN_FAMILY_MAP)
+        status =
+            ln_verify_map(one->attributes, one->n_inputs, one->inputs, one->n_outputs, one->outputs, &one->pool, error);
     return status;
 }
 

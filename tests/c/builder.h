@@ -54,7 +54,7 @@ static inline int32_t build_variable(builder *b, const char *name, int dtype, in
     b->values[v].variable = b->n_variables;
     ln_variable *variable = &b->variables[b->n_variables++];
     variable->name = name;
-    variable->tensor = ln_declared(&b->values[v]);
+    ln_declared(&b->values[v], &variable->tensor);
     variable->tensor.data = data;
     ln_bytes(&variable->tensor, &variable->bytes);
     return v;

@@ -33,22 +33,11 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
         const ln_value *source = &f->values[i];
         ln_work_value *v = ln_value_at(w, *base + i);
         v->name = source->name;
-        v->tensor = ln_declared(source);
-        v->tensor.data = NULL;
+        ln_declared(source, &v->tensor); /* of a variable, too: the reader has compared them */
+        v->host = source->data;
         v->variable = source->variable;
+        v->known = v->variable >= 0 || v->host != NULL;
         v->readers = 0;
-        if (v->variable >= 0) {
-            const ln_tensor *declared = &w->model->variables[v->variable].tensor;
-            v->tensor.dtype = declared->dtype;
-            v->tensor.rank = declared->rank;
-            memcpy(v->tensor.dims, declared->dims, sizeof v->tensor.dims);
-            if (v->tensor.quant == NULL) v->tensor.quant = declared->quant;
-            v->known = true;
-        } else if (source->data != NULL) {
-            v->tensor.data = v->host = source->data;
-            v->known = true;
-        }
-        if (v->known) ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
     }
     return LINNET_OK;
 }
@@ -265,7 +254,7 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
     if (w->fed[at] < 0) return ln_work_no_memory(w);
     ln_work_value *v = ln_value_at(w, w->fed[at]);
     v->name = name;
-    v->tensor = ln_declared(&f->values[at]);
+    ln_declared(&f->values[at], &v->tensor);
     v->tensor.data = NULL;
     v->input = f->n_inputs + i;
     v->readers = 0;

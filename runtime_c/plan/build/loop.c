@@ -85,7 +85,8 @@ static linnet_status iterate(ln_work *w, loop *l) {
         call.outputs[o] = -1;
         if ((o == 0 && !conditional) || (scan >= 0 && l->node->outputs[l->n_carried + scan] < 0)) continue;
         const ln_value *declared = &f->values[f->outputs[o]];
-        const ln_tensor t = ln_declared(declared);
+        ln_tensor t;
+        ln_declared(declared, &t);
         if ((call.outputs[o] = ln_work_add_value(w, declared->name, &t)) < 0) return ln_work_no_memory(w);
         ln_value_at(w, call.outputs[o])->readers = 1;
     }
@@ -109,7 +110,8 @@ static linnet_status infer(ln_work *w, ln_work_node *node) {
 
 /* Stacked output s of a loop without iterations: empty, with 0 as its first dimension. */
 static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output) {
-    const ln_tensor element = ln_declared(&l->body->values[l->body->outputs[1 + l->n_carried + s]]);
+    ln_tensor element;
+    ln_declared(&l->body->values[l->body->outputs[1 + l->n_carried + s]], &element);
     if (element.rank >= LN_MAX_RANK)
         return ln_fail(w->error, LINNET_UNSUPPORTED, "the stacked output of a loop has more than 8 dimensions");
     ln_work_value *v = ln_value_at(w, output);

@@ -122,11 +122,10 @@ static linnet_status lower_transfer(ln_work *w, ln_program *program, const ln_wo
 }
 
 /* The next node that becomes a step or a commit, from *i on; NULL: none. */
-static const ln_work_node *next_node(const ln_work *w, int32_t *i) {
+static ln_work_node *next_node(const ln_work *w, int32_t *i) {
     while (*i < w->nodes.count) {
-        const ln_work_node *node = ln_node_at(w, (*i)++);
-        const bool first = node->claim == NULL || node->claim->nodes[0] == node;
-        if (node->state == LN_NODE_READY && (first || ln_is_assign(node))) return node;
+        ln_work_node *node = ln_node_at(w, (*i)++);
+        if (node->state == LN_NODE_READY && (node->claim == NULL || node->claim->nodes[0] == node)) return node;
     }
     return NULL;
 }
@@ -134,7 +133,7 @@ static const ln_work_node *next_node(const ln_work *w, int32_t *i) {
 /* Whether the node reads the last result of the node before it first. Their calls then share this tensor, which saves
    a fifth of a plan's tensors. */
 static bool continues(const ln_work_node *before, const ln_work_node *node) {
-    return before != NULL && before->n_outputs > 0 && ln_slots(node) > 0 && node->inputs[0] >= 0 &&
+    return before != NULL && before->n_outputs > 0 && ln_slots(node) > 0 &&
            node->inputs[0] == before->outputs[before->n_outputs - 1];
 }
 
@@ -182,14 +181,15 @@ linnet_status ln_lower_steps(ln_work *w) {
     ln_program *program = w->program;
     int32_t steps = 0, commits = 0;
     int64_t n_tensors = 0;
-    const ln_work_node *node, *before = NULL;
+    ln_work_node *node, *before = NULL;
     for (int32_t i = 0; (node = next_node(w, &i)) != NULL;) {
         if (ln_is_assign(node)) {
             ++commits;
             continue;
         }
         ++steps;
-        n_tensors += ln_call_tensors(node) - continues(before, node);
+        node->continues = continues(before, node);
+        n_tensors += ln_call_tensors(node) - node->continues;
         before = node;
     }
     ln_tensor *tensors = ln_pool_array(&program->pool, n_tensors, sizeof *tensors);
@@ -200,7 +200,6 @@ linnet_status ln_lower_steps(ln_work *w) {
     program->n_events = w->n_events;
     if (w->n_events > 0) program->event_devices = ln_pool_array(&program->pool, w->n_events, 1);
     if (program->pool.failed) return ln_work_no_memory(w);
-    before = NULL;
     for (int32_t i = 0; (node = next_node(w, &i)) != NULL;) {
         if (ln_is_assign(node)) {
             /* The value's step overwrites the variable, or the value is copied into the variable when nothing can fail
@@ -220,10 +219,9 @@ linnet_status ln_lower_steps(ln_work *w) {
             continue;
         }
         ln_step *step = &program->steps[program->n_steps];
-        tensors -= continues(before, node);
+        tensors -= node->continues;
         const linnet_status status = lower(w, program, node, tensors, step);
         tensors += ln_call_tensors(node);
-        before = node;
         if (status != LINNET_OK) return status;
         step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->ns >= SLOW;
         program->ns += (double)step->ns;
