@@ -169,7 +169,7 @@ def test_wrong_values_are_refused() -> None:
         assert "linnet_plan_config.precision is out of range" in failed.value.text
         assert f"expected 0 (f32), 1 (f16), 2 (bf16) or 3 (tf32), got {wrong}; use" in failed.value.text
     with pytest.raises(
-        linnet.UsageError, match=r"'precision' is not.*; expected f32, f16, bf16, tf32, got 'f8'; leave"
+        linnet.UsageError, match=r"unknown precision; expected f32, f16, bf16, tf32, got 'f8'; leave"
     ):
         linnet.Session(graph_in_segments(), precision="f8")
     with pytest.raises(linnet.UsageError, match=r"'precision' is not.*got 16"):
