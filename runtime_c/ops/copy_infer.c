@@ -334,7 +334,7 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         return bad(infer, LINNET_BAD_ATTRIBUTE, "copy: only split has more than one output", "one output");
     if (ln_dtype_bits(x->dtype) < 8 && !ln_copy_keeps_order(a))
         return bad(infer, LINNET_WRONG_DTYPE, "copy is not defined for i4 and u4 if it reorders elements",
-                   "elements of whole bytes: cast to i8 or u8 first");
+                   "elements of whole bytes: cast it to i8 or u8");
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
     case LN_COPY_KIND_BITCAST:
