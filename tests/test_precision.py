@@ -168,9 +168,7 @@ def test_wrong_values_are_refused() -> None:
         assert failed.value.status == 101
         assert "linnet_plan_config.precision is out of range" in failed.value.text
         assert f"expected 0 (f32), 1 (f16), 2 (bf16) or 3 (tf32), got {wrong}; use" in failed.value.text
-    with pytest.raises(
-        linnet.UsageError, match=r"unknown precision; expected f32, f16, bf16, tf32, got 'f8'; leave"
-    ):
+    with pytest.raises(linnet.UsageError, match=r"unknown precision; expected f32, f16, bf16, tf32, got 'f8'; leave"):
         linnet.Session(graph_in_segments(), precision="f8")
     with pytest.raises(linnet.UsageError, match=r"unknown precision.*got 16"):
         linnet.Session(graph_in_segments(), precision=16)  # type: ignore[arg-type]
