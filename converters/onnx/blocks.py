@@ -1,4 +1,4 @@
-"""Constants of 4 and 8 bits with a scale per block, as linnet's tensors have them: the operand of a product or a look-up."""
+"""Constants of 4 and 8 bits with a scale per block, as linnet's tensors have them: the operand of a product or a lookup."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def narrow(
 
 
 def keep_blocks_narrow(function: Function) -> None:
-    """Matrices with a scale per block that only products and look-ups read, transposed or not, become narrow constants that
+    """Matrices with a scale per block that only products and lookups read, transposed or not, become narrow constants that
     these ops read. Widened, they would take four to eight times the memory."""
     readers, outputs = function.consumers(), set(function.outputs)
     gone: set[Node] = set()

@@ -58,7 +58,7 @@ class Values:
         return self.new[tensor]
 
     def only_multiplied(self, tensor: Tensor) -> bool:
-        """Whether only matrix products and look-ups read the tensor, possibly transposed. Nothing is ever folded into such
+        """Whether only matrix products and lookups read the tensor, possibly transposed. Nothing is ever folded into such
         weights, whereas a batch norm can be folded into the weights of a convolution."""
         readers = self.readers.get(tensor, [])
         moved = [r.outputs[0] for r in readers if r.op == "copy" and r.attributes["kind"] == "transpose"]

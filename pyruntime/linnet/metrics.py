@@ -66,7 +66,7 @@ def confusion_matrix(predictions: Operators, labels: Operators, classes: int) ->
             got=f"{predictions.dtype}, {labels.dtype}", hint="use ops.argmax(logits, -1)",
         )  # fmt: skip
     ones = labels.function.constant(np.ones(n, np.float32))
-    # The look-up serves as a range check, in which negative classes do not count from the end.
+    # The lookup serves as a range check, in which negative classes do not count from the end.
     known = [
         ops.gather(ones, t, from_end=False, name=f"{name}/class")
         for name, t in (("predictions", predictions), (labels.name, labels))

@@ -226,7 +226,7 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  * these names, as variables or macros:
  *  - xN: the element of input N of the program, as it is stored. f16 and bf16 are their 16 bits (ln_u16), and bool is
  *    ln_u8. In an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
- *  - xN_table: input N as an array, if it is a look-up table.
+ *  - xN_table: input N as an array, if it is a lookup table.
  *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32. With `quantization_names`
  *    also that of an input with one scale (quant_count is 1), as a float and an integer. A missing zero point is 0.
  *  - yN: the variable to which the block assigns output N, as it is stored. yN_scale and yN_zero are as above.

@@ -67,7 +67,7 @@ static int cost(const ln_map_step *s) {
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
 }
 
-/* Makes the look-up table, in the memory of the call, if that is possible and worthwhile. Everything else that this
+/* Makes the lookup table, in the memory of the call, if that is possible and worthwhile. Everything else that this
  * needs is in `pool`. */
 static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln_pool *pool, ln_call *call,
                               const ln_map_isa *isa) {

@@ -71,7 +71,7 @@ typedef struct ln_map_program {
     const ln_map_view *views;
     const char *constants; /* constants, repeated for a whole strip */
     int64_t count;         /* number of elements in the iteration shape */
-    const uint8_t *table;  /* 256 entries: the whole program as a look-up table for 8-bit inputs, without steps, views
+    const uint8_t *table;  /* 256 entries: the whole program as a lookup table for 8-bit inputs, without steps, views
                               and constants; NULL: none */
     int32_t table_input;   /* number of the operand that the table looks up */
 } ln_map_program;
@@ -132,7 +132,7 @@ const char *ln_map_constants(const ln_map_source *source, const ln_map_program *
 /* Copies a compiled program to the memory of the call, with its constants. A program takes far less memory than
  * compiling it. */
 linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *p, ln_call *call, ln_map_program **out);
-/* Compiles the program that ln_map_run runs. isa: for a program that is faster as a look-up table; NULL: no table. */
+/* Compiles the program that ln_map_run runs. isa: for a program that is faster as a lookup table; NULL: no table. */
 linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa);
 
 /* Shared by all ISAs (map/map_rest.c): convert any memory type to any register type and back, and run the rarer

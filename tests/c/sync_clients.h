@@ -80,8 +80,10 @@ static linnet_status append(void *context, const ln_sync_slice *parts, int count
     }
     for (int i = 0; i < count; i++) {
         if (parts[i].size > sizeof o->journal - o->journal_size ||
-            o->records == (int)(sizeof o->sizes / sizeof *o->sizes))
-            abort(); /* the test needs a longer journal */
+            o->records == (int)(sizeof o->sizes / sizeof *o->sizes)) {
+            fputs("world.journal or world.sizes is full: make it larger, or reset it in the test\n", stderr);
+            abort();
+        }
         memcpy(o->journal + o->journal_size, parts[i].data, parts[i].size);
         o->journal_size += parts[i].size;
     }

@@ -46,7 +46,7 @@ def _batched(op: Operation, x: Tensor, indices: Tensor, axis: int, batch: int) -
 
 @rule("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> Tensor:
-    """Looks up rows of a table. Integer rows are dequantized after the look-up."""
+    """Looks up rows of a table. Integer rows are dequantized after the lookup."""
     table, ids, q = op.input(1), op.input(0), op.input(1).quantization
     if q is None or op.output().dtype != "f32":
         return op.as_declared(op.emit("gather", [table, ids], q, axis=0))

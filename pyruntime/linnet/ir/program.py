@@ -170,5 +170,5 @@ class Program:
 
     @property
     def loads(self) -> set[int]:
-        """The inputs that are loaded and therefore take part in broadcasting (look-up tables do not)."""
+        """The inputs that are loaded and therefore take part in broadcasting (lookup tables do not)."""
         return {i.operand for i in self.code if i.opcode in ("load", "load_dequantized")}

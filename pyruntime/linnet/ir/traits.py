@@ -1,4 +1,4 @@
-"""What passes and converters need to know about an op: look-ups in the op table, which schema/generate.py writes from
+"""What passes and converters need to know about an op: lookups in the op table, which schema/generate.py writes from
 schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets of op names elsewhere."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Look-ups in tables that are computed from constants: looks up the rows first and computes only those.
+"""Lookups in tables that are computed from constants: looks up the rows first and computes only those.
 An embedding stored in 8 or 16 bits therefore keeps this size in memory, and planning does not widen the whole table."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def signatures(
     worker's store; the metadata "sync.average" names them. `update/all` takes the same names and has no outputs. It
     contains all updates of the optimizer in one signature, so that a step is applied completely or not at all. The ids
     that it takes are sorted. If an id occurs twice, its rows are equal and each is the whole sum, so n may be rounded
-    up. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per look-up, and the signature `ids`
+    up. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per lookup, and the signature `ids`
     maps the inputs of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further metadata: "sync.read": other
     variables that updates change and `grad` reads (a loss scale). "sync.count": step counters that belong to a worker
     (random numbers). "sync.remote": the remote tables. "sync.not_finite": "update" if the optimizer handles non-finite

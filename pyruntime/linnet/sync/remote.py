@@ -19,7 +19,7 @@ class Table:
     """A remote table as used by one loss.
 
     ids: i64 [n], the row numbers that the batch looks up, in order. rows: a placeholder [n, ...] for these rows.
-    stand_ins: tensors that replace the results of the look-ups.
+    stand_ins: tensors that replace the results of the lookups.
     """
 
     variable: Variable
@@ -56,7 +56,7 @@ def look_ups(loss: Tensor, remote: Sequence[Variable]) -> list[Table]:
 
 
 def _gathers(variable: Variable, function: Function, used: set[Tensor]) -> list[Node]:
-    """The look-ups of a table, in order. Raises UsageError if anything else reads the table."""
+    """The lookups of a table, in order. Raises UsageError if anything else reads the table."""
     found = []
     for node in function.nodes:
         reads = [i for i, t in enumerate(node.inputs) if t is not None and t.variable is variable]
@@ -79,7 +79,7 @@ def _table(variable: Variable, gathers: Sequence[Node]) -> Table:
     rows = graph.placeholder(f"rows/{variable.name}", (f"{variable.name}/looked up", *shape[1:]), variable.dtype)
     stand_ins: dict[Tensor, Tensor] = {}
     parts: list[Tensor] = []
-    before = integers(rows, 0)  # number of rows of the look-ups so far
+    before = integers(rows, 0)  # number of rows of the lookups so far
     for node in gathers:
         table, indices = node.inputs[0], node.inputs[1]
         assert table is not None and indices is not None
@@ -97,7 +97,7 @@ def _table(variable: Variable, gathers: Sequence[Node]) -> Table:
 
 
 def _shaped(rows: Tensor, indices: Tensor) -> Tensor:
-    """Reshapes rows [n, ...] to the result of a look-up: the shape of indices, then that of a row."""
+    """Reshapes rows [n, ...] to the result of a lookup: the shape of indices, then that of a row."""
     rest = [d for d in rows.shape[1:] if isinstance(d, int)] if rows.shape is not None else []
     if indices.static_shape is not None:
         return ops.reshape(rows, [*indices.static_shape, *rest])

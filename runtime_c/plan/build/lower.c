@@ -130,8 +130,7 @@ static ln_work_node *next_node(const ln_work *w, int32_t *i) {
     return NULL;
 }
 
-/* Whether the node reads the last result of the node before it first. Their calls then share this tensor, which saves
-   a fifth of a plan's tensors. */
+/* Whether the node's first input is the last result of the node before it. Their calls then share this tensor. */
 static bool continues(const ln_work_node *before, const ln_work_node *node) {
     return before != NULL && before->n_outputs > 0 && ln_slots(node) > 0 &&
            node->inputs[0] == before->outputs[before->n_outputs - 1];

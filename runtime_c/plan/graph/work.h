@@ -62,7 +62,7 @@ typedef struct ln_work_node {
     uint8_t device;             /* the place that runs it; of transfers and waits: the device whose queue is used */
     uint8_t reason;             /* ln_reason */
     bool checks;                /* runs only for its checks: nothing reads its result */
-    bool continues;             /* reads the last result of the step before it first (lower.c) */
+    bool continues;             /* its first input is the last result of the step before it (lower.c) */
     bool dense;                 /* computes in dense memory although its op prefers another layout (layouts.c) */
     int32_t event;              /* transfers and waits: number of the event, from 1 on; 0: none */
     const ln_work_claim *claim; /* on a device, set by ln_pass_claims */

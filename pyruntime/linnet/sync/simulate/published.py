@@ -83,7 +83,7 @@ def null_step(steps: int = 30, seed: int = 0) -> Comparison:
             "scalar curve",
             "only the fetch transfers bulk data, because 16 ports cannot move 100 MB both ways for 100 workers in "
             "613 ms",
-            "rows of 4 kB; 15 us per row and 3 ms for the look-up on the worker: fitted to 5 and 20 ms",
+            "rows of 4 kB; 15 us per row and 3 ms for the lookup on the worker: fitted to 5 and 20 ms",
         ),
         "workers",
         "step, ms",
