@@ -368,7 +368,8 @@ typedef struct linnet_plan_config {
     uint64_t max_bytes; /* TOO_LARGE if a plan or a segment needs more; 0: no limit. If the signature assigns variables,
                            the plan recomputes values to stay within the limit; the results have the same bits. If this
                            does not save enough, `got` in the error says how much is needed. Also TOO_LARGE if planning
-                           itself needs over 32 MiB more than the limit */
+                           itself needs over 32 MiB more than the limit. What is left is reserved for loops whose number
+                           of iterations is known only in the run (linnet_plan_info.loop_values) */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest shapes; a larger size in `shapes` is WRONG_SHAPE. A dimension that neither
                                  * the file nor `shapes` fixes gets its largest size */
@@ -400,9 +401,9 @@ typedef struct linnet_plan_config {
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
  * its own arena and threads allocate: activations + scratch + packed_weights + constants + variables + io + snapshot +
- * committed + bookkeeping + devices. Planning frees all other memory that it uses. If shapes depend on data, a run
- * allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans
- * share the model, the store, some packed weights and the constants on devices. */
+ * committed + bookkeeping + devices + loop_values. Planning frees all other memory that it uses. If shapes depend on
+ * data, a run allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the
+ * two plans share the model, the store, some packed weights and the constants on devices. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
@@ -435,6 +436,9 @@ typedef struct linnet_plan_info {
     int32_t precision;    /* linnet_precision that the config permits, whether or not a step uses it */
     uint64_t stored_weights; /* weights that kernels use in the file, where they are stored as the kernels need them
                               * (docs/format.md, "Packed weights"); not part of total */
+    uint64_t loop_values;    /* memory that max_bytes reserves for values that loops keep of every iteration, if the
+                              * number of iterations is known only in the run */
+    int64_t loop_iterations; /* the most iterations that these loops can have; 0: nothing is reserved */
 } linnet_plan_info;
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }

@@ -1,6 +1,7 @@
 /* plan.c - linnet_plan: the public functions around ln_program_build, and the exact count of bytes.
  * The memory of planning is temporary; everything permanent is allocated through plan->memory and counted in the total.
  */
+#include "plan/continue.h"
 #include "plan/plan.h"
 
 #include "base/structs.h"
@@ -333,6 +334,7 @@ static linnet_status create(linnet_model *model, const linnet_plan_config *confi
     plan->refusals = refusals;
     linnet_status status = resolve(plan, config, error);
     if (status == LINNET_OK) status = fit(plan, config, error);
+    if (status == LINNET_OK) status = ln_plan_reserve(plan, error);
     if (status == LINNET_OK && LN_HAS_DEVICES) status = ln_check_devices(plan, config->max_device_bytes, error);
     if (status != LINNET_OK) {
         linnet_plan_free(plan);

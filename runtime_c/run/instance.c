@@ -64,6 +64,17 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
     return ln_device_count(instance->program->n_devices) > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
 }
 
+linnet_status ln_instance_reserve(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    if (ln_reserved_bytes(s->plan, instance->grown) == 0) return LINNET_OK;
+    for (int32_t i = 0; i < instance->program->n_grown; ++i) {
+        ln_grown *grown = &instance->grown[i];
+        if (grown->size == 0 || (grown->data = ln_memory_alloc(&s->memory, grown->size)) != NULL) continue;
+        grown->size = 0;
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the results of a loop");
+    }
+    return LINNET_OK;
+}
+
 void ln_instance_shrink(linnet_session *s, ln_grown *grown) {
     ln_memory_free(&s->memory, grown->data, grown->size);
     *grown = (ln_grown){0};

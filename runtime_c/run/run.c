@@ -80,7 +80,7 @@ static linnet_status refuse(const ln_bound *loop, int64_t fitted, linnet_error *
     ln_fail(error, LINNET_TOO_LARGE,
             "the results of a loop's iterations need more memory than linnet_plan_config.max_bytes allows");
     ln_expected(error, "at most %lld iterations, as many as fitted", (long long)fitted);
-    ln_got(error, "one more iteration, of %llu bytes", (unsigned long long)ln_grown_row(loop));
+    ln_got(error, "one more iteration, of %llu bytes", (unsigned long long)ln_grown_row(loop->step));
     ln_at_node(error, loop->step->index, loop->step->name);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or end the loop earlier");
 }

@@ -1,6 +1,6 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
-#include "plan/graph/fold.h"
+#include "plan/continue.h"
 #include "plan/graph/refusals.h"
 #include "run/session.h"
 #include "linnet_ext.h"
@@ -9,16 +9,8 @@
 
 enum { MOST_CHILDREN = 8 }; /* continuations kept per instance; the least recently run is dropped first */
 
-/* The true dims; if there is no instance, the upper bounds. */
-static const int64_t *true_dims(const ln_instance *instance, const ln_port *port) {
-    return instance != NULL && port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK
-                                                    : port->tensor.dims;
-}
-
-static uint64_t true_bytes(const ln_instance *instance, const ln_port *port) {
-    ln_tensor t = port->tensor;
-    memcpy(t.dims, true_dims(instance, port), sizeof t.dims);
-    return ln_known_bytes(&t);
+static linnet_status no_memory(linnet_error *error) {
+    return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a segment whose shapes depend on data");
 }
 
 /* Writes the key for the values that were just computed, and returns its length. */
@@ -26,8 +18,9 @@ static int32_t write_key(const linnet_session *s, const ln_instance *instance, i
     int32_t n = 0;
     for (int32_t i = 0; i < instance->program->n_exports; ++i) {
         const ln_port *port = &instance->program->exports[i];
-        for (int d = 0; port->dims_slot >= 0 && d < port->tensor.rank; ++d) words[n++] = true_dims(instance, port)[d];
-        const uint64_t bytes = port->wanted ? true_bytes(instance, port) : 0;
+        for (int d = 0; port->dims_slot >= 0 && d < port->tensor.rank; ++d)
+            words[n++] = ln_port_dims(port, instance->dims)[d];
+        const uint64_t bytes = port->wanted ? ln_port_bytes(port, instance->dims) : 0;
         if (bytes == 0) continue;
         const int32_t count = (int32_t)((bytes + 7) / 8);
         words[n + count - 1] = 0; /* padding of the last word */
@@ -87,15 +80,6 @@ uint64_t ln_session_free(const linnet_session *s) {
     return most == 0 ? UINT64_MAX : most > held(s) ? most - held(s) : 0;
 }
 
-uint64_t ln_grown_row(const ln_bound *loop) {
-    const ln_program *body = loop->step->kind == LN_STEP_LOOP ? ((const ln_instance *)loop->state)->program : NULL;
-    uint64_t bytes = 0;
-    for (int32_t i = 0; body != NULL && i < body->n_outputs; ++i)
-        if (body->outputs[i].index > 0 && loop->step->outputs[body->outputs[i].index - 1].region == LN_REGION_GROWN)
-            bytes += body->outputs[i].bytes;
-    return bytes;
-}
-
 /* There is no room for a segment after `instance`. The hint says what the largest loop before it holds. */
 static linnet_status no_room(const linnet_session *s, const ln_instance *instance, uint64_t bytes,
                              linnet_error *error) {
@@ -104,7 +88,7 @@ static linnet_status no_room(const linnet_session *s, const ln_instance *instanc
     for (; instance != NULL; instance = instance->parent)
         for (int32_t i = 0; instance->program->n_grown > 0 && i < instance->program->n_steps; ++i) {
             const ln_bound *loop = &instance->steps[i];
-            const uint64_t bytes = ln_grown_row(loop);
+            const uint64_t bytes = ln_grown_row(loop->step);
             if (bytes == 0) continue;
             const int64_t rows = loop->buffers.output_dims[(loop->step->call.n_outputs - 1) * LN_MAX_RANK];
             if (bytes * (uint64_t)rows <= most) continue;
@@ -129,6 +113,8 @@ linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64
 linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error) {
     if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
+    if (instance == &s->root && bytes > 0 && s->plan->info.loop_iterations > 0)
+        return LINNET_TOO_LARGE;   /* more than the plan reserves; the caller says how much that is */
     ln_segments_free(s, instance); /* the children have pointers to the old memory */
     const uint64_t room = ln_session_free(s);
     uint64_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
@@ -145,34 +131,12 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
     return LINNET_OK;
 }
 
-/* The waiting graph, with everything that is known after the program has run. While bounds are computed, there is no
-   session and no instance. Shapes are then the largest possible shapes, and wanted values stay undecided. */
-static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,
-                            ln_memory *temporary, ln_memory *persistent, ln_budget *budget, linnet_error *error) {
-    linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
-    ln_budget_init(budget, program->model, w->max_bytes, temporary, persistent);
-    w->persistent = persistent;
-    w->budget = budget;
-    for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
-    for (int32_t i = 0; status == LINNET_OK && i < program->n_exports; ++i) {
-        const ln_port *port = &program->exports[i];
-        ln_work_value *v = ln_value_at(w, port->value);
-        memcpy(v->tensor.dims, true_dims(parent, port), sizeof v->tensor.dims);
-        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-        v->known = true;
-        v->bounded = 0;
-        v->imported = port->operand.region != LN_REGION_VARIABLE;
-        if (s == NULL && port->wanted) v->undecided = true;
-        if (s == NULL || !port->wanted) continue;
-        const uint64_t bytes = true_bytes(parent, port);
-        int32_t blob; /* kept until the graph is freed */
-        void *data = ln_fold_memory(w, bytes, &blob);
-        if (data == NULL) return ln_work_no_memory(w);
-        if (bytes > 0) memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
-        v->tensor.data = data;
+/* Finds the values that the next segment's shapes depend on. data: per export. */
+static void find_wanted(const linnet_session *s, const ln_instance *parent, const void **data) {
+    for (int32_t i = 0; i < parent->program->n_exports; ++i) {
+        const ln_port *port = &parent->program->exports[i];
+        data[i] = port->wanted ? ln_instance_pointer(s, parent, &port->operand) : NULL;
     }
-    w->resumes = true;
-    return status;
 }
 
 /* lean: uses reference kernels, which need little memory in addition to the values. */
@@ -183,7 +147,13 @@ static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instan
     ln_work w;
     ln_budget budget;
     memset(&w, 0, sizeof w);
-    linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, &budget, error);
+    const size_t bytes = (size_t)parent->program->n_exports * sizeof(void *);
+    const void **data = ln_memory_alloc(&temporary, bytes);
+    if (data == NULL) return no_memory(error);
+    find_wanted(s, parent, data);
+    const ln_known known = {.dims = parent->dims, .data = data};
+    linnet_status status = ln_continue(&w, parent->program, &known, &temporary, &s->memory, &budget, error);
+    ln_memory_free(&temporary, data, bytes);
     w.reference |= lean;
     w.refusals = refusals;
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
@@ -207,8 +177,7 @@ static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_erro
     child->memory_size = (size_t)memory;
     child->block = ln_memory_alloc(&s->memory, child->block_size);
     child->memory = child->memory_size ? ln_memory_alloc(&s->memory, child->memory_size) : NULL;
-    if (child->block == NULL || (child->memory_size > 0 && child->memory == NULL))
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a segment whose shapes depend on data");
+    if (child->block == NULL || (child->memory_size > 0 && child->memory == NULL)) return no_memory(error);
     memset(child->block, 0, child->block_size);
     child->io = child->memory;
     child->arena = child->memory != NULL ? child->io + p->io : NULL;
@@ -249,7 +218,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     if (child == NULL || words == NULL) {
         ln_memory_free(&s->memory, child, sizeof *child);
         ln_memory_free(&s->memory, words, key_bytes);
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a segment whose shapes depend on data");
+        return no_memory(error);
     }
     memcpy(words, parent->next_key, key_bytes);
     memset(child, 0, sizeof *child);
@@ -274,59 +243,4 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     child->last_run = s->run_count;
     *next = child;
     return LINNET_OK;
-}
-
-/* Plans the largest segment that may follow the program. */
-static linnet_status plan_largest(const ln_program *program, ln_memory *temporary, ln_memory *kept,
-                                  ln_refusals *refusals, ln_program *next, linnet_error *error) {
-    ln_work w;
-    ln_budget budget;
-    memset(&w, 0, sizeof w);
-    linnet_status status = resume(program, NULL, NULL, &w, temporary, kept, &budget, error);
-    w.refusals = refusals;
-    if (status == LINNET_OK) status = ln_program_build(&w, kept, next);
-    ln_work_free(&w);
-    return ln_budget_end(&budget, kept, status, error);
-}
-
-/* The total memory of all segments after the program. Each keeps its memory while later ones run.
- */
-static linnet_status bound_rest(const linnet_plan *plan, const ln_program *program, uint64_t *bytes,
-                                linnet_error *error) {
-    for (int32_t i = 0; program->n_grown > 0 && i < program->n_steps; ++i)
-        for (int o = 0; o < program->steps[i].call.n_outputs; ++o)
-            if (program->steps[i].outputs[o].region == LN_REGION_GROWN) {
-                ln_fail(error, LINNET_UNKNOWN_SHAPE, "the number of results of a loop depends on data");
-                ln_at_node(error, program->steps[i].index, program->steps[i].name);
-                return ln_hint(error,
-                               "give the loop a maximum; its iteration count has no upper bound, or a very large one");
-            }
-    if (program->rest == NULL) return LINNET_OK;
-    ln_memory temporary, kept;
-    ln_memory_init(&temporary, &plan->memory.allocator);
-    ln_memory_init(&kept, &plan->memory.allocator);
-    ln_program next = {0};
-    ln_refusals refusals;
-    linnet_status status;
-    ln_refusals_init(&refusals, &plan->memory.allocator);
-    do status = plan_largest(program, &temporary, &kept, &refusals, &next, error);
-    while (ln_build_again(&refusals));
-    ln_refusals_free(&refusals);
-    if (status != LINNET_OK) return status;
-    const size_t parts[] = {sizeof(ln_instance), (size_t)ln_segment_key_words(program) * sizeof(int64_t),
-                            ln_instance_size(&next),
-                            (size_t)(next.io + next.arena + ln_program_scratch(&next, plan->threads))};
-    *bytes += kept.bytes + next.packed_bytes;
-    for (int i = 0; i < 4; ++i) *bytes += ln_round_up(parts[i] + 1, LN_ALIGNMENT);
-    status = bound_rest(plan, &next, bytes, error);
-    ln_program_free(&next);
-    return status;
-}
-
-linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error) {
-    LN_WANT_ERROR(error);
-    if (plan == NULL || bytes == NULL)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_bound: `plan` and `bytes` must not be NULL");
-    *bytes = plan->info.total;
-    return bound_rest(plan, &plan->program, bytes, error);
 }

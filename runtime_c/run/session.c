@@ -96,7 +96,8 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
     linnet_status status = check_arena(plan, config, error);
     if (status == LINNET_OK)
-        status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
+        status = ln_memory_check(&memory, arena + plan->program.io + plan->info.loop_values + linnet_plan_share(plan),
+                                 error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
     if (status != LINNET_OK) return status;
 
@@ -139,6 +140,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
         s->root.arena = s->arena;
         status = ln_instance_bind(s, &s->root, block + at.instance, error);
     }
+    if (status == LINNET_OK) status = ln_instance_reserve(s, &s->root, error);
     if (status != LINNET_OK) {
         status = ln_note_refused(s, refusals, status, error);
         linnet_session_free(s);

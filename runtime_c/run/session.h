@@ -3,6 +3,7 @@
 #ifndef LN_SESSION_H
 #define LN_SESSION_H
 
+#include "plan/continue.h"
 #include "plan/session_layout.h"
 
 /* NULL stays NULL, because arithmetic on it is undefined even with offset 0. */
@@ -39,8 +40,8 @@ void ln_instance_shrink(linnet_session *session, ln_grown *grown);
  */
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error);
-/* segment.c: bytes that one iteration of the loop adds to its growing results; 0 for other steps. */
-uint64_t ln_grown_row(const ln_bound *loop);
+/* instance.c: allocates the memory that the plan reserves for growing results. Errors: OUT_OF_MEMORY. */
+linnet_status ln_instance_reserve(linnet_session *session, ln_instance *instance, linnet_error *error);
 
 /* kept.c: allocates the packed copies of variables that the instance and its bodies need, or shares those of other
    sessions. *bytes: what it allocated. Errors: OUT_OF_MEMORY. */

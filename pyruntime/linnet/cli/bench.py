@@ -17,6 +17,7 @@ from linnet.cli.options import (
     devices_option,
     isa_max_option,
     json_option,
+    max_bytes_option,
     max_device_bytes_option,
     note_batches,
     precision_option,
@@ -48,6 +49,7 @@ _COPIES = {"cache_gbs": "(cache)", "shared_gbs": "(shared)", "memory_gbs": "(mem
 @threads_option
 @isa_max_option
 @precision_option
+@max_bytes_option
 @max_device_bytes_option
 @user_ops_option
 @devices_option
@@ -61,6 +63,7 @@ def bench(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_bytes: int,
     max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
@@ -82,6 +85,7 @@ def bench(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_bytes=max_bytes,
         max_device_bytes=max_device_bytes,
         seconds=seconds,
         input_shapes=shapes_of(inputs),

@@ -121,6 +121,14 @@ devices_option = click.option(
     "library. May be repeated, in order of preference. `linnet devices` lists names.",
 )
 
+max_bytes_option = click.option(
+    "--max-bytes",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Fail if the model needs more bytes than this. A training step then computes values again instead of keeping "
+    "them, and loops reserve what is left. 0: no limit.",
+)
 max_device_bytes_option = click.option(
     "--max-device-bytes",
     type=click.IntRange(min=0),

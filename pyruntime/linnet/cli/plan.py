@@ -19,6 +19,7 @@ from linnet.cli.options import (
     devices_option,
     isa_max_option,
     json_option,
+    max_bytes_option,
     max_device_bytes_option,
     pairs,
     precision_option,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 @threads_option
 @isa_max_option
 @precision_option
+@max_bytes_option
 @max_device_bytes_option
 @user_ops_option
 @devices_option
@@ -71,6 +73,7 @@ def plan(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_bytes: int,
     max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
@@ -92,6 +95,7 @@ def plan(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_bytes=max_bytes,
         max_device_bytes=max_device_bytes,
         strict_dims=strict_dims,
         snapshot=snapshot,
@@ -142,13 +146,15 @@ def plan(
     table = _table("Memory", "region", *columns)
     later = "no bound" if bound.unbounded else f"{bound.later:,}"
     for name, value in memory.items():
-        if name in ("snapshot", "committed") and not snapshot:
+        if (name in ("snapshot", "committed") and not snapshot) or (name == "loop_values" and not value):
             continue
         if name == "total" and (bound.later or bound.unbounded):
             table.add_row("later segments", *((later,) if exact else ("", later)))
         most = "no bound" if name == "total" and bound.unbounded else f"{bound.regions[name]:,}"
         table.add_row(_region(name), *((most,) if exact else (f"{value:,}", most)))
     _show(table)
+    if info["loop_iterations"]:
+        click.echo(f"at most {info['loop_iterations']:,} iterations of loops whose number is known only in the run")
     if bound.unbounded:
         click.echo(f"no bound: {bound.unbounded}")
         return

@@ -20,6 +20,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     known,
+    max_bytes_option,
     max_device_bytes_option,
     note_batches,
     pairs,
@@ -89,6 +90,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 @threads_option
 @isa_max_option
 @precision_option
+@max_bytes_option
 @max_device_bytes_option
 @user_ops_option
 @devices_option
@@ -110,6 +112,7 @@ def run(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_bytes: int,
     max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
@@ -166,6 +169,7 @@ def run(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_bytes=max_bytes,
         max_device_bytes=max_device_bytes,
         fetches=list(fetches) or None,
         input_shapes=planned if trace_file is not None or random else None,

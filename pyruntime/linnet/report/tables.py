@@ -31,7 +31,7 @@ _REGIONS = {
     "mapped": "mapped from the file", "lower_bound": "minimum for activations", "naive": "activations without reuse",
     "gradients": "gradients of activations", "snapshot": "snapshot of variables",
     "devices": "memory of devices",
-    "committed": "kept by the store for snapshots",
+    "committed": "kept by the store for snapshots", "loop_values": "reserved for values of loops",
 }  # fmt: skip
 
 

@@ -44,7 +44,8 @@ def tables(report: Contents) -> list[Table]:
     if report.memory.regions:
         rows = table("Memory", "region", ">bytes")
         for name, held in report.memory.regions.items():
-            if name in ("mapped", "snapshot", "committed"):  # there is no file to map yet, and nothing trains
+            # There is no file to map yet, and nothing trains.
+            if name in ("mapped", "snapshot", "committed", "loop_values"):
                 continue
             rows.add_row(region(name), f"{held:,}")
         made.append(rows)

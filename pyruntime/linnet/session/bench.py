@@ -39,6 +39,7 @@ def measure(
     user_ops: Iterable[UserOp] = (),
     tuning: str | Path | None = None,
     devices: Sequence[str | Device] = (),
+    max_bytes: int = 0,
     max_device_bytes: int = 0,
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
@@ -53,7 +54,8 @@ def measure(
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
-    options |= {"devices": devices, "precision": precision, "max_device_bytes": max_device_bytes}
+    options |= {"devices": devices, "precision": precision, "max_bytes": max_bytes}
+    options |= {"max_device_bytes": max_device_bytes}
     session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
     begin_first = time.perf_counter_ns()

@@ -51,6 +51,7 @@ class Planning(Protocol):
         *,
         frame: Shapes | None = None,
         separate: bool = False,
+        beside: int = 0,
     ) -> Any: ...
     def _fits_arena(self, plan: Any) -> bool: ...
     def _drop_oldest(self) -> None: ...
@@ -103,6 +104,8 @@ def find(session: Planning, ranges: Mapping[str, Range]) -> tuple[MemoryBound, S
     if not every and first is not None:
         raise first  # the model must accept the upper corner
     frame: Shapes | None = None
+    if space.count > 1 and most.regions["loop_values"]:
+        most.unbounded = "a plan for each shape reserves for loops what max_bytes leaves"
     if every:
         _plan_all(session, (one for one in space.shapes() if one != corner), most)
         if first is not None and most.planned == 0:
@@ -220,6 +223,8 @@ def fitting(
     limit in bytes for the plan with its later segments (0: no limit). Raises GraphError (too_large)."""
     try:
         plan = session._make_plan(shapes, fetches, separate=separate)
+        if info_of(plan).loop_values and (beside := _beside(session, plan)):  # less can be reserved for loops
+            plan = session._make_plan(shapes, fetches, separate=separate, beside=beside)
         if session._frame is None or session._fits_arena(plan):
             return plan, _make_room(session, plan)
     except GraphError as error:
@@ -227,6 +232,13 @@ def fitting(
             raise
     plan = session._make_plan(shapes, fetches, frame=session._frame, separate=separate)
     return plan, _make_room(session, plan)
+
+
+def _beside(session: Planning, plan: Any) -> int:
+    """Bytes that the session holds beside the plan's total and that it never drops."""
+    info = info_of(plan)
+    arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
+    return session._arena_bytes - arena + session._bound_bytes
 
 
 def _make_room(session: Planning, plan: Any) -> int:
@@ -238,7 +250,7 @@ def _make_room(session: Planning, plan: Any) -> int:
     own = int(info.total - info.packed_weights - info.variables) - session.model._structure - arena
     if any(planned.snapshot for planned in session._plans.values()):  # the plan shares their snapshot
         own -= int(info.snapshot + info.committed)
-    beside = session._arena_bytes - arena + session._bound_bytes  # what is never dropped
+    beside = _beside(session, plan)
     if int(info.total) + beside > limit:
         raise GraphError(
             "the plan needs more memory than max_bytes allows", code=TOO_LARGE, expected=f"at most {limit} bytes",

@@ -55,9 +55,11 @@ def plan(
     fetches: tuple[str, ...] | None,
     frame: Shapes | None,
     separate: bool,
+    beside: int,
 ) -> Any:
-    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. Raises GraphError,
-    UsageError."""
+    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. frame: input shapes that
+    are at least as large. The plan then takes no more memory than a plan of the frame. separate: every output has memory
+    of its own, which can be bound. beside: bytes of max_bytes that the plan must leave. Raises GraphError, UsageError."""
     lib, error = library(), ffi.new("linnet_error *")
     config = new_struct("linnet_plan_config")
     keep: list[Any] = [ffi.new("char[]", session.signature.encode())]
@@ -98,7 +100,8 @@ def plan(
     config.snapshot = int(session._snapshot)
     config.passes = int(session._keeps_changes)
     config.strict_dims = bool(session._strict_dims)
-    config.reference, config.max_bytes = 2 if frame is not None else int(session._reference), session._max_bytes
+    config.reference = 2 if frame is not None else int(session._reference)
+    config.max_bytes = max(session._max_bytes - beside, 1) if session._max_bytes else 0
     config.max_device_bytes = session._max_device_bytes
     out = ffi.new("linnet_plan **")
     if lib.linnet_plan_create(session.model.pointer, config, out, error):

@@ -29,13 +29,14 @@ REGIONS = (
     "committed",
     "bookkeeping",
     "devices",
+    "loop_values",
     "total",
     "mapped",
     "lower_bound",
     "naive",
     "gradients",
 )
-COUNTED = REGIONS[:10]  # the total is the sum of these regions
+COUNTED = REGIONS[:11]  # the total is the sum of these regions
 
 # The element type of feeds that are packed when they are copied. No array of a caller has it.
 _PACKED = np.dtype([("packed", np.uint8)])
@@ -120,7 +121,7 @@ def facts_of(info: Any) -> dict[str, Any]:
         "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
         "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
         "precision": PRECISIONS[info.precision], "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
-        "stored_weights": int(info.stored_weights),
+        "stored_weights": int(info.stored_weights), "loop_iterations": int(info.loop_iterations),
     }  # fmt: skip
 
 

@@ -54,7 +54,8 @@ class Session(Closes):
     reference: use only scalar kernels, without fusion.
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
-        instead of storing them (same bits, more time), if that is enough. max_device_bytes: a limit for each device.
+        instead of storing them (same bits, more time), if that is enough. Space is reserved for loops whose number of
+        iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device.
     device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
         costs say that the CPU is faster. devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
@@ -374,11 +375,9 @@ class Session(Closes):
 
     def _make_plan(
         self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None,
-        separate: bool = False,
+        separate: bool = False, beside: int = 0,
     ) -> Any:  # fmt: skip
-        """frame: input shapes that are at least as large. The plan then takes no more memory than a plan of the
-        frame. separate: every output has memory of its own, which can be bound."""
-        return making.plan(self, shapes, fetches, frame, separate)
+        return making.plan(self, shapes, fetches, frame, separate, beside)
 
     def _plan(
         self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any, separate: bool = False
@@ -432,7 +431,8 @@ class Session(Closes):
     @property
     def plan_info(self) -> dict[str, Any]:
         """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, precision, plan_ms,
-        and modelled_ms (of a run, by the model of docs/tuning.md) of the last used plan."""
+        modelled_ms (of a run, by the model of docs/tuning.md), stored_weights (bytes that kernels use in the file) and
+        loop_iterations (that fit into memory["loop_values"]; 0: nothing is reserved) of the last used plan."""
         return facts_of(info_of(self._current_plan()))
 
     @property

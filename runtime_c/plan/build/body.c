@@ -11,7 +11,8 @@ enum {
     MOST_NESTED = 32,
     MOST_STACKED = 4 << 20, /* bytes reserved for the results of a loop that may end early; larger results grow */
     SHORT_LOOP = 8, /* most iterations that become nodes; this is not faster, but values that depend only on the counter
-                       are folded */
+                       are folded. In a segment the loop stays a loop, because the nodes would take more memory than a
+                       loop with more iterations */
     FOLDED_LOOP = 1024,  /* most iterations if all operands are constants; the loop is then evaluated at plan time */
     TRIAL = 1 << 15,     /* limit of nodes and values for one such evaluation */
     MOST_TRIED = 1 << 18 /* limit of the nodes of all evaluations that gave no constant */
@@ -238,7 +239,7 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const bool steady =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
     const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
-    if (!never && steady && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
+    if (!never && steady && !w->resumes && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
     for (int32_t o = 1; o < b->n_fetches; ++o) {
         if (b->fetches[o] < 0) continue;
         ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
