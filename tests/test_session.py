@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -366,19 +367,25 @@ def test_workers_bind_themselves_to_cores() -> None:
 
 
 def test_a_thread_binds_itself_to_a_core() -> None:
+    """In threads of their own, which may run on all cores of this process, or on one."""
     lib, error, own = library(), ffi.new("linnet_error *"), os.sched_getaffinity(0)
-    try:
-        for i in (0, 1, 1000):
-            assert lib.linnet_bind_thread(i, error) == 0
-            assert len(os.sched_getaffinity(0)) == 1 and os.sched_getaffinity(0) <= own
-            assert lib.linnet_bind_thread(-1, error) == 0
-            assert os.sched_getaffinity(0) >= own
-        assert lib.linnet_bind_thread(-2, error) == lib.LINNET_INVALID_ARGUMENT
-        text = ffi.new("char[500]")
-        lib.linnet_error_format(error, text, 500)
-        assert b"-2" in ffi.string(text) and b"count from 0" in ffi.string(text)
-    finally:
-        os.sched_setaffinity(0, own)
+
+    def work(allowed: set[int], i: int) -> None:
+        os.sched_setaffinity(0, allowed)
+        assert lib.linnet_bind_thread(i, error) == 0
+        assert len(os.sched_getaffinity(0)) == 1 and os.sched_getaffinity(0) <= allowed
+        assert lib.linnet_bind_thread(-1, error) == 0
+        assert os.sched_getaffinity(0) >= allowed
+
+    for i in (0, 1, 1000):
+        for allowed in (own, {max(own)}):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(work, allowed, i).result()
+    assert os.sched_getaffinity(0) == own
+    assert lib.linnet_bind_thread(-2, error) == lib.LINNET_INVALID_ARGUMENT
+    text = ffi.new("char[500]")
+    lib.linnet_error_format(error, text, 500)
+    assert b"-2" in ffi.string(text) and b"count from 0" in ffi.string(text)
 
 
 def test_one_session_may_be_used_by_threads_in_turn(session: linnet.Session) -> None:

@@ -201,9 +201,10 @@ LINNET_API const char *linnet_isa_name(int i);
 LINNET_API int linnet_default_threads(void);
 /* Binds the calling thread to one core of the largest cluster, so that no thread runs on a small core and delays the
  * others. `i` chooses the core: the i-th (from 0) of those that the thread may run on; past the last core, counting
- * begins again at the first. -1 lets the thread run on all cores again. Threads that it creates inherit the binding, so
- * call this function after the session has been created. Errors: INVALID_ARGUMENT (i < -1), UNSUPPORTED (the system has
- * no such call, or refuses). */
+ * begins again at the first. -1 lets the thread run on all cores again, even on those that taskset had excluded,
+ * because the library keeps no state. Threads that it creates inherit the binding, so call this function after the
+ * session has been created. Errors: INVALID_ARGUMENT (i <
+ * -1), UNSUPPORTED (the system has no such call, or refuses). */
 LINNET_API linnet_status linnet_bind_thread(int i, linnet_error *error);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
