@@ -1,4 +1,4 @@
-"""Recognises the format of a file by its content and its name. For a format that linnet does not read, names a tool that
+"""Recognizes the format of a file by its content and its name. For a format that linnet does not read, names a tool that
 converts it to ONNX or TFLite. linnet has no importer for a format that another tool already converts well."""
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ if(LINNET_PROCESSOR STREQUAL "x86_64")
     set(LINNET_COPIES -mstringop-strategy=libcall)
   endif()
 endif()
-# GCC 12 vectorises loops of unknown length at -O3 alone, or at -O2 with the cost model of -O3.
+# GCC 12 vectorizes loops of unknown length at -O3 alone, or at -O2 with the cost model of -O3.
 check_c_compiler_flag("-Werror -fvect-cost-model=dynamic" LINNET_HAS_COST_MODEL)
 if(LINNET_HAS_COST_MODEL)
   set(LINNET_VECTORS -ftree-vectorize -fvect-cost-model=dynamic)

@@ -1,4 +1,4 @@
-"""Random cases of every op that computes in integers: shapes around the tiles, scales, zero points, all three requantisations,
+"""Random cases of every op that computes in integers: shapes around the tiles, scales, zero points, all three requantizations,
 i8, u8 and i16 by i8, u8 and i16, and the ops that load, move and store integers. `batch(seed, count)` gives cases as the
 conformance check builds them (linnet/conformance/case.py), many of which fit one graph."""
 

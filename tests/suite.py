@@ -4,6 +4,7 @@ tests/conftest.py loads it; tests/durations.json has the seconds of the longest 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -32,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Clock(), "linnet-durations")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", 0):  # where tests run
         _Watch(config.getoption("--megabytes")).start()
+
+
+def pytest_collection_finish() -> None:
+    """A full collection of garbage, which some tests do for each of their steps, then leaves out the modules and tests."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Clock:

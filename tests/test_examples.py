@@ -126,7 +126,7 @@ def test_text_is_what_onnx_runtime_reads() -> None:
     import linnet
 
     files = at_hand(ocr.fetch)
-    known = pipeline.characters_of(files["recogniser"])
+    known = pipeline.characters_of(files["recognizer"])
     own = pipeline.Reader(**{n: linnet.Session(linnet.from_onnx(p)) for n, p in files.items()}, characters=known)
     peer = pipeline.Reader(**{n: Peer(p) for n, p in files.items()}, characters=known)
     pages = [demo_page(), spoilt(calibration_pages(1)[0], 2)]

@@ -1,4 +1,4 @@
-"""Attention as one kernel on the OpenCL device: what is recognised, that it agrees with the CPU, and that its scores have no
+"""Attention as one kernel on the OpenCL device: what is recognized, that it agrees with the CPU, and that its scores have no
 memory. The option kernel=attention asks for it on a processor, where separate steps are faster."""
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ CASES: dict[str, tuple[int, Features]] = {
         16000,
         Features(400, 160, 512, "hamming", centre=None, pre_emphasis=0.97, mels=26, low=60, high=7600, log="ln", floor=1e-8),
     ),
-    "dB of magnitudes, normalised": (
+    "dB of magnitudes, normalized": (
         16000,
         Features(
             320, 320, window_function="rectangular", mels=12, power=1, log="db", floor=1e-5, mean=[-3.0] * 12, std=2.5
@@ -287,7 +287,7 @@ def test_sound_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp32"])
-def test_a_spoken_word_is_recognised(kind: str, tmp_path: Path) -> None:
+def test_a_spoken_word_is_recognized(kind: str, tmp_path: Path) -> None:
     """The front end equals its definition, to the quantum; "yes" is recognized, and "no" is one of the two best (the networks
     take this recording for "go", also with features computed by NumPy)."""
     model = linnet.from_tflite(zoo.shared(f"mlperftiny_kws_{kind}.tflite"))

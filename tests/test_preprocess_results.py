@@ -73,7 +73,7 @@ def test_text_is_printed_by_both_tools(tmp_path: Any) -> None:
 
 @pytest.mark.network
 def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
-    """PP-OCR's recogniser with its steps in the file: from a PNG to words, without Python."""
+    """PP-OCR's recognizer with its steps in the file: from a PNG to words, without Python."""
     path = zoo.at_hand(lambda: zoo.fetch("ppocr_v4_rec"))
     characters = next(entry.value for entry in onnx.load(path).metadata_props if entry.key == "character").splitlines()
     graph = image(linnet.from_onnx(path), "x", resize=(48, None), colour="BGR", mean=0.5, std=0.5, antialias=False)

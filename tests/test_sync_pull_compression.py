@@ -30,7 +30,7 @@ KINDS = ("f16", "bf16")
 
 
 def wide(graph: Graph) -> tuple[dict[str, Any], Any]:
-    """A layer of 64 x 40 weights with batch normalisation, whose averages are pulled, too."""
+    """A layer of 64 x 40 weights with batch normalization, whose averages are pulled, too."""
     x, t = graph.placeholder("x", ("batch", 64)), graph.placeholder("t", ("batch",), "i32")
     y = nn.batch_norm(nn.dense(x, 40, activation="tanh"), True)
     return {"x": x, "t": t}, linnet.softmax_cross_entropy(nn.dense(y, 4), t).mean()

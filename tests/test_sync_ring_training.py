@@ -18,7 +18,7 @@ RANKS, STEPS = 3, 6
 
 
 def model(optimizer: linnet.Optimizer | None = None, *, dropout: float = 0.0, normalized: bool = False) -> bytes:
-    """8 -> 16 -> 3, optionally with batch normalisation and dropout. Signatures of linnet.sync, and `accumulate`, `apply`."""
+    """8 -> 16 -> 3, optionally with batch normalization and dropout. Signatures of linnet.sync, and `accumulate`, `apply`."""
     graph = linnet.Graph(seed=3)
     x, t = graph.placeholder("x", ("batch", 8)), graph.placeholder("t", ("batch",), "i32")
     y = nn.dense(x, 16, activation="tanh")

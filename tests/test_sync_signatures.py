@@ -21,7 +21,7 @@ Make = Callable[[], linnet.Optimizer]
 
 
 def dense(graph: Graph) -> tuple[dict[str, Tensor], Tensor]:
-    """Two layers with batch normalisation and dropout between them."""
+    """Two layers with batch normalization and dropout between them."""
     x, t = graph.placeholder("x", ("batch", 6)), graph.placeholder("t", ("batch",), "i32")
     y = nn.batch_norm(nn.dense(x, 7, activation="tanh"), True)
     loss = linnet.softmax_cross_entropy(nn.dense(nn.dropout(y, 0.3, True), 4), t).mean()

@@ -439,7 +439,7 @@ def test_null_steps_of_osdi() -> None:
 
 @pytest.mark.more
 def test_backup_workers_of_osdi() -> None:
-    """Published: the shortest step has 4 backups of 50 workers, 1.93 s, at most 15 % below none. The best normalised speed-up
+    """Published: the shortest step has 4 backups of 50 workers, 1.93 s, at most 15 % below none. The best normalized speed-up
     has 3, about 9.5 %; a fifth makes it slightly worse."""
     found = published.backup(steps=2000)
     step, gain = (series.simulated for series in found.series)

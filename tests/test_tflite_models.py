@@ -158,8 +158,8 @@ def test_model_of_a_package_agrees_at_other_shapes(name: str, shapes: list[tuple
 
 @pytest.mark.network
 def test_pitches_of_several_sounds_agree() -> None:
-    """This network amplifies small differences because it normalises logarithms: linnet is closer to LiteRT's reference
-    kernels than twice the distance of LiteRT's optimised ones."""
+    """This network amplifies small differences because it normalizes logarithms: linnet is closer to LiteRT's reference
+    kernels than twice the distance of LiteRT's optimized ones."""
     path = of_package("basic_pitch")
     graph = linnet.from_tflite(path)
     session, sound = linnet.Session(graph), next(iter(zoo.inputs("basic_pitch").values()))

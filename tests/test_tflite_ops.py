@@ -58,7 +58,7 @@ class Case:
     operator: O
     tolerance: float = 1e-5
     reference_kernel: bool = (
-        True  # False: LRN's reference kernel sums one channel less than the optimised one and TensorFlow
+        True  # False: LRN's reference kernel sums one channel less than the optimized one and TensorFlow
     )
 
     def model(self) -> bytes:
@@ -471,7 +471,7 @@ def test_an_op_that_does_not_know_complex_numbers_refuses_them() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
-    """Two blocks of 32 per row. LiteRT's optimised resolver supports them, its reference resolver does not."""
+    """Two blocks of 32 per row. LiteRT's optimized resolver supports them, its reference resolver does not."""
     given = np.random.default_rng(9)
     w, scale = given.integers(-8, 8, (6, 64)).astype(np.int8), given.uniform(0.01, 0.05, (6, 2)).astype(np.float16)
     tensors = [

@@ -1,5 +1,5 @@
 """Recurrent TFLite layers, float and hybrid, against LiteRT's reference kernels over several runs that keep the state: LSTM with
-coupled gates, peepholes, projection, layer normalisation and clipping, RNN, SVDF, and both directions."""
+coupled gates, peepholes, projection, layer normalization and clipping, RNN, SVDF, and both directions."""
 
 from __future__ import annotations
 

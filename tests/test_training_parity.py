@@ -1,5 +1,5 @@
 """Training steps of whole convolutional networks against PyTorch's: every gradient, then ten losses of plain SGD.
-Both start with PyTorch's initial weights. Batch normalisation is in training mode; its moving averages are compared too."""
+Both start with PyTorch's initial weights. Batch normalization is in training mode; its moving averages are compared too."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def by_linnet(name: str, peer: Any, x: Any, t: Any, steps: int) -> Found:
 
 def errors(got: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
     """Per tensor: the norm of the difference, relative to the tensor's. Some gradients are zero except for rounding (of a bias
-    before a batch normalisation): norms below a thousandth of the norm of all gradients count as that."""
+    before a batch normalization): norms below a thousandth of the norm of all gradients count as that."""
     lengths = {key: float(np.linalg.norm(np.asarray(value, np.float64))) for key, value in expected.items()}
     least = 1e-3 * float(np.linalg.norm([v for key, v in lengths.items() if key != "loss"]))
     return {

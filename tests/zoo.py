@@ -86,7 +86,7 @@ def _file_bytes(rng: np.random.Generator) -> Feeds:
 
 def _notes(rng: np.random.Generator) -> Feeds:
     """basic_pitch: two seconds of three rich notes at 22,050 Hz over all piano keys held softly, f32 [1,43844,1]. A missing
-    pitch would only be rounding noise: the network normalises by the logarithm of the faintest one."""
+    pitch would only be rounding noise: the network normalizes by the logarithm of the faintest one."""
     t = np.arange(43844) / 22050
     keys = 27.5 * 2 ** (np.arange(103) / 12)
     wave = sum(

@@ -90,7 +90,7 @@ class Pointwise(Layer):
 
 
 class BatchNormRelu(Layer):
-    """Batch normalisation over (N, H, W), then ReLU; running statistics are stored with the parameters."""
+    """Batch normalization over (N, H, W), then ReLU; running statistics are stored with the parameters."""
 
     EPSILON = 1e-5
 

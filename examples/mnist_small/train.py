@@ -70,7 +70,7 @@ def logits(net: list[Layer], images: np.ndarray, train: bool = False) -> np.ndar
 
 
 def train(net: list[Layer], images: np.ndarray, labels: np.ndarray, epochs: int, rng: np.random.Generator) -> None:
-    """Minimises the cross-entropy with Adam, u8 [N,28,28] -> [N]; each batch is shifted by up to a pixel.
+    """Minimizes the cross-entropy with Adam, u8 [N,28,28] -> [N]; each batch is shifted by up to a pixel.
 
     The learning rate warms up over a twentieth of the steps, then falls along a cosine.
     """

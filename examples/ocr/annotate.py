@@ -1,4 +1,4 @@
-"""Draws the recognised text beside the page: a box around every line, and its text in the same place on the right.
+"""Draws the recognized text beside the page: a box around every line, and its text in the same place on the right.
 Upside-down lines have orange boxes; wrong letters are red."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HEADER = 34
 
 
 def annotate(image: np.ndarray, lines: Sequence[Line], written: Sequence[str], title: str, path: Path) -> None:
-    """Writes a PNG: the page u8 [H,W,3] with boxes on the left, the recognised text on the right, a title."""
+    """Writes a PNG: the page u8 [H,W,3] with boxes on the left, the recognized text on the right, a title."""
     height, width = image.shape[:2]
     canvas = Image.new("RGB", (2 * width, height + _HEADER), "white")
     canvas.paste(Image.fromarray(image), (0, _HEADER))
@@ -36,7 +36,7 @@ def annotate(image: np.ndarray, lines: Sequence[Line], written: Sequence[str], t
 
 
 def _match(lines: Sequence[Line], written: Sequence[str]) -> list[str]:
-    """Returns for each recognised line the true line that is most similar."""
+    """Returns for each recognized line the true line that is most similar."""
     best = []
     for line in lines:
         ratios = [SequenceMatcher(None, line.text, truth, autojunk=False).ratio() for truth in written]

@@ -22,7 +22,7 @@ _PACKAGE, _VERSION = "rapidocr-onnxruntime", "1.4.4"
 _NETWORKS = {
     "detector": ("*/ch_PP-OCRv4_det_infer.onnx", pipeline.DET_SHAPE),
     "classifier": ("*/ch_ppocr_mobile_v2.0_cls_infer.onnx", pipeline.CLS_SHAPE),
-    "recogniser": ("*/ch_PP-OCRv4_rec_infer.onnx", pipeline.REC_SHAPE),
+    "recognizer": ("*/ch_PP-OCRv4_rec_infer.onnx", pipeline.REC_SHAPE),
 }
 _CALIBRATION_PAGES = 3
 _CALIBRATION_FEEDS = 24  # largest number per network
@@ -49,7 +49,7 @@ def fetch() -> dict[str, Path]:
 def run(options: report.Options) -> list[report.Row]:
     """Reads the page at each number format, prints the table, and writes one annotated PNG per format."""
     files = fetch()
-    characters_known = pipeline.characters_of(files["recogniser"])
+    characters_known = pipeline.characters_of(files["recognizer"])
     graphs = {
         name: linnet.from_onnx(files[name], input_shapes={pipeline.INPUT: shape})
         for name, (_, shape) in _NETWORKS.items()

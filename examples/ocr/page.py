@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 WIDTH, HEIGHT = 480, 704  # both multiples of 32, as the detector requires
 MARGIN, PITCH, FONT_SIZE = 28, 40, 22
-SPACE = 15  # pixels between words; the recogniser was made for Chinese and misses narrow spaces
+SPACE = 15  # pixels between words; the recognizer was made for Chinese and misses narrow spaces
 LINES = (HEIGHT - 2 * MARGIN) // PITCH
 
 DEMO_LINES = (

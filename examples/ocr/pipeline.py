@@ -1,4 +1,4 @@
-"""Reads a page with three networks: they find the lines (DB), find those that are upside down, and recognise text (CTC).
+"""Reads a page with three networks: they find the lines (DB), find those that are upside down, and recognize text (CTC).
 Everything around the networks is numpy and Pillow; a network is any object with `run(feeds)`."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Line:
-    """A recognised line: its position (page pixels), its text, and whether it was upside down."""
+    """A recognized line: its position (page pixels), its text, and whether it was upside down."""
 
     box: Box
     text: str
@@ -51,11 +51,11 @@ class Line:
 
 @dataclass
 class Reader:
-    """The three networks and the recogniser's characters; `read` turns a page into lines."""
+    """The three networks and the recognizer's characters; `read` turns a page into lines."""
 
     detector: Runner
     classifier: Runner
-    recogniser: Runner
+    recognizer: Runner
     characters: list[str]
 
     def read(self, image: np.ndarray) -> list[Line]:
@@ -69,7 +69,7 @@ class Reader:
             flipped = bool(upside_down > max(upright, _FLIP_CONFIDENCE))
             if flipped:
                 crop = crop[::-1, ::-1]
-            scores = _only(self.recogniser.run({INPUT: line_input(crop, REC_SHAPE)}))[0]
+            scores = _only(self.recognizer.run({INPUT: line_input(crop, REC_SHAPE)}))[0]
             lines.append(Line(box, ctc_text(scores, self.characters), flipped))
         return lines
 
@@ -104,18 +104,18 @@ def ctc_text(scores: np.ndarray, characters: list[str]) -> str:
 
 
 def characters_of(model: str | Path) -> list[str]:
-    """Returns the characters of a PP-OCR recogniser, from the metadata of its file; the space is the last."""
+    """Returns the characters of a PP-OCR recognizer, from the metadata of its file; the space is the last."""
     import onnx
 
     for entry in onnx.load(str(model)).metadata_props:
         if entry.key == "character":
             return [*entry.value.splitlines(), " "]
-    raise ValueError(f"{model} has no metadata entry 'character'; expected a PP-OCR recogniser")
+    raise ValueError(f"{model} has no metadata entry 'character'; expected a PP-OCR recognizer")
 
 
 def record(reader: Reader, images: list[np.ndarray]) -> dict[str, list[dict[str, np.ndarray]]]:
     """Reads `images` (u8 [H,W,3]) and returns the inputs of each network, by its name in `Reader`."""
-    recorders = {name: Recorder(getattr(reader, name)) for name in ("detector", "classifier", "recogniser")}
+    recorders = {name: Recorder(getattr(reader, name)) for name in ("detector", "classifier", "recognizer")}
     recording = Reader(**recorders, characters=reader.characters)
     for image in images:
         recording.read(image)

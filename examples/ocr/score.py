@@ -1,4 +1,4 @@
-"""Counts the wrong characters of a page: the edit distance from the true text to the recognised text.
+"""Counts the wrong characters of a page: the edit distance from the true text to the recognized text.
 A line that was not found counts with all its characters."""
 
 from __future__ import annotations

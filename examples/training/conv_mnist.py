@@ -1,5 +1,5 @@
 """`python -m examples.training.conv_mnist [--fashion]`: a convolutional network on MNIST, or on Fashion-MNIST.
-Batch normalisation, dropout, pictures shifted at random, one cycle of the learning rate (Smith, Topin 2017), `linnet.fit`."""
+Batch normalization, dropout, pictures shifted at random, one cycle of the learning rate (Smith, Topin 2017), `linnet.fit`."""
 
 from __future__ import annotations
 

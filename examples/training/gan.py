@@ -31,7 +31,7 @@ def discriminator(points: linnet.Tensor) -> linnet.Tensor:
 def build(seed: int) -> linnet.Graph:
     """Signatures: `train_discriminator` {real [N, 2]} -> loss, `train_generator` {} -> loss, `infer` {noise} -> points.
 
-    Each `train_...` updates only the variables of its own network; this makes the two minimisations a game.
+    Each `train_...` updates only the variables of its own network; this makes the two minimizations a game.
     """
     graph = linnet.Graph(seed=seed)
     real = graph.placeholder("real", (256, 2))

@@ -1,4 +1,4 @@
-"""`python -m examples.training.linear_regression`: f(X | W) = Y + e, where training minimises |e|^2.
+"""`python -m examples.training.linear_regression`: f(X | W) = Y + e, where training minimizes |e|^2.
 Points are drawn around a known plane; the result is compared with it and with NumPy's least squares."""
 
 from __future__ import annotations

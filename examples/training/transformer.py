@@ -1,5 +1,5 @@
 """`python -m examples.training.transformer [--text FILE]`: a small transformer learns to write a novel by characters.
-Two causal layers of four heads over passages of 64 characters, with normalisation before each part (Xiong et al. 2020)."""
+Two causal layers of four heads over passages of 64 characters, with normalization before each part (Xiong et al. 2020)."""
 
 from __future__ import annotations
 

@@ -190,8 +190,8 @@ static void fill_weights(const settings *z, float at, float scale, const lg_resi
         sum += (double)weight[k];
         index[k] = clamped(i, t->in);
     }
-    const bool normalise = (z->exclude_outside || shrink < 1) && sum != 0;
-    for (int k = 0; k < taps && normalise; ++k) weight[k] = (float)((double)weight[k] / sum);
+    const bool normalize = (z->exclude_outside || shrink < 1) && sum != 0;
+    for (int k = 0; k < taps && normalize; ++k) weight[k] = (float)((double)weight[k] / sum);
 }
 
 static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {

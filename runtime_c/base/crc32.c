@@ -1,5 +1,5 @@
 /* crc32.c - CRC-32 by tables, and CRC-32C by the processor's instructions or the same tables.
- * Tables of 8 KB are built on the stack when the input is long enough. They need no initialisation, no state, and no
+ * Tables of 8 KB are built on the stack when the input is long enough. They need no initialization, no state, and no
  * bytes in the library. */
 #include "base/crc32.h"
 #include "base/platform.h"

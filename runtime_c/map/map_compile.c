@@ -162,7 +162,7 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* Length of the line that all rows of a load share, for example in a normalisation by channels: 1 where all elements
+/* Length of the line that all rows of a load share, for example in a normalization by channels: 1 where all elements
    are the same; 0 for other steps. A direct load has its own register, so a line can stay in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];

@@ -1,5 +1,5 @@
-/* batch_norm.c - shape rule and scalar reference of batch normalisation at inference; each channel is one line. */
-/* Converters fold batch normalisation into a conv where possible; this op is for the remaining cases. */
+/* batch_norm.c - shape rule and scalar reference of batch normalization at inference; each channel is one line. */
+/* Converters fold batch normalization into a conv where possible; this op is for the remaining cases. */
 #include "kernel/kernel.h"
 
 #include <math.h>

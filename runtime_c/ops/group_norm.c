@@ -1,4 +1,4 @@
-/* group_norm.c - shape rule and scalar reference of group normalisation; groups = 0 is instance normalisation. */
+/* group_norm.c - shape rule and scalar reference of group normalization; groups = 0 is instance normalization. */
 /* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
 #include "kernel/cost.h"
 #include "kernel/common/lane_sum.h"

@@ -1,4 +1,4 @@
-/* layer_norm.c - shape rule and scalar reference of layer normalisation (and RMS normalisation) over trailing axes. */
+/* layer_norm.c - shape rule and scalar reference of layer normalization (and RMS normalization) over trailing axes. */
 /* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
 #include "kernel/cost.h"
 #include "kernel/common/lane_sum.h"

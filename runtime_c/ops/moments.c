@@ -1,4 +1,4 @@
-/* moments.c - mean and variance per channel, and the sums for the backward pass of batch normalisation: shape rule,
+/* moments.c - mean and variance per channel, and the sums for the backward pass of batch normalization: shape rule,
  * plan, reference. The method (shifted data, combined parts) is from Chan, Golub and LeVeque, "Algorithms for computing
  * the sample variance", 1983. */
 #include "kernel/cost.h"

@@ -216,8 +216,8 @@ static void fill_weights(const ln_resize_attributes *a, float at, float scale, i
         sum += (double)weight[t];
         index[t] = (int32_t)ln_max(0, ln_min(i, in - 1));
     }
-    bool normalise = (a->exclude_outside || shrink < 1) && sum != 0;
-    for (int t = 0; t < taps && normalise; t++) weight[t] = (float)((double)weight[t] / sum);
+    bool normalize = (a->exclude_outside || shrink < 1) && sum != 0;
+    for (int t = 0; t < taps && normalize; t++) weight[t] = (float)((double)weight[t] / sum);
 }
 
 /* Default linear interpolation between the two neighbours of the coordinate, which are clamped to the input. */

@@ -1,4 +1,4 @@
-/* math.h - linnet's own elementary functions of f32, which give the same bits on every ISA, scalar or vectorised.
+/* math.h - linnet's own elementary functions of f32, which give the same bits on every ISA, scalar or vectorized.
  * Branch-free C over IEEE add, multiply, divide and square root, without FMA; accuracy is in docs/numerics.md. */
 #ifndef LN_MATH_H
 #define LN_MATH_H
@@ -294,7 +294,7 @@ static inline float ln_tan_quadrant(double r, uint64_t q) {
     double top = odd ? c : s, bottom = odd ? -s : c;
     return (float)(top / bottom);
 }
-/* For magnitudes below LN_TRIG_LIMIT. Vectorised loops replace the other elements with the functions below. */
+/* For magnitudes below LN_TRIG_LIMIT. Vectorized loops replace the other elements with the functions below. */
 #define LN_TRIG_LIMIT 1048576.0f
 static inline float ln_sin_small(float x) {
     uint64_t q;

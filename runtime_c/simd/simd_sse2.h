@@ -134,7 +134,7 @@ static inline void vi_store_u16(uint16_t *p, vi v) {
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vi_as_vf(vi_shl(vi_load_u16(p), 16)); }
 static inline vf vf_load_f16(const uint16_t *p) {
-    /* A multiplication by 2^112 changes the bias of the exponent and also normalises denormals. */
+    /* A multiplication by 2^112 changes the bias of the exponent and also normalizes denormals. */
     vi h = vi_load_u16(p);
     vi magnitude = vi_and(h, vi_set1(0x7fff));
     vi sign = vi_shl(vi_xor(h, magnitude), 16);

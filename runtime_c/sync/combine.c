@@ -1,5 +1,5 @@
 /* combine.c - sums gradients block by block, so that the block being summed stays in the cache.
- * Blocks have a constant length so that the compiler can vectorise the loops. */
+ * Blocks have a constant length so that the compiler can vectorize the loops. */
 #include "sync/combine.h"
 
 #include "linnet.h"

@@ -43,7 +43,7 @@ static inline float ln_sync_float(uint32_t bits) {
 }
 
 /* Rounds to nearest even. Finite values stay finite, and NaN stays NaN (0x7fc0). Has no branches, so that loops over it
- * vectorise. */
+ * vectorize. */
 static inline uint16_t ln_sync_bf16_of(float value) {
     uint32_t x = ln_sync_bits(value), sign = x >> 16 & 0x8000u;
     x &= 0x7fffffffu;

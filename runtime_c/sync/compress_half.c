@@ -1,5 +1,5 @@
 /* compress_half.c - encodings 1 and 2: f16 and bf16.
- * Conversions are integer arithmetic without branches. The bits are the same everywhere, and every compiler vectorises
+ * Conversions are integer arithmetic without branches. The bits are the same everywhere, and every compiler vectorizes
  * the loops. */
 #include "sync/compress_codec.h"
 

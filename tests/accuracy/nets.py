@@ -37,7 +37,7 @@ class Net:
 
     def convolution(self, x: str, weight: Array, norm: tuple[Array, ...], eps: float, stride: int = 1, group: int = 1,
                     even: bool = True) -> str:  # fmt: skip
-        """Convolution and batch normalisation (scale, shift, mean, variance). `even`: padded alike on both sides; otherwise a
+        """Convolution and batch normalization (scale, shift, mean, variance). `even`: padded alike on both sides; otherwise a
         stride of 2 pads only below and on the right, as TensorFlow does for even sizes."""
         k = weight.shape[2]
         before = k // 2 if even or stride == 1 else (k - stride) // 2

@@ -69,7 +69,7 @@ def _raised(path: Path, folder: Path) -> Path:
 
 
 def _prepared(path: Path, folder: Path) -> list[Path]:
-    """The network after ONNX Runtime's own preparation (shapes, folded constants, fused normalisation), as its manual asks; then
+    """The network after ONNX Runtime's own preparation (shapes, folded constants, fused normalization), as its manual asks; then
     with less of it, for networks that it breaks."""
     from onnxruntime.quantization import shape_inference
 

@@ -1,4 +1,4 @@
-/* test_norm.c - softmax, layer, group and batch normalisation: every ISA must give the bits of the reference. */
+/* test_norm.c - softmax, layer, group and batch normalization: every ISA must give the bits of the reference. */
 /* Tests lengths around the vector widths, 16-bit floats, and optional operands and outputs. */
 #include "compare.h"
 

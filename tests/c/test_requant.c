@@ -1,4 +1,4 @@
-/* test_requant.c - the three requantisation modes against vectors of an independent model (requant_vectors.py), and the
+/* test_requant.c - the three requantization modes against vectors of an independent model (requant_vectors.py), and the
  * fixed-point helpers against values computed by hand from the definitions of gemmlowp and TensorFlow Lite. */
 #include "compare.h"
 

@@ -161,7 +161,7 @@ static void push_means(int i, uint64_t number, float x) {
     settle();
 }
 
-/* Averaged values, as of batch normalisation or federated rounds. */
+/* Averaged values, as of batch normalization or federated rounds. */
 static void averages(void) {
     begin(of(2));
     for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);

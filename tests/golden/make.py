@@ -30,7 +30,7 @@ def _weights(generator: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def graph() -> Graph:
-    """A graph with two signatures over one variable: float and integer convolutions, pooling, normalisation, an `if`, an
+    """A graph with two signatures over one variable: float and integer convolutions, pooling, normalization, an `if`, an
     update."""
     generator = np.random.default_rng(20261120)
     made = Graph()

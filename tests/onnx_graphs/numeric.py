@@ -1,4 +1,4 @@
-"""Makers of products, windows, reductions, normalisations, resizing and recurrent layers.
+"""Makers of products, windows, reductions, normalizations, resizing and recurrent layers.
 Sizes are small and odd, so that every kernel has edges to handle."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Rules for LSTM and RNN layers, floats and hybrid. The products with the input are computed for all steps at once. The next
-step is the runtime op `recurrent`, or a loop for projection, layer normalisation, clipping and 8-bit rounding (lstm_eval)."""
+step is the runtime op `recurrent`, or a loop for projection, layer normalization, clipping and 8-bit rounding (lstm_eval)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Lstm:
         return [h, c]
 
     def finished(self, op: Operation, gate: int, z: Tensor, c: Tensor, peephole: npt.NDArray[Any] | None) -> Tensor:
-        """A gate before its activation, with peephole and layer normalisation."""
+        """A gate before its activation, with peephole and layer normalization."""
         if peephole is not None:
             z = op.map([z, c, op.constant(peephole)], lambda a, v, w: a + w * v)
         if not self.normalized:

@@ -119,7 +119,7 @@ def matmul(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands with quantization (i8 or u8 by i8 or u8, i16 by i8, u8 or i16) accumulate exactly; bias is then i32 (i64 or i32 for i16) at scale a*b. The output is i8, u8 or i16 with requantisation `requant`, or f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block); y has the dtype of a, and b stays narrow."""
+    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands with quantization (i8 or u8 by i8 or u8, i16 by i8, u8 or i16) accumulate exactly; bias is then i32 (i64 or i32 for i16) at scale a*b. The output is i8, u8 or i16 with requantization `requant`, or f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block); y has the dtype of a, and b stays narrow."""
     result = emit("matmul", [a, b, bias], {"transpose_a": transpose_a, "transpose_b": transpose_b, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
@@ -216,7 +216,7 @@ def layer_norm(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`, the mean is not subtracted. The optional outputs are the mean and 1/standard deviation; their normalised axes have size 1."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`, the mean is not subtracted. The optional outputs are the mean and 1/standard deviation; their normalized axes have size 1."""
     result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs, name, function)
     return result
 
@@ -249,7 +249,7 @@ def group_norm(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Normalises over the spatial axes and each group of channels. groups = 0 means one group per channel (instance norm)."""
+    """Normalizes over the spatial axes and each group of channels. groups = 0 means one group per channel (instance norm)."""
     result = emit("group_norm", [x, scale, bias], {"groups": groups, "epsilon": epsilon, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
@@ -631,7 +631,7 @@ def moments(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Two statistics per channel over all other axes, each of shape [channels]. statistics: mean and variance of x (the variance of the batch, divided by the count). products, for the backward pass of batch normalisation: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
+    """Two statistics per channel over all other axes, each of shape [channels]. statistics: mean and variance of x (the variance of the batch, divided by the count). products, for the backward pass of batch normalization: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
     result = emit("moments", [x, g, mean], {"kind": kind, "channel_axis": channel_axis}, 2, name, function)
     return result
 

@@ -1,4 +1,4 @@
-"""Functions along an axis: rolling, cumulative sums and maxima, evenly spaced numbers, normalisation over neighbours, and the
+"""Functions along an axis: rolling, cumulative sums and maxima, evenly spaced numbers, normalization over neighbours, and the
 discrete Fourier transform as a product with a matrix. All have gradients."""
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def linspace(start: Operators | float, stop: Operators | float, count: int, *, n
 def lrn(
     x: Operators, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, *, name: str = ""
 ) -> Tensor:
-    """Local response normalisation over axis 1: x / (bias + alpha * mean of the squares of `size` channels) ^ beta."""
+    """Local response normalization over axis 1: x / (bias + alpha * mean of the squares of `size` channels) ^ beta."""
     tensor = x.tensor()
     rank = _axis(tensor, -1) + 1
     squares = reshape(pointwise([tensor], lambda v: v * v), [0, 0, -1] if rank != 2 else [0, 0, 1])

@@ -29,7 +29,7 @@ from linnet.nn.attention import (
 )
 from linnet.nn.convolution import conv, conv_transpose, depthwise_conv, separable_conv
 from linnet.nn.linear import dense, embedding, flatten
-from linnet.nn.normalisation import batch_norm, group_norm, instance_norm, layer_norm
+from linnet.nn.normalization import batch_norm, group_norm, instance_norm, layer_norm
 from linnet.nn.pooling import avg_pool, global_avg_pool, global_max_pool, max_pool
 from linnet.nn.randomness import dropout, gaussian_noise, random_normal, random_uniform
 from linnet.nn.recurrent import gru, lstm, rnn

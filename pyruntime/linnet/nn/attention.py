@@ -16,7 +16,7 @@ from linnet.ir.function import Operators, Tensor
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
 from linnet.nn.activations import Activation
 from linnet.nn.linear import dense
-from linnet.nn.normalisation import layer_norm
+from linnet.nn.normalization import layer_norm
 from linnet.nn.randomness import dropout as _dropout
 
 _LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite, so that a fully masked row does not become NaN
@@ -110,7 +110,7 @@ def transformer_encoder_layer(
     """Self-attention and a network of two dense layers, each with a residual connection and a layer norm (Vaswani et
     al. 2017): x [batch, times, size] -> the same shape.
 
-    hidden: units between the two dense layers. norm_first: normalise before each part instead of after it (Xiong et al.
+    hidden: units between the two dense layers. norm_first: normalize before each part instead of after it (Xiong et al.
     2020). The other arguments are those of multi_head_attention. With causal=True, it is a layer of a language model.
     """
     with layer(x, "encoder", name):

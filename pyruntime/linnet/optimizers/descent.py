@@ -117,5 +117,5 @@ class LARS(Optimizer):
 
 
 def vector(variable: Variable) -> bool:
-    """Whether a variable has at most one dimension, as biases and the scales of normalisations do."""
+    """Whether a variable has at most one dimension, as biases and the scales of normalizations do."""
     return variable.value.ndim <= 1

@@ -1,4 +1,4 @@
-"""Batch normalisation with computed statistics, as in training, becomes maps, which fuse with their neighbours.
+"""Batch normalization with computed statistics, as in training, becomes maps, which fuse with their neighbours.
 With constants or variables, as in inference, the node is kept: it has its own kernel or is folded into the op before
 it."""
 

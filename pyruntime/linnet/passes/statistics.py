@@ -15,7 +15,7 @@ from linnet.passes.weights import declare
 
 
 def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate") -> list[Variable]:
-    """Adds a signature that normalises with the statistics of the current batch and moves the stored statistics of
+    """Adds a signature that normalizes with the statistics of the current batch and moves the stored statistics of
     every batch norm towards them: new = (1 - momentum) * old + momentum * the batch's (unbiased variance), as a forward
     pass of PyTorch in training mode does.
 

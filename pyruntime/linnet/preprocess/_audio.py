@@ -302,7 +302,7 @@ def _features(x: Tensor, f: Features, rate: int) -> Tensor:
         y = pointwise([y, ops.reduce(y, kind="max")], lambda v, top: v.max(top - least))
     if f.mfcc is not None:
         y = ops.matmul(x.function.constant(dct(f.mfcc, f.mels or 0, f.dct).astype(np.float32)), y)
-    return _normalised(y, f)
+    return _normalized(y, f)
 
 
 def _logarithm(v: Expr, f: Features, wanted: bool) -> Expr:
@@ -317,7 +317,7 @@ def _logarithm(v: Expr, f: Features, wanted: bool) -> Expr:
     return v if factor == 1.0 else v * factor
 
 
-def _normalised(y: Tensor, f: Features) -> Tensor:
+def _normalized(y: Tensor, f: Features) -> Tensor:
     if f.mean == 0.0 and f.std == 1.0:
         return y
     values = [np.asarray(v, np.float64).reshape(-1) for v in (f.mean, f.std)]

@@ -1,4 +1,4 @@
-"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalisation,
+"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalization,
 layout, dtype. Antialiased resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class RingTrainer:
 
         weight: weight of this part in the mean, above 0; use the number of examples if the parts differ in size. f32
         scalars (the loss, metrics) are returned as the weighted mean over all ranks, other outputs as computed by this
-        rank. Moving averages of `grad`, for example of batch normalisation, are averaged too. If gradients or the loss
+        rank. Moving averages of `grad`, for example of batch normalization, are averaged too. If gradients or the loss
         are not finite, the step changes nothing, unless the optimizer handles that case (a dynamic loss scale). Raises
         SyncError, and the errors of Session.run.
         """

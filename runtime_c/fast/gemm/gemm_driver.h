@@ -209,7 +209,7 @@ typedef struct ln_gemm_range {
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
-/* gemm_driver_fold.c: the tables of requantisation for folded columns; and the store of the sums of rows [first, first
+/* gemm_driver_fold.c: the tables of requantization for folded columns; and the store of the sums of rows [first, first
  * + count) and columns [column, column + columns), which are ldc apart. lines: memory for count * run sums. */
 linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g);
 void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,

@@ -22,7 +22,7 @@ typedef struct problem {
     int64_t lattice[LN_SPATIAL];
     bool transposed, folded;
     ln_gemm_fold fold; /* folded: the window is that of the convolution */
-    int mode, w_axis;  /* requantisation; the axis of w along output channels */
+    int mode, w_axis;  /* requantization; the axis of w along output channels */
     int64_t ldc;
 } problem;
 

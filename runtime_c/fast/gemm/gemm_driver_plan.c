@@ -165,7 +165,7 @@ static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n,
 }
 
 /* Whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including partial
- * sums. The requantisation that follows must not depend on the width of the sums. */
+ * sums. The requantization that follows must not depend on the width of the sums. */
 static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
     const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
     bool by_float =

@@ -12,7 +12,7 @@
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
 /* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, for requant_row, or values that it
- * requantises in registers, by float_rne or by tflite. */
+ * requantizes in registers, by float_rne or by tflite. */
 enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED };
 
 typedef struct ln_depthwise {

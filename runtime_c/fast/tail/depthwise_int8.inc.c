@@ -1,5 +1,5 @@
 /* depthwise_int8.inc.c - depthwise convolution of 8-bit integers with NEON, 8 channels at a time: 16-bit differences
- * from the zero point times 16-bit weights, summed in 32 bits and requantised in registers. Included by
+ * from the zero point times 16-bit weights, summed in 32 bits and requantized in registers. Included by
  * depthwise.inc.c. */
 #ifdef LN_SIMD_NEON
 

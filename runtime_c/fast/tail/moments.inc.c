@@ -1,4 +1,4 @@
-/* moments.inc.c - sums per channel for batch normalisation, with vectors over channels and one pass over memory.
+/* moments.inc.c - sums per channel for batch normalization, with vectors over channels and one pass over memory.
  * Compiled per ISA. Planning, the last step and the reference are in ops/moments.c. */
 #include "ops/moments.h"
 

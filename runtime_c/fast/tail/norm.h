@@ -1,4 +1,4 @@
-/* norm.h - softmax and normalisations for the SIMD kernels: contiguous lines with a stride between them.
+/* norm.h - softmax and normalizations for the SIMD kernels: contiguous lines with a stride between them.
  * norm_plan.c decides once which calls qualify; the loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
 #ifndef LN_NORM_H
 #define LN_NORM_H
@@ -21,7 +21,7 @@ void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y
 bool ln_softmax_can(const ln_call *call);
 linnet_status ln_softmax_configure(ln_call *call);
 
-/* x and y must be dense, and the parameters dense and of the full normalised shape. */
+/* x and y must be dense, and the parameters dense and of the full normalized shape. */
 bool ln_layer_norm_can(const ln_call *call);
 linnet_status ln_layer_norm_configure(ln_call *call);
 

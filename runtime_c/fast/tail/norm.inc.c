@@ -1,4 +1,4 @@
-/* norm.inc.c - layer, RMS, group, instance and batch normalisation of contiguous data in f32. Compiled per ISA by
+/* norm.inc.c - layer, RMS, group, instance and batch normalization of contiguous data in f32. Compiled per ISA by
  * longtail__<isa>.c, without FMA, so that all levels give the same bits. norm_plan.c decides which calls it
  * supports. */
 #include "fast/tail/norm.h"

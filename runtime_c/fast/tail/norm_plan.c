@@ -1,4 +1,4 @@
-/* norm_plan.c - decides which softmax and normalisation calls the SIMD kernels support, and their sizes.
+/* norm_plan.c - decides which softmax and normalization calls the SIMD kernels support, and their sizes.
  * The loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
 #include "fast/tail/norm.h"
 #include "kernel/common/lane_sum.h"

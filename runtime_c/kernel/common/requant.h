@@ -1,4 +1,4 @@
-/* requant.h - converts exact integer accumulators to stored values, in the three requantisation modes
+/* requant.h - converts exact integer accumulators to stored values, in the three requantization modes
  * (docs/numerics.md). ln_requant_prepare sets it up once per call. The inline functions define the result; vector code
  * must give the same result. */
 #ifndef LN_REQUANT_H

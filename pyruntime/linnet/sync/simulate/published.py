@@ -119,21 +119,21 @@ def backup(steps: int = 3000, seed: int = 0) -> Comparison:
     times = [
         run(_inception(50 + b, Mode("synchronous", backup=b, late="drop")), steps=steps, seed=seed).mean for b in counts
     ]
-    normalised = [100 * (times[0] / t * 50 / (50 + b) - 1) for b, t in zip(counts, times, strict=True)]
+    normalized = [100 * (times[0] / t * 50 / (50 + b) - 1) for b, t in zip(counts, times, strict=True)]
     return Comparison(
         "backup",
         "Backup workers, Inception-v3, 50 workers",
         _OSDI + ", section 6.3",
         (
             "50 workers with a K40 and 5 cores each, 17 servers with 8 cores",
-            "t(0)/t(b) * 50/(50+b) is the normalised speed-up",
+            "t(0)/t(b) * 50/(50+b) is the normalized speed-up",
         ),
         _INCEPTION_ASSUMED,
         "backup workers",
         "step, s; gain, %",
         (
             Series("step, s", counts, tuple(times), (None, None, None, None, 1.93, None, None)),
-            Series("normalised speed-up, %", counts, tuple(normalised), (0.0, None, None, 9.5, None, None, None)),
+            Series("normalized speed-up, %", counts, tuple(normalized), (0.0, None, None, 9.5, None, None, None)),
         ),
     )
 
@@ -228,6 +228,6 @@ EXPERIMENTS: Final[dict[str, Callable[..., Comparison]]] = {
 
 
 def best_backup(comparison: Comparison) -> tuple[int, int]:
-    """The number of backup workers with the shortest step, and the number with the best normalised speed-up."""
+    """The number of backup workers with the shortest step, and the number with the best normalized speed-up."""
     step, gain = comparison.series
     return int(np.argmin(step.simulated)), int(np.argmax(gain.simulated))

@@ -1,4 +1,4 @@
-"""Batch, layer, group and instance normalisation. Batch normalisation keeps moving averages through side updates."""
+"""Batch, layer, group and instance normalization. Batch normalization keeps moving averages through side updates."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def group_norm(
     channel_axis: int = 1,
     name: str = "",
 ) -> Tensor:
-    """Normalises over the spatial axes and each group of channels (Wu and He 2018). Variables `scale`, `bias` [channels]."""
+    """Normalizes over the spatial axes and each group of channels (Wu and He 2018). Variables `scale`, `bias` [channels]."""
     with layer(x, "group_norm", name) as graph:
         rank_of(x, "group_norm", 3)
         channels = size_of(x, channel_axis, "group_norm")
