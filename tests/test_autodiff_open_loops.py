@@ -13,7 +13,7 @@ from linnet import ops
 from linnet.ir.function import Tensor
 from linnet.session.planned import COUNTED
 from linnet.session.planner import Planner
-from tests.capi import Chain, Failure
+from tests.capi import Allocator, Chain, Failure
 from tests.gradient_cases import some
 from tests.test_autodiff import check
 
@@ -225,6 +225,26 @@ def test_the_error_in_c_names_the_field() -> None:
         chain.make_store().make_plan(max_bytes=200_000).make_session().set({"n": np.int64(1_000_000)})
         with pytest.raises(Failure, match=r"than linnet_plan_config.max_bytes allows; .* of 108 bytes; raise linnet_p"):
             chain.run()
+
+
+def test_reserved_memory_is_counted_exactly_and_any_allocation_may_fail() -> None:
+    data, k, failed = counting().to_bytes(), 0, True
+    while failed:
+        allocator = Allocator(fail_at=k)
+        with Chain.__new__(Chain) as chain:
+            try:
+                chain.__init__(data, allocator)  # type: ignore[misc]
+                chain.make_store().make_plan(max_bytes=200_000, threads=1).make_session()
+                info = chain.info()
+                assert info.total == allocator.bytes or allocator.failed
+                chain.set({"n": np.int64(info.loop_iterations)}).run()
+                assert info.loop_iterations > 1000 or allocator.failed
+            except Failure as failure:
+                assert failure.status == 401, failure
+        failed = allocator.failed
+        assert not allocator.live and not allocator.faults, f"allocation {k}"
+        k += 1
+    assert k > 20
 
 
 def test_without_max_bytes_the_memory_grows_with_the_iterations() -> None:
