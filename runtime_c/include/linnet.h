@@ -203,8 +203,8 @@ LINNET_API int linnet_default_threads(void);
  * others. `i` chooses the core: the i-th (from 0) of those that the thread may run on; past the last core, counting
  * begins again at the first. -1 lets the thread run on all cores again, even on those that taskset had excluded,
  * because the library keeps no state. Threads that it creates inherit the binding, so call this function after the
- * session has been created. Errors: INVALID_ARGUMENT (i <
- * -1), UNSUPPORTED (the system has no such call, or refuses). */
+ * session has been created. Errors: INVALID_ARGUMENT (i is less than -1), UNSUPPORTED (the system has no such call, or
+ * refuses). */
 LINNET_API linnet_status linnet_bind_thread(int i, linnet_error *error);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
@@ -383,7 +383,8 @@ typedef struct linnet_plan_config {
     int32_t placement_count;
     const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
                          * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
-                         * kernels that this build does not have are left out, with a warning. Not kept */
+                         * kernels that this build does not have are left out, with a warning. The plan does not keep
+                         * the text */
     const linnet_shape
         *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
                  * outputs, by name. Each of them is an input of the plan, and the nodes that would compute it do not
@@ -429,7 +430,7 @@ typedef struct linnet_plan_info {
     int32_t threads;
     int32_t recomputed; /* steps that compute a value again instead of keeping it, because of max_bytes */
     const char *isa;
-    uint64_t plan_ns;  /* time that planning took */
+    uint64_t plan_ns;  /* how long planning took */
     uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
     int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
                           more there. Includes steps in the bodies of loops and branches */
@@ -526,7 +527,7 @@ LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *
 LINNET_API void linnet_session_free(linnet_session *session);
 /* Bytes that the session and its plan hold now, including segments planned while running and the snapshot. Each session
  * that shares a snapshot counts the snapshot. The model (linnet_model_bytes), the store (linnet_store_bytes) and the
- * caller's arena are not included. 0 for NULL. */
+ * caller's arena are not included. 0 if `session` is NULL. */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);

@@ -310,8 +310,9 @@ typedef struct linnet_device_limits {
     uint64_t transfer_ns;    /* fixed part of the time of a transfer between host and device, in nanoseconds */
     uint64_t transfer_rate;  /* bytes per microsecond of a transfer; 0: the bytes take no time */
     bool in_place;           /* a `map` may get the memory of an operand for its output. The operand has the same shape,
-                              * layout and size of elements, and no later step reads it. Each element must be read before the
-                              * same element is written. Not in fused claims. false: outputs have memory of their own */
+                              * layout and size of elements, and no later step reads it. The device must read each element
+                              * before it writes the same element. In a fused claim, outputs have memory of their own. false:
+                              * outputs have memory of their own */
     uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64. If
                                   it is more than 64, inputs and outputs are imported only if the device has
                                   `allocate_host`, and those of bodies of loops and branches are copied */
@@ -335,10 +336,11 @@ typedef struct linnet_claim {
 } linnet_claim;
 
 /* The time of a sequence of steps if the device executes it as one. The library sets struct_size, and sets the other
- * fields for the first step alone. `offer` may change them. */
+ * fields to those of the first step alone. `offer` may change them. */
 typedef struct linnet_offer {
     size_t struct_size;
-    int32_t count;  /* number of steps, the first of the given ones. 0: the device refuses the first step */
+    int32_t count;  /* number of steps, counted from the first of the given steps. 0: the device refuses the
+                       first step */
     double cost_ns; /* nanoseconds of all of them together, at least 0 */
 } linnet_offer;
 
@@ -420,8 +422,8 @@ struct linnet_device {
      * total is exact; a device need not allocate any in `prepare`. */
     int (*allocate)(void *context, uint64_t bytes, linnet_handle *buffer);
     void (*release)(void *context, linnet_handle buffer, uint64_t bytes);
-    /* Optional; needed with limits.host_visible. Need not wait, because the library maps a buffer only while no work
-     * uses it. */
+    /* Optional; needed with limits.host_visible. `map` need not wait for work, because the library maps a
+     * buffer only while no work uses it. */
     int (*map)(void *context, linnet_handle buffer, uint64_t bytes, void **host);
     int (*unmap)(void *context, linnet_handle buffer, void *host);
     /* Optional; needed with limits.shared. Makes a buffer of host memory, which is 64-byte aligned and outlives the
@@ -459,7 +461,7 @@ struct linnet_device {
     /* Optional: returns true if `copy` can read buffers of the other device. Values between the two devices then need
      * no host memory. `other` may be this device itself, with another queue or the same one. */
     bool (*reaches)(void *context, const linnet_device *other);
-    /* Copies dense memory: from->bytes == to->bytes. */
+    /* Copies dense memory. from->bytes and to->bytes are equal. */
     int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from);
     /* Optional, both or none. Compiles kernels, packs constants (it may submit work to the queue), and captures graphs.
@@ -510,8 +512,8 @@ struct linnet_device {
     int (*host_acquire)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     int (*host_release)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
     /* Optional, both or none: memory of the host for a session's inputs and outputs, such as pinned memory, for which
-     * transfers are fastest. Its address is a multiple of 64 and of limits.import_alignment, and it has room
-     * for `bytes` rounded up to that. */
+     * transfers are fastest. Its address is a multiple of 64 and of limits.import_alignment. Its size is at least
+     * `bytes`, rounded up to a multiple of limits.import_alignment. */
     int (*allocate_host)(void *context, uint64_t bytes, void **host);
     void (*release_host)(void *context, void *host, uint64_t bytes);
 };
@@ -520,8 +522,8 @@ struct linnet_device {
 
 /* linnet's functions for devices, as a table: those of this header and linnet_dtype_name, each named without `linnet_`.
  * linnet passes the table to linnet_extension_devices. A library that calls linnet only through the table need not link
- * liblinnet. The same file then works in Python, in the native tools, and in a program that links liblinnet statically.
- * Later versions append functions, so a library must not use fields beyond struct_size. */
+ * liblinnet. The same file of the library then works in Python, in the native tools, and in a program that links
+ * liblinnet statically. Later versions append functions, so a library must not use fields beyond struct_size. */
 typedef struct linnet_host {
     size_t struct_size;
     const char *(*dtype_name)(int dtype);
@@ -586,8 +588,8 @@ const linnet_device *linnet_extension_device(void);
  * library, or it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library
  * that exports neither function), UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
-/* Lists all devices of the library that the name contains; an index has no effect. A library without devices is not an
- * error; list->missing then says why there are none. Errors: as above. Thread-safe. */
+/* Lists all devices of a library. `name` is as for linnet_device_open; an index in it has no effect. A library without
+ * devices is not an error; list->missing then says why there are none. Errors: as above. Thread-safe. */
 LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list *list, linnet_error *error);
 
 /* ---- inputs and outputs in a device's memory --------------------------------------------------------------------- */

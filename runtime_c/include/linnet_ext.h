@@ -122,7 +122,7 @@ LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
 LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
 /* The plan that the session runs. It is the one given to linnet_session_create, with one exception: if a device refused
  * steps while the session was created (linnet_device.h), the session has made its own plan. Valid until the session is
- * freed. NULL for NULL. */
+ * freed. NULL if `session` is NULL. */
 LINNET_API linnet_plan *linnet_session_plan(const linnet_session *session);
 /* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
  * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
@@ -213,8 +213,8 @@ LINNET_API void linnet_plan_candidate_init_sized(linnet_plan_candidate *out, siz
 static inline void linnet_plan_candidate_init(linnet_plan_candidate *out) {
     linnet_plan_candidate_init_sized(out, sizeof *out);
 }
-/* Gives kernel i of those that this build has for the op of the step. The plan has chosen the kernel of least cost
- * among those that can run the step. If several cost the same, it has chosen the first. Steps of devices, transfers,
+/* Gives kernel i of those that this build has for the op of the step. Of the kernels that can run the step, the plan
+ * has chosen the one of least cost. If several cost the same, it has chosen the first. Steps of devices, transfers,
  * loops and branches have no kernels. Call it before the plan's first session, because a session frees constants whose
  * values decide whether a kernel can run a step. Errors: INVALID_ARGUMENT (no such step or kernel, or the constants are
  * gone), UNSUPPORTED (the build has no LINNET_TUNING). Thread-safe. */
@@ -237,8 +237,8 @@ typedef struct linnet_plan_pass {
     int32_t nodes_before, nodes_after; /* nodes that are left, including those of later segments */
     int32_t values_before, values_after;
     uint64_t bytes_before,
-        bytes_after; /* of all results of nodes; from the pass "alias" on, of the buffers that results share; from the
-                        pass "offsets" on, of the memory that buffers share */
+        bytes_after; /* of all results of nodes. From the pass "alias" on: of the buffers, which results share. From the
+                        pass "offsets" on: of the memory, which buffers share */
 } linnet_plan_pass;
 
 LINNET_API void linnet_plan_pass_init_sized(linnet_plan_pass *out, size_t size);
@@ -303,8 +303,8 @@ static inline const char *linnet_user_text(const linnet_user_call *call, const c
     return call->text(call, name, i, size);
 }
 
-/* Returns the linnet_precision that the plan permits to `prepare` and `run`; F32 if the library is older than the
- * field. In `infer`, and for values that planning computes, it is F32. */
+/* Returns the linnet_precision that the plan permits, for use in `prepare` and `run`. It is F32 in `infer`, for values
+ * that planning computes, and if the library is so old that its linnet_user_call has no `precision`. */
 static inline int linnet_user_precision(const linnet_user_call *call) {
     const size_t least = offsetof(linnet_user_call, precision) + sizeof call->precision;
     return call->struct_size >= least ? call->precision : LINNET_PRECISION_F32;
