@@ -137,8 +137,8 @@ def _types(schema: Any) -> str:
     words += [name for name in (*GROUPS["floats"], *GROUPS["integers"], "bool") if name in found]
     words += ["sequences"] if any(text.startswith("seq(") for text in texts) else []
     words += ["optionals"] if any(text.startswith("optional(") for text in texts) else []
-    words += ["4 bits, as storage"] if "tensor(int4)" in texts else []
-    return " ".join(words)
+    words += ["4-bit types (storage only)"] if "tensor(int4)" in texts else []
+    return ", ".join(words)
 
 
 # ---- TFLite
