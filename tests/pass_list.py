@@ -16,13 +16,13 @@ PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- passes: python -m tests.pass_list --write -->\n", "<!-- end of the passes -->\n"
 WHEN = {
     "ALWAYS": "",
-    "OF_SIGNATURE": "Only for the plan itself.",
-    "OF_SEGMENT": "Only for a later segment.",
-    "WITH_DEVICES": "Only with devices.",
-    "FAST": "Not in reference plans.",
-    "STRUCTURED": "Not in reference plans, nor with `reference = 2`.",
-    "TO_FIT": "Only to make a plan that assigns variables fit `max_bytes`.",
-    "IN_FRAME": "Only with `reference = 2`.",
+    "OF_SIGNATURE": "Runs when the plan of a signature is made, not for bodies or later segments.",
+    "OF_SEGMENT": "Runs only for a later segment.",
+    "WITH_DEVICES": "Runs only with devices.",
+    "FAST": "Does not run in reference plans.",
+    "STRUCTURED": "Does not run in reference plans, nor with `reference = 2`.",
+    "TO_FIT": "Runs only to make a plan that assigns variables fit `max_bytes`.",
+    "IN_FRAME": "Runs only with `reference = 2`.",
 }
 _LINE = re.compile(r"^LN_(FACT|PASS)\((.*?)\)$", re.MULTILINE | re.DOTALL)
 _TEXT = re.compile(r'"(?:\\.|[^"\\])*"')

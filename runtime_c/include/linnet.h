@@ -331,7 +331,8 @@ typedef struct linnet_placement {
 } linnet_placement;
 
 /* How sums of f32, f16 and bf16 products may be computed. This is a permission, not a demand: a kernel or a device
- * without faster arithmetic computes in f32. f64 and integers are computed in the same way for all values. No kernel of
+ * without faster arithmetic computes in f32. The setting does not change how f64 and
+ * integers are computed. No kernel of
  * the CPU uses the permission yet (docs/numerics.md). */
 typedef enum linnet_precision {
     LINNET_PRECISION_F32 = 0,  /* products and sums are f32 */
@@ -438,8 +439,8 @@ typedef struct linnet_plan_info {
     int32_t precision;    /* linnet_precision that the config permits, whether or not a step uses it */
     uint64_t stored_weights; /* weights that kernels use in the file, where they are stored as the kernels need them
                               * (docs/format.md, "Packed weights"); not part of total */
-    uint64_t loop_values;    /* memory that max_bytes reserves for values that loops keep of every iteration, if the
-                              * number of iterations is known only in the run */
+    uint64_t loop_values; /* with max_bytes: memory that the plan reserves for loops whose number of iterations is known
+                           * only in the run. It holds the values that such a loop keeps from each iteration */
     int64_t loop_iterations; /* the most iterations that these loops can have; 0: nothing is reserved */
 } linnet_plan_info;
 

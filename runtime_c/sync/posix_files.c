@@ -73,7 +73,7 @@ linnet_status ln_sync_file_replace(const char *folder, const char *path, const c
     char *part = malloc(size);
     bool ok = false;
     int fd;
-    if (!part) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the server's folder");
+    if (!part) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to use the server's folder");
     snprintf(part, size, "%s.part", path);
     unlink(part); /* removes a file that a killed server left or that somebody else put there */
     fd = ln_sync_file_open(part, O_WRONLY | O_CREAT | O_EXCL);

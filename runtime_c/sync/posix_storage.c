@@ -37,7 +37,7 @@ static char *inside(const char *folder, const char *name) {
 }
 
 static linnet_status no_memory(linnet_error *error) {
-    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the server's folder");
+    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to use the server's folder");
 }
 
 static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
