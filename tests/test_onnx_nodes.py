@@ -25,7 +25,10 @@ from onnx import TensorProto, numpy_helper
 PLAIN_AT_LEAST = 1337
 EXPANDED_AT_LEAST = 465
 TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbouring values are at most 2^-7 and 2^-10 apart, relative
-_RANDOM = "random numbers: ONNX prescribes only their distribution, which tests/test_random.py checks; shape and type are compared here"
+_RANDOM = (
+    "random numbers: ONNX prescribes only their distribution, which tests/test_random.py checks; "
+    "shape and type are compared here"
+)
 _F16 = "up to two f16 steps apart: the vector is rounded to f16 after every product and sum, linnet sums in f32"
 # Where halves inside a program are kept in f32 (runtime_c/plan/passes/storage.c), linnet meets the usual tolerance.
 _F16_CASES = () if platform.machine() in ("x86_64", "AMD64") else ("", "_expanded")
