@@ -8,7 +8,7 @@
  * linnet.sync.signatures (Python) makes the files for server and worker. Addresses are "host:port", "[::1]:port",
  * ":port" (loopback), "unix:PATH", or "shm:PATH" (shared memory, found through a Unix socket); with port 0 the system
  * chooses a port. Every function that communicates can also fail with: UNREACHABLE, REFUSED, TIMED_OUT, PROTOCOL_ERROR,
- * NOT_AUTHENTICATED, SUPERSEDED, CONNECTION_LOST. The record's `tensor` then holds the address. */
+ * NOT_AUTHENTICATED, SUPERSEDED, CONNECTION_LOST. Field `tensor` of the error record then holds the address. */
 #ifndef LINNET_SYNC_H
 #define LINNET_SYNC_H
 
@@ -62,7 +62,7 @@ typedef enum linnet_sync_mode {
 typedef enum linnet_sync_durability {
     LINNET_SYNC_JOURNAL = 0, /* updates are written to the folder's journal before they are acknowledged; without a
                                 folder there is no journal */
-    LINNET_SYNC_FSYNC = 1,   /* like JOURNAL, and updates are acknowledged only when the disk has the journal */
+    LINNET_SYNC_FSYNC = 1,   /* like JOURNAL, and updates are acknowledged only when the journal is on the disk */
     LINNET_SYNC_VOLATILE = 2 /* only snapshots are kept */
 } linnet_sync_durability;
 
@@ -73,7 +73,7 @@ typedef struct linnet_server_config {
     int32_t listen_count;
     int32_t mode;      /* linnet_sync_mode */
     int32_t workers;   /* members that a group needs before its steps begin; 0: 1 */
-    int32_t quorum;    /* pushes that close a step of a group; later pushes are dropped; 0: all members */
+    int32_t quorum;    /* number of pushes that close a step of a group; later pushes are dropped; 0: all members */
     bool elastic;      /* steps continue without a lost worker; false: steps wait until `workers` members are connected
                              again */
     int32_t staleness; /* ASYNCHRONOUS: number of closed steps by which a worker may be ahead of the slowest; -1 (set by
@@ -110,8 +110,8 @@ LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store 
  * NULL if there is no such address. */
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves in the calling thread until linnet_server_stop or, if `updates` > 0, until this many updates have been made
- * since creation. Saves at the end. A bad or lost connection does not affect the other connections. Errors: SUPERSEDED,
- * CORRUPT (a worker knows of a step that the folder has lost), WRITE_FAILED, those of linnet_run. */
+ * since creation. Saves a snapshot at the end. A bad or lost connection does not affect the other connections. Errors:
+ * SUPERSEDED, CORRUPT (a worker knows of a step that the folder has lost), WRITE_FAILED, and those of linnet_run. */
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
 typedef enum linnet_sync_stop {
     LINNET_SYNC_PAUSE = 0,  /* workers wait for a server to return */
@@ -135,8 +135,8 @@ LINNET_API void linnet_server_free(linnet_server *server);
 /* ---- worker ------------------------------------------------------------------------------------------------------ */
 
 /* How dense f32 gradients of 1024 or more elements are encoded. The error that an encoding makes is added to the next
- * gradient (error feedback). This takes as much memory as the gradients. Rows of sparse gradients can be sent as F16,
- * BF16 or I8 too, without feedback. */
+ * gradient (error feedback). The feedback takes as much memory as the gradients. Rows of sparse gradients can also be
+ * sent as F16, BF16 or I8, without feedback. */
 typedef enum linnet_sync_compression {
     LINNET_SYNC_PLAIN = 0,
     LINNET_SYNC_F16 = 1,
@@ -181,8 +181,8 @@ static inline void linnet_worker_config_init(linnet_worker_config *config) {
  * `store` must belong to `model`; the worker uses both until it is freed. A thread sends heartbeats between calls.
  * `config` may be NULL.
  * Only one thread at a time may use a worker.
- * Errors: OTHER_MODEL (the servers have another file; names the variable that differs), INVALID_ARGUMENT (a shard is
- * given twice or is missing), UNKNOWN_NAME (a variable that no server has), OUT_OF_MEMORY, THREAD_FAILED. */
+ * Errors: OTHER_MODEL (the servers have another file; the error names the variable that differs), INVALID_ARGUMENT (a
+ * shard is given twice or is missing), UNKNOWN_NAME (a variable that no server has), OUT_OF_MEMORY, THREAD_FAILED. */
 LINNET_API linnet_status linnet_worker_create(linnet_model *model, linnet_store *store, const char *const *servers,
                                               int32_t server_count, const linnet_worker_config *config,
                                               linnet_worker **out, linnet_error *error);
@@ -195,13 +195,13 @@ LINNET_API linnet_status linnet_worker_pull(linnet_worker *worker, linnet_error 
  * `bytes` is the exact size of data. Errors: UNKNOWN_NAME, INDEX_OUT_OF_RANGE, WRONG_SHAPE (bytes). */
 LINNET_API linnet_status linnet_worker_pull_rows(linnet_worker *worker, const char *table, const int64_t *rows,
                                                  size_t count, void *data, size_t bytes, linnet_error *error);
-/* Pushes the gradients that the last run of `session`, of signature `grad`, left in its outputs. Returns when all
- * servers have applied or dropped them; linnet_worker_info.outcome tells which. If a connection is lost, the worker
- * connects again and repeats the push; the push still counts once. `weight` > 0 is the number of examples behind the
- * gradient.
- * With `session` NULL, the worker pushes for each variable the pulled value minus the current value in the store. This
- * is how federated averaging pushes local steps, and it needs keep_pulled. Errors: UNKNOWN_NAME (an output is missing),
- * INVALID_ARGUMENT. */
+/* Pushes the gradients that the last run of `session` (signature `grad`) left in the session's outputs. Returns when
+ * all servers have applied or dropped them; linnet_worker_info.outcome tells which. If a connection is lost, the worker
+ * connects again and repeats the push; the push still counts once. `weight` > 0 is the number of examples from which
+ * the gradient was computed.
+ * With `session` NULL, the worker pushes, for each variable, the pulled value minus the current value in the store.
+ * This is how federated averaging pushes local steps, and it needs keep_pulled. Errors: UNKNOWN_NAME (an output is
+ * missing), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_worker_push(linnet_worker *worker, linnet_session *session, double weight,
                                             linnet_error *error);
 /* Does one step: pulls the newest values, runs `session` (signature `grad`, its inputs filled by the caller), and
@@ -268,10 +268,10 @@ typedef struct linnet_worker_info {
     uint64_t decided_ns; /* this machine's monotonic clock when the last push was decided */
     uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: not shared */
     uint32_t members;                        /* workers in the group at the last answer */
-    uint64_t bytes;                          /* memory that the worker holds, without the store's */
+    uint64_t bytes;                          /* memory that the worker holds, without the store */
     int32_t link_count;                      /* servers */
-    double loss;              /* mean loss of all workers in the step of the last push, weighted as their gradients */
-    double loss_weight;       /* weight behind `loss`; 0: no worker has an output `loss` */
+    double loss;        /* mean loss of all workers in the last push's step, with the weights of their gradients */
+    double loss_weight; /* sum of the weights in `loss`; 0: no worker has an output `loss` */
     int32_t pull_compression; /* linnet_sync_compression of values that all servers agreed to */
 } linnet_worker_info;
 
@@ -282,9 +282,9 @@ static inline void linnet_worker_info_init(linnet_worker_info *info) {
 LINNET_API linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *info);
 /* Describes the i-th server, in the order of linnet_worker_create. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_worker_get_link(linnet_worker *worker, int i, linnet_link_info *info);
-/* Makes every server write a snapshot, and waits until all have. Errors: WRITE_FAILED, with the server's message. */
+/* Makes every server write a snapshot, and waits for all of them. Errors: WRITE_FAILED, with the server's message. */
 LINNET_API linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error);
-/* Leaves the group, so that no step waits for this worker, and frees it. Takes at most a second. */
+/* Leaves the group, so that no step waits for this worker, and frees the worker. Takes at most a second. */
 LINNET_API void linnet_worker_free(linnet_worker *worker);
 
 /* Gets the status of the server at `address` as JSON, without being a worker. *needed is the length of the whole text;
