@@ -36,8 +36,9 @@ addresses and no serial numbers. To send it, open an issue and attach it. Or add
 `python -m tests.benchmark_page --write`, and commit both. [Deploying](deploy.md#linnet-report) describes the command.
 
 `mobilenet_v2`, `kws`, `lstm` and `resnet50` are published architectures with random weights, so the page is about speed and
-not about accuracy. Memory is that of the plan, and the largest of the process (RSS). Temperature and clock are those before and
-after the measurement. The result for one sample is compared with that of linnet's scalar kernels.
+not about accuracy. There are two figures of memory: what the plan needs, and the largest resident size of the process (RSS).
+Temperature and clock were read before and after the measurement. The result for one sample is compared with that of linnet's
+scalar kernels.
 """
 
 _NONE = """linnet is **not yet measured on hardware**. A report from any board or phone is welcome.
