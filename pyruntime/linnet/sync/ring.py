@@ -91,8 +91,8 @@ class Ring:
         return array
 
     def without(self, lost: int, address: str, *, listen: str | None = None) -> Ring:
-        """A new ring of the remaining ranks, numbered in their old order. All of them call it with the lost rank
-        (`error.op_index`) and the same address. This ring is closed."""
+        """A new ring of the remaining ranks, numbered in their old order. All remaining ranks must call this method
+        with the lost rank (`error.op_index`) and the same address. The old ring is closed."""
         if not 0 <= lost < self.size or lost == self.rank:
             raise UsageError(
                 "the lost rank must be another rank of the ring",
