@@ -22,7 +22,7 @@ class Step:
     """The learning rate and the other scalars of a step. All variables of the step share them.
 
     function: where the step is built. rate, scalars: numbers or scalar tensors. Inside the body of a map they are
-    expressions.
+        expressions.
     when: a bool scalar; if it is false, nothing changes.
     """
 

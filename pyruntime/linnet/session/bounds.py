@@ -31,7 +31,7 @@ class MemoryBound:
     later: the most that segments with data-dependent shapes can add.
     arena: size of one arena that fits every plan; at most the sum of "activations" and "scratch".
     largest: the upper corner (the largest size of every dimension). If the model rejects it, the shape that takes the
-    most memory.
+        most memory.
     unbounded: why there is no bound (it names the node), or "" if there is one. Without a bound the figures cover only
         the shapes that were planned, with their first segment.
     shapes: how many shapes the range holds.

@@ -26,7 +26,7 @@ class Strategy:
         dropped. In federated rounds: number of workers that need not take part.
     groups: workers are divided into this many groups. Each group is synchronous by itself and does not wait for others.
     staleness: in asynchronous mode, how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: no
-    limit.
+        limit.
     elastic: workers may leave permanently, and the others continue without them. Otherwise the job waits for a lost
         worker.
     own_data: each worker has its own data. Otherwise all workers get the same data and divide it by batches.
