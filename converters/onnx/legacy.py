@@ -1,5 +1,6 @@
 """Converts operands of nodes from opsets below 7 to today's form.
-Their attribute `axis` gave the position of the second operand's dimensions; today those always align at the end."""
+In them, the attribute `axis` gave the position of the second operand's dimensions. Today, these dimensions are always
+aligned at the end."""
 
 from __future__ import annotations
 

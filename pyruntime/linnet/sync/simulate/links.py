@@ -12,8 +12,8 @@ from collections.abc import Sequence
 class FairLink:
     """Transfers of equal size over a shared port. Each gets an equal share, but no more than its own port allows
     (egalitarian processor sharing with a cap). Because all transfers have the same size, they finish in the order of
-    arrival, and all advance at the same rate min(cap, rate / n). So one number describes them all: the bytes that a
-    transfer from the start would have received (virtual time).
+    arrival, and all advance at the same rate min(cap, rate / n). So one number describes them all (virtual time): the
+    bytes received by a transfer that began when the port was last idle.
 
     size: bytes of a transfer. rate: the rate of the shared port. cap: the highest rate of one transfer. Both are in
     bytes per second. next: when the first current transfer will be done; inf if there is none.
