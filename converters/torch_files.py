@@ -1,6 +1,5 @@
-"""Saved PyTorch modules: .pt2 files of torch.export.save, TorchScript archives, and pickles of torch.save.
-The content of a file shows what it holds. torch reads and exports it, and linnet's ONNX importer converts the
-result."""
+"""Saved PyTorch modules: .pt2 files of torch.export.save, TorchScript archives, and pickles of torch.save. The content
+of a file shows what it holds. torch reads and exports it, and linnet's ONNX importer converts the result."""
 
 from __future__ import annotations
 

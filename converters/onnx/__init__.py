@@ -1,6 +1,5 @@
-"""`from_onnx` converts ONNX models into linnet graphs.
-There is a separate module for loading, for walking the graph, for the rules of each op, and for the rewrites that
-follow."""
+"""`from_onnx` converts ONNX models into linnet graphs. There is a separate module for loading, for walking the graph,
+for the rules of each op, and for the rewrites that follow."""
 
 from __future__ import annotations
 

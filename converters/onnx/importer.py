@@ -1,6 +1,5 @@
-"""Walks an ONNX graph in order, runs the rule of every node and collects all problems instead of stopping at the first.
-A failed node yields placeholders, so that later nodes are checked too. Their shapes come from ONNX's own inference if
-possible."""
+"""Walks an ONNX graph in order, runs the rule of every node and collects all problems instead of stopping at the first. A failed
+node yields placeholders, so that later nodes are checked too. Their shapes come from ONNX's own inference if possible."""
 
 from __future__ import annotations
 

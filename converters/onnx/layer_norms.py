@@ -1,7 +1,6 @@
-"""Finds layer normalization that an exporter wrote as separate ops, and replaces it with one node.
-The pattern is (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) over trailing axes. The variance may also be
-mean(x^2) - mean(x)^2; these two terms are too large for f16, and too close to each other for 8 bits. Scale and bias are
-included if they fit."""
+"""Finds layer normalization that an exporter wrote as separate ops, and replaces it with one node. The pattern is (x -
+mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) over trailing axes. The variance may also be mean(x^2) - mean(x)^2; these
+two terms are too large for f16, and too close to each other for 8 bits. Scale and bias are included if they fit."""
 
 from __future__ import annotations
 

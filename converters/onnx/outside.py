@@ -1,6 +1,5 @@
-"""Parses an ONNX file without its large initializers. Their bytes stay in the file until they are needed; protobuf
-would copy them twice. In the parsed model they look like tensors with external data, where the external file is the
-model file itself."""
+"""Parses an ONNX file without its large initializers. Their bytes stay in the file until they are needed; protobuf would copy
+them twice. In the parsed model they look like tensors with external data, where the external file is the model file itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Packs constants that need only 2 or 4 bits per element, with several elements per byte of the file. A few nodes
-unpack them once, during planning. Only operands of dequantize and map are packed. Integer kernels read bytes, which
-stay in the memory-mapped file."""
+"""Packs constants that need only 2 or 4 bits per element: several share a byte of the file. Nodes unpack them during planning.
+Only operands of dequantize and map are packed. Integer kernels read bytes, which stay in the memory-mapped file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Fuses quantized models: dequantize -> op -> quantize becomes one op on the stored integers. Nothing new is quantized.
-Scales, zero points and integer weights are those of the model (Jacob et al. 2018; ONNX QLinear ops; requant mode
-float_rne)."""
+"""Fuses quantized models: dequantize -> op -> quantize becomes one op on the stored integers. Nothing new is quantized. Scales,
+zero points and integer weights are those of the model (Jacob et al. 2018; ONNX QLinear ops; requant mode float_rne)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Values of an ONNX graph that are not tensors: sequences and optionals, which are made of tensors.
-Runtime ops see only tensors. Branches and loops carry a value as its tensors, in a form that suits both branches, or
-every iteration."""
+"""Values of an ONNX graph that are not tensors: sequences and optionals, which are made of tensors. Runtime ops see only
+tensors. Branches and loops carry a value as its tensors, in a form that suits both branches, or every iteration."""
 
 from __future__ import annotations
 

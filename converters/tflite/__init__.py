@@ -1,6 +1,5 @@
-"""`from_tflite` converts TFLite models into linnet graphs.
-There is a separate module for reading the file, for walking its operators, for the rules of each op, and for the
-rewrites that follow."""
+"""`from_tflite` converts TFLite models into linnet graphs. There is a separate module for reading the file, for walking
+its operators, for the rules of each op, and for the rewrites that follow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Hybrid (dynamic range) products of TFLite: float activations times integer weights. Activations are rounded to 8
-bits, per row or per batch element, and the integer sums are exact (SymmetricQuantizeFloats and AsymmetricQuantizeFloats
-of TFLite's tensor_utils)."""
+"""Hybrid (dynamic range) products of TFLite: float activations times integer weights. Activations are rounded to 8 bits,
+per row or per batch element, and integer sums are exact (Symmetric- and AsymmetricQuantizeFloats of tensor_utils)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A rule's view of one TFLite operator: operands, options, declared outputs, and methods that emit runtime ops.
-Quantized tensors are integers with a quantization. `real` returns the real numbers that they represent, and `store`
-quantizes again."""
+"""A rule's view of one TFLite operator: operands, options, declared outputs, and methods that emit runtime ops. Quantized
+tensors are integers with a quantization. `real` returns the real numbers that they represent, and `store` quantizes again."""
 
 from __future__ import annotations
 

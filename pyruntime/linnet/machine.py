@@ -1,6 +1,5 @@
-"""Measures the rates of this machine (for example operations per nanosecond), from which plans estimate times
-(docs/tuning.md). Small graphs run with the kernels of each instruction set. Each rate is set so that the modelled time
-of its graph equals the measured one."""
+"""Measures the rates of this machine (such as operations per nanosecond), from which plans estimate times (docs/tuning.md).
+Small graphs run with the kernels of each instruction set. Each rate is set so that its graph's modelled time is right."""
 
 from __future__ import annotations
 

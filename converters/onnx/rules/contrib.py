@@ -1,6 +1,5 @@
-"""Rules for more ops of domain com.microsoft: ONNX ops in another layout or with an older name, ops that optimizers
-make by fusing around norms and activations, and layers with integer weights. Definitions: ONNX Runtime,
-docs/ContribOperators.md."""
+"""Rules for more ops of domain com.microsoft: ONNX ops in another layout or with an older name, ops that optimizers make by
+fusing around norms and activations, and layers with integer weights. Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
 

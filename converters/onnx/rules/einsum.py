@@ -1,6 +1,5 @@
-"""The rule for Einsum: operands are contracted two at a time as batched matrix products.
-First, the diagonal is taken if an index is repeated. Indices that occur in only one operand are summed before the
-product."""
+"""The rule for Einsum: operands are contracted two at a time as batched matrix products. First, the diagonal is taken
+if an index is repeated. Indices that occur in only one operand are summed before the product."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Rules for random ops. They use the counter-based op `random`: its numbers depend only on the seed and on the run, and
-are the same on every machine. The numbers differ from those of ONNX Runtime, because ONNX defines only the
-distribution."""
+"""Rules for random ops. They use the counter-based op `random`: its numbers depend only on the seed and on the run, and are
+the same on every machine. The numbers differ from those of ONNX Runtime, because ONNX defines only the distribution."""
 
 from __future__ import annotations
 

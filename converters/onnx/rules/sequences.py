@@ -1,6 +1,5 @@
-"""Rules for sequences and optionals. A sequence of known length is a list of tensors during conversion, and its ops
-need no nodes. Any other sequence is `Packed` (values.py), and its ops become slices, concats and reshapes that use its
-table of shapes."""
+"""Rules for sequences and optionals. A sequence of known length is a list of tensors during conversion, and needs no nodes.
+Any other sequence is `Packed` (values.py); its ops become slices, concats and reshapes that use its table of shapes."""
 
 from __future__ import annotations
 

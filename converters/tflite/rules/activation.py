@@ -1,6 +1,5 @@
-"""Rules for functions of one operand. On 8-bit integers, each becomes a table of 256 entries, which is computed during
-conversion with the arithmetic of TFLite's kernel for this op. On 16-bit integers, they are computed in floats, exact to
-one quantization step."""
+"""Rules for functions of one operand. On 8-bit integers, each becomes a table of 256 entries, computed during conversion
+with the arithmetic of TFLite's kernel. On 16-bit integers, floats are used, exact to one quantization step."""
 
 from __future__ import annotations
 

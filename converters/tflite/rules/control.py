@@ -1,6 +1,5 @@
-"""Rules for control flow: CALL inlines the subgraph; IF and WHILE turn subgraphs into functions.
-If a condition is known during conversion, only its branch is converted. Variables that a function uses are passed in
-and out."""
+"""Rules for control flow: CALL inlines the subgraph; IF and WHILE turn subgraphs into functions. If a condition is
+known during conversion, only its branch is converted. Variables that a function uses are passed in and out."""
 
 from __future__ import annotations
 

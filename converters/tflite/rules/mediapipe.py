@@ -1,6 +1,5 @@
-"""Rules for the custom ops of MediaPipe's models, according to their public definitions
-(mediapipe/util/tflite/operations): transposed convolution with bias, pooling with positions and its inverse, and
-regions given by landmarks (version 2)."""
+"""Rules for the custom ops of MediaPipe's models, according to their public definitions (mediapipe/util/tflite/operations):
+transposed convolution with bias, pooling with positions and its inverse, and regions given by landmarks (version 2)."""
 
 from __future__ import annotations
 

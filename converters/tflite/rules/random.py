@@ -1,6 +1,5 @@
-"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL: They use Philox4x32-10 with the first seed as its
-key and the second as its start, as in TensorFlow. The first run draws the same numbers as TFLite. Later runs start
-elsewhere in the sequence of the same generator."""
+"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL by Philox4x32-10: the first seed is its key, the second
+its start, as in TensorFlow. The first run draws TFLite's numbers. Later runs start elsewhere in the same sequence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Rules for float and hybrid LSTM and RNN layers. The products with the input are computed for all steps at once. The
-runtime op `recurrent` follows, or a loop if there is projection, layer normalization, clipping or 8-bit rounding
-(lstm_eval)."""
+"""Rules for float and hybrid LSTM and RNN layers. The products with the input are computed for all steps at once. The runtime
+op `recurrent` follows, or a loop if there is projection, layer normalization, clipping or 8-bit rounding (lstm_eval)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op `recurrent` with all its options.
-Their gradients are used where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates)
-and in second derivatives, where gates and cells have gradients too. cells_back.py does the same for the op
-recurrent_gradient.
-"""
+"""RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op `recurrent` with all its options. Their
+gradients are used where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates) and in
+second derivatives, where gates and cells have gradients too. cells_back.py does the same for the op recurrent_gradient."""
 
 from __future__ import annotations
 

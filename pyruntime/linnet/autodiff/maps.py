@@ -1,6 +1,5 @@
-"""The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program.
-The gradient of a map is one map per input. The forward values that this map needs are taken from the results or
-recomputed."""
+"""The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program. The
+gradient of a map is one map per input. The forward values that this map needs are taken from the results or recomputed."""
 
 from __future__ import annotations
 

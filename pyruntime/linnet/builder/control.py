@@ -1,6 +1,5 @@
-"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and
-`while` nodes. If the functions use values from outside, these are captured. A state may be nested in tuples, lists and
-dicts."""
+"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and `while`
+nodes. If the functions use values from outside, these are captured. A state may be nested in tuples, lists and dicts."""
 
 from __future__ import annotations
 

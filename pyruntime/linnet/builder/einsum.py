@@ -1,6 +1,5 @@
-"""einsum: operands are contracted two at a time as batched matrix products, so gradients are those of matmul and sums.
-First, the diagonal is taken if a letter is repeated. Letters that occur in only one operand are summed before the
-product."""
+"""einsum: operands are contracted two at a time as batched matrix products, so gradients are those of matmul and sums. First,
+the diagonal is taken if a letter is repeated. Letters that occur in only one operand are summed before the product."""
 
 from __future__ import annotations
 

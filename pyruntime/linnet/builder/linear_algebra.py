@@ -1,7 +1,6 @@
-"""Linear algebra over the last two axes: solve, inverse, cholesky, qr, svd, eigh. If all operands are constants, NumPy
-computes the result while the graph is built. For small matrices that are known only in the run, solve, inverse,
-cholesky and qr consist of ordinary nodes, a few per column, with gradients. Other matrices are refused: those that are
-too large, and functions that would need iterations in the run."""
+"""Linear algebra over the last two axes: solve, inverse, cholesky, qr, svd, eigh. If all operands are constants, NumPy computes
+the result while the graph is built. For small matrices known only in the run, solve, inverse, cholesky and qr consist of
+ordinary nodes, a few per column, with gradients. Larger matrices, and functions that would iterate in the run, are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The highest rates of the machine (peaks), as `linnet-bench --peaks` measures them, and the share of them that each
-step of a model reaches. A step has a share for its products and one for its bytes; the larger one shows what limits the
-step."""
+"""The highest rates of the machine (peaks), as `linnet-bench --peaks` measures them, and the share of them that each step
+of a model reaches. A step has a share for its products and one for its bytes; the larger one shows what limits the step."""
 
 from __future__ import annotations
 

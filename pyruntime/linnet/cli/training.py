@@ -1,7 +1,5 @@
-"""The commands export, train and finetune. linnet.cli.main adds them to its group.
-As with all commands, a failure prints one line to stderr, and output files are written only after everything has
-succeeded.
-"""
+"""The commands export, train and finetune. linnet.cli.main adds them to its group. As with all commands, a failure
+prints one line to stderr, and output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 

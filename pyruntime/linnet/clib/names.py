@@ -1,6 +1,5 @@
-"""The C library's messages name its structs and functions. This module replaces them with their names in Python. The
-name of a keyword argument is written with "=" at its end. The command line turns these names into its options
-(linnet.cli.words)."""
+"""The C library's messages name its structs and functions. This module replaces them with their names in Python. The name of
+a keyword argument is written with "=" at its end. The command line turns these names into its options (linnet.cli.words)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Reads single fields of a file's structure (schema/linnet.fbs), so that a session needs no package beyond NumPy and cffi.
-The C library has verified the file before. For content that is not verified, the methods may raise struct.error,
-IndexError or ValueError."""
+"""Reads single fields of a file's structure (schema/linnet.fbs), so that a session needs only the packages NumPy and
+cffi. The C library has verified the file. For other content, methods may raise struct.error, IndexError or ValueError."""
 
 from __future__ import annotations
 

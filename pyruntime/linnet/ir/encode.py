@@ -1,6 +1,5 @@
-"""Encodes the attributes of nodes as flatbuffer bytes, driven by the op table, and decodes them.
-They are written from front to back in one piece. So the same encoding is used for a single node (emit) and for a whole
-file."""
+"""Encodes the attributes of nodes as flatbuffer bytes, driven by the op table, and decodes them. They are written from
+front to back in one piece. So the same encoding is used for a single node (emit) and for a whole file."""
 
 from __future__ import annotations
 

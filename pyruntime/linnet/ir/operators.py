@@ -1,7 +1,5 @@
-"""Python's operators on tensors and variables, with NumPy's meaning and broadcasting. They create ordinary nodes.
-Numbers become immediates of a map, arrays become constants of the tensor's dtype, and variables become a read of their
-value.
-"""
+"""Python's operators on tensors and variables, with NumPy's meaning and broadcasting. They create ordinary nodes. Numbers
+become immediates of a map, arrays become constants of the tensor's dtype, and variables become a read of their value."""
 
 from __future__ import annotations
 

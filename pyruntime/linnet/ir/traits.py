@@ -1,6 +1,5 @@
-"""What passes and converters need to know about an op. The functions look this up in the op table, which
-schema/generate.py writes from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets
-of op names elsewhere."""
+"""What passes and converters need to know about an op. The functions look this up in the op table, which schema/generate.py
+writes from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets of op names elsewhere."""
 
 from __future__ import annotations
 

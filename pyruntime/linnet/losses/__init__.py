@@ -1,6 +1,5 @@
-"""Losses as graphs. They return one value per example or element; take `.mean()` or `.sum()` of these. Names and
-meanings are PyTorch's. Labels are checked at run time. If a label is invalid, the error names it, and no variable
-changes."""
+"""Losses as graphs. They return one value per example or element; take `.mean()` or `.sum()` of these. Names and meanings
+are PyTorch's. Labels are checked at run time. If a label is invalid, the error names it, and no variable changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The base class of all optimizers. It keeps slots (a rule's state per variable) and step counters in variables,
-handles the learning rate, and makes one map node per variable. An optimizer adds ordinary nodes to the graph; the C
-library knows nothing of it."""
+"""The base class of all optimizers: slots (the state of a rule) and step counters as variables, the learning rate, and
+one map node per variable. An optimizer adds ordinary nodes to the graph; the C library knows nothing of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Folds scales and offsets per channel after a convolution or matrix product into its weight and bias.
-This is batch-norm folding (Jacob et al. 2018, section 3.2). Mul, Add, Sub and Div with constants are folded in the same
-way."""
+"""Folds scales and offsets per channel after a convolution or matrix product into its weight and bias. This is
+batch-norm folding (Jacob et al. 2018, section 3.2). Mul, Add, Sub and Div with constants are folded in the same way."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalization,
-layout, dtype. Antialiased resizing works along the rows first and rounds to u8 after each axis, as Pillow's
-Image.resize does."""
+"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalization, layout,
+dtype. Antialiased resizing works along the rows first and rounds to u8 after each axis, as Pillow's Image.resize does."""
 
 from __future__ import annotations
 

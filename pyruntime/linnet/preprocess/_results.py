@@ -1,6 +1,5 @@
-"""Steps after a model that make its outputs readable: activations, the k best classes with labels, CTC text, masks.
-Labels are stored in the file's metadata, where linnet-run, `linnet run` and any host program find them
-(docs/preprocess.md)."""
+"""Steps after a model that make its outputs readable: activations, the k best classes with labels, CTC text, masks. Labels
+are stored in the file's metadata, where linnet-run, `linnet run` and any host program find them (docs/preprocess.md)."""
 
 from __future__ import annotations
 

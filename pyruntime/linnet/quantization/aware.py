@@ -1,7 +1,6 @@
-"""Quantization-aware training: during training, the graph rounds values as its integer form will do later.
-The quantizer decides which tensors become integers. `fake_quantize` is inserted exactly there, and `linnet.quantize`
-uses the ranges that were trained. The scheme and the straight-through gradients are those of Jacob et al. 2018, section
-3."""
+"""Quantization-aware training: during training, the graph rounds values as its integer form will do later. The quantizer
+decides which tensors become integers. `fake_quantize` is inserted exactly there, and `linnet.quantize` uses the ranges
+that were trained. The scheme and the straight-through gradients are those of Jacob et al. 2018, section 3."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Calibrators: they choose the range that a tensor stored as integers covers, from the values that were seen. There are
-min-max, mean of extremes, moving average, percentile, least squared error, entropy (Migacz 2017), and `auto`, which
-takes the one with the least noise."""
+"""Calibrators choose the range of a tensor stored as integers from the values seen: min-max, mean of extremes, moving
+average, percentile, least squared error, entropy (Migacz 2017), or `auto`, which takes the range with the least noise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What `debug_quantization` measures: sums over samples for each pair of tensors, and the effect of one layer's noise
-on the outputs. Samples are run one after another, and tensors are measured in groups, so that memory does not grow with
-their numbers."""
+"""What `debug_quantization` measures: sums over samples for each pair of tensors, and the effect of one layer's noise on
+the outputs. Samples run one by one, and tensors are measured in groups, so that memory does not grow with their numbers."""
 
 from __future__ import annotations
 

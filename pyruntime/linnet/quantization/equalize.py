@@ -1,6 +1,5 @@
 """Cross-layer equalization (Nagel et al. 2019), from the values seen. If a channel uses little of its tensor's 8-bit
-range, the product that makes it scales it up, and the product that reads it scales it down. The range stays the
-same."""
+range, the product that makes it scales it up, and the product that reads it scales it down. The range stays the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Training in integers: a quantized model keeps its int8 or int16 weights as variables, and each step rounds the
-updated weights again. The device stores no float weights. Forward and backward passes compute from the values that the
-integers represent. The update is rounded stochastically (Gupta et al. 2015). Alternatively, f32 master weights are kept
-in addition to the integers, which are then these weights rounded."""
+"""Training in integers: a quantized model keeps its int8 or int16 weights as variables, and each step rounds them again. The
+device stores no float weights. Forward and backward passes compute from the values that the integers represent. Updates are
+rounded stochastically (Gupta et al. 2015), or the integers are rounded from f32 master weights, which are then kept too."""
 
 from __future__ import annotations
 

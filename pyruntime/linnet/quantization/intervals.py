@@ -1,6 +1,5 @@
-"""Interval arithmetic over a float graph (Moore 1966): finds bounds of each tensor's values from the bounds of its
-operands. If there is no calibration data, this finds the tensors that f16 may be unable to hold: squares, powers,
-exponentials and sums without a bound."""
+"""Interval arithmetic over a float graph (Moore 1966): bounds of each tensor's values from those of its operands. If there
+are no calibration data, it finds what f16 may be unable to hold: squares, powers, exponentials and sums without a bound."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Mixed precision, for networks that lose too much with 8 bits. Each part of the network is quantized alone to measure
-its error. Then the parts that add the largest errors to the outputs get 16-bit activations, until the outputs are good
-enough."""
+"""Mixed precision, for networks that lose too much with 8 bits. Each part of the network is quantized alone to measure its
+error. Then the parts that add the largest errors to the outputs get 16-bit activations, until the outputs are good enough."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Observers: what calibration records of a float graph. These are extremes, histograms and moments of tensors, and
-second moments of what products read. Memory is bounded: a graph with many tensors is run several times, and samples
-that can be read only once are kept in files."""
+"""Observers record what calibration sees of a float graph: extremes, histograms and moments of tensors, second moments of
+what products read. To bound memory, graphs with many tensors run several times, and an iterator's samples are kept in files."""
 
 from __future__ import annotations
 

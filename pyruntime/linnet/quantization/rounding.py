@@ -1,6 +1,5 @@
-"""Rounding of constant weights to integers: to nearest, or so that the errors of a row's weights cancel on the
-calibration data. The second method is optimal brain quantization (Frantar et al. 2022, GPTQ). The mean error that
-remains in each output is added to the bias."""
+"""Rounding of constant weights to integers: to nearest, or so that the errors in a row cancel on the calibration data
+(optimal brain quantization: Frantar et al. 2022, GPTQ). The mean error that remains in each output is added to the bias."""
 
 from __future__ import annotations
 

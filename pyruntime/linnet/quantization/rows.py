@@ -1,6 +1,5 @@
-"""Statistics of what a product with constant weights reads: means and second moments of the rows that its weights
-multiply. From them follow the noise that rounded weights cause, and so the best way to round (post-training rounding,
-bias correction)."""
+"""Statistics of what a product with constant weights reads: means and second moments of the rows that its weights multiply. From
+them follow the noise that rounded weights cause, and so the best way to round (post-training rounding, bias correction)."""
 
 from __future__ import annotations
 

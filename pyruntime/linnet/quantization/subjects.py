@@ -1,6 +1,5 @@
-"""A model that is compared with others: its graph, and a function that runs it with real numbers as inputs and outputs.
-Models of one network from different files may differ in names, order of channels and dtypes of inputs and outputs.
-`Subject` and `matched` handle these differences."""
+"""A model that is compared with others: its graph, and a run on real numbers. Models of one network from different
+files may differ in names, channel order and dtypes of inputs and outputs. `Subject` and `matched` handle this."""
 
 from __future__ import annotations
 
