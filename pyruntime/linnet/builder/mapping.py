@@ -28,8 +28,8 @@ def pointwise(
     dtypes: dtypes of the outputs. Default: "bool" for a comparison, else the dtype of the first input that is computed
         in the same register type as the output.
     dequantize: whether inputs with a quantization are loaded as real numbers.
-    quantization: quantization with which the outputs are stored (also give their dtypes). Returns a Tensor, or a list
-        if body returns a tuple.
+    quantization: the quantization with which the outputs are stored; `dtypes` must then be given too. Returns a Tensor,
+        or a list if body returns a tuple.
     Raises GraphError if the shapes cannot be broadcast.
     """
     operands, attributes, made, single = compiled(inputs, body, dtypes, quantization, dequantize)

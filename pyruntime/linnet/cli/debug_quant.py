@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--target", type=float, metavar="DB",
-    help="The SQNR of the outputs that the table has to reach. Default: within 1 dB of the best that was found.",
+    help="Signal-to-noise ratio (SQNR) of the outputs that the table must reach. Default: within 1 dB of the best found.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,

@@ -127,8 +127,8 @@ max_bytes_option = click.option(
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Fail if the model needs more bytes than this. A training step then computes values again instead of keeping "
-    "them, and loops reserve what is left. 0: no limit.",
+    help="Fail if the model needs more bytes than this. To stay below it, a training step may compute values again "
+    "instead of keeping them. Loops reserve the bytes that are left. 0: no limit.",
 )
 max_device_bytes_option = click.option(
     "--max-device-bytes",

@@ -44,10 +44,10 @@ class Optimizer:
     decay: selects the variables to which weight decay applies; default: all.
     maximize: ascend instead of descend.
     clip: a function of all gradients that returns those to apply, called before anything else (see linnet.clip).
-    lazy: if a variable's gradient is SparseRows (as for an embedding), rows without a gradient and their slots do not
-        change, as in torch.optim.SparseAdam, and the cost of a step does not depend on the number of rows. Without
-        lazy, the result equals that of a dense gradient. For SGD and AdaGrad without weight decay, lazy makes no
-        difference to the result.
+    lazy: affects variables whose gradient is SparseRows (as for an embedding). Rows without a gradient and their slots
+        do not change, as in torch.optim.SparseAdam, and the cost of a step does not depend on the number of rows.
+        Without lazy, the result equals that of a dense gradient. For SGD and AdaGrad without weight decay, lazy makes
+        no difference to the result.
     loss_scale: a number or a DynamicLossScale by which the loss is multiplied before it is differentiated, so that
         small gradients do not become 0 in 16 bits.
     """

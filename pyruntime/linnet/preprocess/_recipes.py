@@ -52,12 +52,13 @@ def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | Non
     """A graph whose image input is a photo of any size, u8 [height, width, 3] in RGB. It calls `image` with the
     arguments that a spec names.
 
-    spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet" (for torchvision and timm: the shorter side becomes 256/224 of the model's
-    size, the middle is cut out, and mean and standard deviation are those of ImageNet), "unit" (values from 0 to 1), "symmetric"
-    (-1 to 1) or "raw" (0 to 255), which are also called "0..1", "-1..1" and "0..255". The last three stretch the photo
-    to the model's size. Without NAME, it is "unit". KEY=VALUE is an argument of `image` or, if several inputs of the
-    model may be pictures, the name of one (input=x). Examples: colour=BGR, fit=letterbox, resize=256, crop=224:192,
-    pad=114, filter=bicubic, layout=NHWC, scale=1/255, mean=0.5:0.4:0.3, std=0.25.
+    spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet", "unit", "symmetric" or "raw". "imagenet" is for torchvision and
+    timm: the shorter side becomes 256/224 of the model's size, the middle is cut out, and mean and standard deviation
+    are those of ImageNet. The other three stretch the photo to the model's size: "unit" (also "0..1") gives values from
+    0 to 1, "symmetric" ("-1..1") from -1 to 1, and "raw" ("0..255") from 0 to 255. Without NAME, it is "unit".
+    KEY=VALUE is an argument of `image` or, if several inputs of the model may be pictures, the name of one (input=x).
+    Examples: colour=BGR, fit=letterbox, resize=256, crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255,
+    mean=0.5:0.4:0.3, std=0.25.
     keep: name of a signature that keeps the model's own input, for runs without these steps. None: no such signature.
     Raises UsageError for a spec that does not have this form, or that does not fit the model.
     """

@@ -86,7 +86,7 @@ def quantize(
 
 
 def _check(dtype: str, weight_bits: int, effort: str, calibrator: str) -> None:
-    """Raises UsageError if an argument has a value that does not exist."""
+    """Raises UsageError if an argument has an invalid value."""
     if dtype not in DTYPES:
         raise UsageError(
             what="cannot quantize to this dtype", expected="f16, bf16, i16, i8 or auto", got=str(dtype), hint="pass dtype='i8'",

@@ -29,7 +29,7 @@ class PassChange:
 
 
 def changes_of(plan: Any) -> list[PassChange]:
-    """The passes in order, of a plan that was made with linnet_plan_config.passes."""
+    """The passes of a plan, in order. The plan must have been made with linnet_plan_config.passes."""
     lib, info, found = library(), new_struct("linnet_plan_pass"), list[PassChange]()
     while not lib.linnet_plan_get_pass(plan, len(found), info):
         found.append(

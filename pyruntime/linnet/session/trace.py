@@ -18,7 +18,8 @@ _PHASES, _STEPS = 0, 1
 
 
 class Trace:
-    """Spans of this process. The first phase begins when the Trace is made, each later one where the last ended."""
+    """Spans of this process. The first phase begins when the Trace is made. Each later phase begins where the one
+    before it ended."""
 
     def __init__(self) -> None:
         self._phases: list[tuple[str, int, int]] = []

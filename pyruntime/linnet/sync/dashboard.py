@@ -21,8 +21,8 @@ class Row:
     known yet.
 
     state: "computing", "pushed" (waits for others at its barrier), "held" (too far ahead), "awaited" (all others have
-    pushed), "lost" (a member without a connection), "left". slow: speed divided by the median speed for a straggler,
-    else None.
+    pushed), "lost" (a member without a connection), "left". slow: for a straggler, its speed divided by the median
+    speed; else None.
     """
 
     worker: int
