@@ -23,8 +23,9 @@ _CHEAP = traits.POINTWISE | traits.COPIES | traits.family("shape")
 
 
 def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Gradients of carried values are carried, and those of captured values are summed. If a captured tensor is only
-    gathered from (the sequence of a scan, an embedding), its gradient rows are stacked and put in place after the loop.
+    """Gradients of carried values are carried, and those of captured values are summed. If only gathers read a captured
+    tensor (the sequence of a scan, an embedding), the gradients of its rows are stacked and put in place after the
+    loop.
     """
     trips = node.inputs[0]
     function: Function = node.attribute("body_function")
@@ -109,8 +110,8 @@ def _steady(node: Node) -> bool:
 
 
 def _changing(node: Node, given: Sequence[Tensor | None], needs: Sequence[bool]) -> list[int]:
-    """The carried values whose gradients are carried back: those that depend on a wanted value and that the result
-    depends on."""
+    """The carried values whose gradients are carried back: those that depend on a wanted value and on which the result
+    depends."""
     function, carried = node.attribute("body_function"), node.attribute("carried")
     parameters, results = function.inputs[2 : 2 + carried], function.outputs[1 : 1 + carried]
     floats = [t.dtype in FLOAT_DTYPES for t in parameters]

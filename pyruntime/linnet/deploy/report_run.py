@@ -138,8 +138,8 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
 
 
 def _verify(folder: Folder, subject: _Subject, found: Found, show: Callable[[str], None]) -> None:
-    """Compares with scalar kernels on the host. With fast kernels, a host that is also the target would compare them
-    with themselves."""
+    """Compares with scalar kernels on the host. If the host is also the target, a comparison with fast kernels would
+    compare them with themselves."""
     models, interrupts = subject.models, folder.target.interrupts
     words = send_sample(folder, models.sample)
     for variant in models.variants:

@@ -88,7 +88,8 @@ class Target:
     # ---- running
 
     def start(self, script: str, stdin: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        """Starts a script. Its host process has its own session: a Ctrl-C in the terminal does not reach it."""
+        """Starts a script. Its process on the host has its own session, so a Ctrl-C in the terminal does not reach
+        it."""
         return start(self.command(script), stdin)
 
     def run(self, script: str, data: bytes = b"", timeout: float | None = None) -> Done:

@@ -122,7 +122,7 @@ def compute_weights(function: Function) -> None:
 
 
 def _give_names_back(function: Function) -> None:
-    """Renames a constant w_1 to w if the w that it was computed from no longer exists."""
+    """Renames a constant w_1 to w if the constant w from which it was computed no longer exists."""
     alive = {t.name for t in function.tensors()}
     for tensor in function.tensors():
         if tensor.data is None:

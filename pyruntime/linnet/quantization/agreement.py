@@ -75,7 +75,7 @@ class Agreement:
 
     @property
     def top1(self) -> float | None:
-        """Share of the examples whose best class is the same, or None if the output is no list of scores."""
+        """Share of the examples whose best class is the same, or None if the output is not a list of scores."""
         return self.same / self.rows if self.rows else None
 
     def figures(self) -> dict[str, float | None]:

@@ -53,8 +53,8 @@ class Session(Closes):
     trace: time every step (see `steps`).
     reference: use only scalar kernels, without fusion.
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
-        room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
-        instead of storing them (same bits, more time), if that is enough. Space is reserved for loops whose number of
+        room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
+        instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
         iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device's memory.
     device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
         costs say that the CPU is faster. devices: several devices instead, in order of preference.
@@ -271,8 +271,8 @@ class Session(Closes):
     def bind(
         self, feeds: Mapping[str, Any], outputs: Mapping[str, Any] | Sequence[str] | None = None
     ) -> binding.Binding:
-        """Prepares runs on the caller's memory: `run` of the result computes from the arrays in `feeds`, as they are at
-        that moment, into the arrays in `outputs`, and copies nothing.
+        """Prepares runs on the caller's memory. Each `run` of the result computes from the current values of the arrays
+        in `feeds` into the arrays in `outputs`, and copies nothing.
 
         feeds: as for `run`, but each is a NumPy array, an object of another library with `__dlpack__` (torch.Tensor) in
             memory of the CPU, or a DeviceArray. A device copies the values of its DeviceArrays without the host.

@@ -23,7 +23,7 @@ class Link:
     server_name: the DNS name or IP address that the server's certificate must carry; None: the host of the address, or
         localhost if it has none. With a key or certificates, the connection uses TLS 1.3 through OpenSSL's libssl
         (libssl: its path; None: the system's). Without them only loopback and local sockets are allowed, unless
-        `insecure`.
+        `insecure` is true.
     heartbeat: seconds between heartbeats; None: 5 for a server, the server's value for a worker.
     lease: seconds of silence after which the other side counts as lost; None: three heartbeats.
     chunk: bytes per frame, 4096 to 4 MiB.

@@ -45,7 +45,8 @@ class _Process:
 class Job:
     """The processes of a job on this machine. `run` returns the exit status for the shell.
 
-    command: what every process runs. workers, servers: number of each. Without servers, worker 0 has the server.
+    command: what every process runs. workers, servers: number of each. If there are no servers, worker 0 runs the
+    server.
     restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
     program gives them a directory. grace: seconds between asking a process to exit and killing it.
     nodes, node, address: for several machines with the same number of workers each: the number of machines, the index

@@ -108,7 +108,7 @@ class Job:
 
     function: called in every process with its linnet.sync.Cluster, for example `lambda cluster: linnet.fit(...,
         cluster=cluster)`. It is sent with Ray's pickle, only to this cluster.
-    workers, servers: number of each; without servers, worker 0 has the server.
+    workers, servers: number of each; if there are no servers, worker 0 runs the server.
     max_restarts: how often a lost process (killed, or its machine lost) is restarted with the same rank. If `function`
         raises an exception, the process is not restarted.
     cpus, server_cpus: CPUs that Ray reserves for each.

@@ -265,7 +265,7 @@ def _reduced(graph: Graph, signatures: Sequence[str]) -> Graph:
 
 
 def reads(function: Function) -> set[str]:
-    """The variables that a function, or a function it calls, reads or assigns."""
+    """The variables that a function reads or assigns, itself or in functions that it calls."""
     found = {t.variable.name for t in function.tensors() if t.variable is not None}
     return found.union(*(reads(inner) for inner in functions_of(function)))
 

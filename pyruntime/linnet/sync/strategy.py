@@ -30,13 +30,13 @@ class Strategy:
     elastic: workers may leave permanently, and the others continue without them. Otherwise the job waits for a lost
         worker.
     own_data: each worker has its own data. Otherwise all workers get the same data and divide it by batches.
-    by_speed: the batches of a step are combined and divided again by the workers' measured speed: a worker with half
-        the speed gets half the examples. Every worker reads all the data. Gradients are weighted, so their mean is that
-        of the whole batch.
-    compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error
-        feedback.
-    pull_compression: of the values that servers send to workers: "none", "f16" or "bf16". The servers keep f32, and the
-        result of fit has the servers' values. The workers compute with rounded values.
+    by_speed: the batches of a step are combined, and divided again according to the workers' measured speed. A worker
+        with half the speed gets half the examples. Every worker reads all the data. Gradients are weighted, so their
+        mean is that of the whole batch.
+    compression: how gradients are compressed: "none", "f16", "bf16", "i8", "topk:0.01", "1bit"
+        (linnet.sync.Compression), with error feedback.
+    pull_compression: how the values that servers send to workers are compressed: "none", "f16" or "bf16". The servers
+        keep f32, and the result of fit has the servers' values. The workers compute with rounded values.
     save_every: steps between the server's snapshots in the run's directory; there is always one at the end.
     lost: seconds that a server may be unreachable before a worker gives up. This limit also applies if worker 0, which
         runs the server, stopped early.

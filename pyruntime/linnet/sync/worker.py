@@ -287,12 +287,12 @@ class Worker:
     def put(self, name: str, value: npt.ArrayLike) -> None:
         """Sets the value of a variable at its servers, for example to load pretrained weights into a job.
 
-        name: a variable that workers pull and push. value: of exactly its shape; floats are converted to a float dtype,
-        integers to any. Returns when all servers have stored the value, in the journal first. If the connection is lost
-        in between, the value is still stored only once. The servers store it between two updates. Gradients that are on
-        their way were computed from the old value, but are applied to the new one. The optimizer's state does not
-        change. This worker's store gets the value with the next pull. Raises UsageError (unknown name, wrong shape or
-        dtype, NaN or infinity, a read-only worker), SyncError.
+        name: a variable that workers pull and push. value: an array of exactly its shape; floats are converted to any
+        float dtype, integers to any dtype. Returns when all servers have stored the value, in the journal first. If the
+        connection is lost in between, the value is still stored only once. The servers store it between two updates.
+        Gradients that are on their way were computed from the old value, but are applied to the new one. The
+        optimizer's state does not change. This worker's store gets the value with the next pull. Raises UsageError
+        (unknown name, wrong shape or dtype, NaN or infinity, a read-only worker), SyncError.
         """
         shape, dtype = self._whole(name)
         given = np.asarray(value)
