@@ -1,4 +1,4 @@
-"""Activations of ONNX's recurrent ops, which importer and exporter read."""
+"""The activations of ONNX's recurrent ops, for the importer and the exporter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Activation(NamedTuple):
-    """An activation's number in the runtime, and ONNX's default parameters; None: it has no such parameter."""
+    """An activation's number in the runtime, and ONNX's default values of its parameters. None: it has no such
+    parameter."""
 
     number: int
     alpha: float | None = None

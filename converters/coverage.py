@@ -164,7 +164,8 @@ def _tflite() -> str:
 
 
 def _facts(rule: Callable[..., Any], operation: type) -> tuple[str, str]:
-    """Two table cells: the runtime ops that a rule can emit, in the order of the op table, and the problems it can report."""
+    """Two table cells: the runtime ops that a rule can emit, in the order of the op table, and the problems that it can
+    report."""
     emitted: set[str] = set()
     refused: list[str] = []
     for op, text in _walk(rule, operation, frozenset()):
@@ -205,7 +206,7 @@ def _tree(function: Any) -> ast.Module:
 
 
 def _only_refuses(rule: Callable[..., Any]) -> bool:
-    """Whether a rule only raises, to give a better message than that there is no rule."""
+    """Whether a rule does nothing but refuse the op, with a better message than that there is no rule."""
     body = list(_tree(inspect.unwrap(rule)).body[0].body)  # type: ignore[attr-defined]
     if isinstance(body[0], ast.Expr):  # a docstring
         del body[0]

@@ -1,4 +1,4 @@
-"""Reads a model file of any format into a graph. recognition.py tells which importer reads it."""
+"""Reads a model file of any format into a graph. recognition.py finds out which importer reads it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def load_graph(
     user_ops: Iterable[UserOp] = (),
     trust_pickle: bool = False,
 ) -> Graph:
-    """Reads a model of any format that linnet knows by its content: ONNX, TFLite, .lnt, or a saved PyTorch module (a .pt2 file,
-    a TorchScript archive, or a pickle).
+    """Reads a model whose format linnet recognizes by its content: ONNX, TFLite, .lnt, or a saved PyTorch module (a
+    .pt2 file, a TorchScript archive, or a pickle).
 
-    input_shapes: {input name: shape} fixes dimensions that the model leaves open. TorchScript archives and pickled modules
-    record no shapes, so each of their inputs needs one; these inputs are f32. user_ops: the user ops that the model names.
-    trust_pickle: read pickled modules too, which runs the code that they name.
-    Raises FileError if the file cannot be read, ConversionError, whose `.problems` lists every problem, if the model cannot be
-    converted, and UsageError for a wrong or missing shape, an untrusted pickle, or if torch is needed and not installed.
+    input_shapes: {input name: shape} fixes dimensions that the model leaves open. TorchScript archives and pickled
+    modules record no shapes, so each of their inputs needs a shape here; these inputs are f32. user_ops: the user ops
+    that the model names. trust_pickle: also read pickled modules. Reading them runs the code that they name.
+    Raises FileError if the file cannot be read. Raises ConversionError, whose `.problems` lists every problem, if the
+    model cannot be converted. Raises UsageError for a wrong or missing shape, for an untrusted pickle, or if torch is
+    needed but not installed.
     """
     if is_linnet(path):
         return _fixed(Graph.load(path, user_ops=user_ops), input_shapes or {})
@@ -64,7 +65,7 @@ def format_of_model(path: str | Path) -> str:
 
 
 def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
-    """The graph with these shapes of inputs. Dimensions of the same name get the same size."""
+    """The graph with these shapes of its inputs. Dimensions with the same name get the same size."""
     from linnet.preprocess._edit import refresh_shapes
 
     signature = graph.signatures["infer"]
@@ -101,7 +102,7 @@ def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
 
 
 def _is_onnx(path: Path) -> bool:
-    """Whether a file with the extension of another format is an ONNX model."""
+    """Whether a file is an ONNX model although it has the extension of another format."""
     from linnet.converters.onnx import loader
 
     try:

@@ -1,5 +1,5 @@
 """A source model as its author sees it: nodes of the file before lowering, for reports and drawings.
-The importers make it; nothing here knows ONNX or TFLite."""
+The importers make it. This module depends neither on ONNX nor on TFLite."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from linnet.facade import Graph
 
 @dataclasses.dataclass
 class OutlineNode:
-    """One node of the source's main graph. inputs, outputs: names of values, constants left out. label: how problems and
-    `Node.source` call it ("OpType:label"). inside: labels of the nodes of its subgraphs. note: the shape of the output, as
-    inferred from the shapes of the inputs, or else as the file declares it."""
+    """One node of the source's main graph. inputs, outputs: names of values, without constants. label: the node's name
+    in problems and in `Node.source` ("OpType:label"). inside: labels of the nodes in its subgraphs. note: the shape of
+    the output, as inferred from the shapes of the inputs, or else as the file declares it."""
 
     op: str
     label: str
@@ -51,8 +51,8 @@ def known_shapes(graph: Graph) -> dict[str, str]:
 
 @dataclasses.dataclass
 class Conversion:
-    """The result of an importer, with or without problems. If there are problems, some nodes are missing from the graph, and
-    tensors without a producer replace their outputs (see `linnet.report`)."""
+    """The result of an importer, with or without problems. If there are problems, some nodes are missing from the
+    graph, and tensors that no node produces replace their outputs (see `linnet.report`)."""
 
     graph: Graph
     problems: list[Problem]

@@ -13,7 +13,7 @@ MOST_PROBLEMS = 500  # for one model; an importer stops when it has found this m
 
 
 class Unsupported(Exception):
-    """A rule met something that it cannot express. `hint` says what the user can do about it."""
+    """A rule found something in the model that it cannot convert. `hint` says what the user can do about it."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -22,8 +22,8 @@ class Unsupported(Exception):
 
 
 def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:
-    """What to report if a rule raised an exception. None for exceptions of linnet's own rules that a damaged file can cause too,
-    because those rules read unchecked attributes and constants."""
+    """What to report if a rule raised an exception. None if the rule is linnet's own and a damaged file can also cause
+    the exception, because linnet's rules read unchecked attributes and constants."""
     if (rule.__module__ or "").startswith("linnet.") and not _is_typo(error):
         return None
     at, code = error.__traceback__, getattr(rule, "__code__", None)
@@ -45,8 +45,8 @@ def _is_typo(error: Exception) -> bool:
 
 
 def malformed(error: Exception, what: str) -> tuple[str, str]:
-    """Reason and hint for an exception of one of linnet's rules that a damaged file can cause. what: "attributes" or
-    "options"."""
+    """The reason and the hint for an exception in one of linnet's rules that a damaged file can cause. what:
+    "attributes" or "options"."""
     at, where = error.__traceback__, ""
     while at is not None:
         if ".rules." in str(at.tb_frame.f_globals.get("__name__")):
@@ -59,7 +59,7 @@ def malformed(error: Exception, what: str) -> tuple[str, str]:
 
 
 def no_tensor(rule: Callable[..., Any], result: Any) -> Unsupported:
-    """What to report if a rule returned something else than tensors."""
+    """What to report if a rule returned something other than tensors."""
     got = (
         f"a value of type {type(result).__name__}"
         if not isinstance(result, list | tuple)
@@ -72,7 +72,7 @@ def no_tensor(rule: Callable[..., Any], result: Any) -> Unsupported:
 
 
 def more_problems() -> Problem:
-    """The entry that follows the last listed problem if the limit ended the search."""
+    """The entry after the last listed problem, if the search stopped at the limit."""
     return Problem(
         "", "graph", f"these are the first {MOST_PROBLEMS} problems, and there may be more", "correct them first"
     )

@@ -1,5 +1,5 @@
 """`from_torch` converts PyTorch modules into linnet graphs, through torch's ONNX exporter and linnet's ONNX importer.
-Nothing here depends on single torch ops. Needs the extra `linnet[torch]`."""
+Nothing here depends on particular torch ops. Needs the extra `linnet[torch]`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def from_torch(
     """Converts a torch.nn.Module in evaluation mode, or a torch.export.ExportedProgram, into a graph with the signature "infer".
     `linnet.load_graph` reads files with saved modules.
 
-    example_inputs: one tensor, or the tuple of forward's positional arguments; example_kwargs: its keyword arguments. Their
-    dtypes and shapes matter, their values do not. An ExportedProgram has its own. dynamic_shapes: dimensions to leave open, in
-    the form of torch.export: ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named after forward's
-    parameters. A single output is "output", a tuple gives "output_0", ..., a dict gives its keys; input_names and output_names
-    override these names.
-    opset: of the intermediate ONNX model (default: the exporter's). trainable: names of parameters, with `*` and `?`, that
-    become variables ("*": all weights): see `linnet.passes.trainable`.
+    example_inputs: one tensor, or the tuple of forward's positional arguments; example_kwargs: its keyword arguments.
+    Their dtypes and shapes matter, but their values do not. An ExportedProgram has its own example inputs.
+    dynamic_shapes: dimensions to leave open, in the form of torch.export: ({0: torch.export.Dim("batch")},) or {"x":
+    {0: Dim("batch")}}. Inputs are named after forward's parameters. A single output is "output", a tuple gives
+    "output_0", ..., a dict gives its keys; input_names and output_names override these names.
+    opset: that of the intermediate ONNX model (default: the exporter's). trainable: names of parameters that become
+    variables (`*` and `?` are wildcards; "*": all weights). See `linnet.passes.trainable`.
     Raises UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
     the exporter fails, or with every problem of the ONNX model.
     """
@@ -95,7 +95,8 @@ def failed(name: str, error: Exception, hint: str) -> ConversionError:
 
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
-    """Keeps torch's exporter from logging what concerns no module, such as that torchvision is not installed."""
+    """Prevents torch's exporter from logging messages that have nothing to do with the module, such as that torchvision
+    is not installed."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(max(before, logging.ERROR))
@@ -111,8 +112,8 @@ def export(
     hint: str = "this is the exporter's message: change the module or dynamic_shapes",
     **options: Any,
 ) -> Any:
-    """The torch.onnx.ONNXProgram of a module in evaluation mode, or of an ExportedProgram. hint: what to do if the exporter
-    fails, which raises ConversionError."""
+    """The torch.onnx.ONNXProgram of a module in evaluation mode, or of an ExportedProgram. If the exporter fails,
+    raises ConversionError with `hint`, which says what to do."""
     import torch
     import torch.onnx
 
@@ -162,8 +163,8 @@ def converted(
 
 
 def as_torch(conversion: Conversion, output_names: Sequence[str]) -> Conversion:
-    """The conversion of a module that was exported to ONNX, with these names of outputs. The names stay as they are if the
-    conversion has problems."""
+    """The conversion of a module that was exported to ONNX, with these names for its outputs. If the conversion has
+    problems, the names stay as they are."""
     conversion.graph.metadata["source"] = "torch"
     if not conversion.problems:
         signature, names = conversion.graph.signatures["infer"], list(output_names)

@@ -1,5 +1,5 @@
-"""Recognizes the format of a file by its content and its name. For a format that linnet does not read, names a tool that
-converts it to ONNX or TFLite. linnet has no importer for a format that another tool already converts well."""
+"""Recognizes the format of a file by its content and its name. For a format that linnet does not read, names a tool
+that converts it to ONNX or TFLite. If another tool already converts a format well, linnet has no importer for it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _BEGINNINGS = (
 
 
 def is_tflite(path: str | Path) -> bool:
-    """Whether a file has TFLite's identifier; if the file cannot be read, whether it has TFLite's extension."""
+    """Whether a file has TFLite's identifier. If the file cannot be read: whether it has TFLite's extension."""
     try:
         with open(path, "rb") as file:
             if file.read(8)[4:] == b"TFL3":
@@ -80,7 +80,8 @@ def is_tflite(path: str | Path) -> bool:
 
 
 def is_linnet(path: str | Path) -> bool:
-    """Whether a file has the first bytes of a .lnt file; if the file cannot be read, whether it has that extension."""
+    """Whether a file has the first bytes of a .lnt file. If the file cannot be read: whether it has the extension
+    .lnt."""
     try:
         with open(path, "rb") as file:
             return file.read(8) == b"LINNET\r\n"
@@ -104,8 +105,9 @@ def is_torch(path: str | Path) -> bool:
 
 
 def format_of(path: str | Path, is_onnx: Callable[[Path], bool]) -> str:
-    """Returns "onnx", "tflite" or "torch". is_onnx: whether a file that its name gives another format
-    is an ONNX model, such as old ones that end in .pb. Raises FileError for a folder, or a file of another format."""
+    """Returns "onnx", "tflite" or "torch". is_onnx: a function that says whether a file is an ONNX model although its
+    name belongs to another format. For example, names of old ONNX models end in .pb. Raises FileError for a folder, or
+    a file of another format."""
     path = Path(path)
     if is_tflite(path):
         return "tflite"
@@ -148,7 +150,7 @@ def _suffix_by_content(path: Path) -> str:
 
 
 def tflite_parts(path: Path) -> list[str]:
-    """The names of the TFLite models in a zip archive; none if the file is no archive."""
+    """The names of the TFLite models in a zip archive; none if the file is not an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name for name in archive.namelist() if name.lower().endswith((".tflite", ".lite"))]

@@ -1,5 +1,5 @@
-"""Saved PyTorch modules: .pt2 files of torch.export.save, TorchScript archives, and pickles of torch.save.
-What a file holds is told by its content. torch reads and exports it, and linnet's ONNX importer converts the result."""
+"""Saved PyTorch modules: .pt2 files of torch.export.save, TorchScript archives, and pickles of torch.save. The content
+of a file shows what it holds. torch reads and exports it, and linnet's ONNX importer converts the result."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def examine(
 ) -> Conversion:
     """Converts the module in a file. Returns the problems together with the part of the graph that could be converted.
 
-    input_shapes: {parameter of forward: shape}. A .pt2 file has its own shapes, and this fixes those that it leaves open. The
-    other kinds record none, and get f32 inputs of these shapes. trust_pickle: unpickle objects, which runs the code that the
-    file names.
-    Raises FileError if the file cannot be read or holds no module, UsageError if torch is not installed, a shape is missing
-    or does not fit, or a pickle is not trusted.
+    input_shapes: {parameter of forward: shape}. A .pt2 file has its own shapes, so this only fixes sizes that it leaves
+    open. The other kinds record no shapes, and get f32 inputs of these shapes. trust_pickle: whether to unpickle
+    objects, which runs the code that the file names.
+    Raises FileError if the file cannot be read or holds no module. Raises UsageError if torch is not installed, if a
+    shape is missing or does not fit, or if a pickle is not trusted.
     """
     path, shapes = Path(path), dict(input_shapes or {})
     kind = _kind_of(path)
@@ -102,7 +102,7 @@ def _line(error: object) -> str:
 
 @contextlib.contextmanager
 def _no_pickles(on: bool) -> Iterator[None]:
-    """Keeps torch from unpickling objects: torch.export.load would do so for a file that asks for it."""
+    """Prevents torch from unpickling objects. torch.export.load would unpickle them if a file asks for it."""
     before = os.environ.get(_SAFE)
     if on:
         os.environ[_SAFE] = "1"
@@ -167,7 +167,7 @@ def _pickled(torch: Any, path: Path, trust_pickle: bool) -> Any:
 
 
 def _arguments(torch: Any, module: Any, shapes: dict[str, Sequence[int]], path: Path) -> tuple[Any, ...]:
-    """f32 inputs of the given shapes, which the module has been run on."""
+    """f32 inputs of the given shapes. The module has been run on them once."""
     names, needed = _parameters(torch, module)
     for name in shapes:
         if name not in names:
@@ -214,7 +214,8 @@ def _parameters(torch: Any, module: Any) -> tuple[list[str], list[str]]:
 def _from_script(
     torch: Any, module: Any, arguments: tuple[Any, ...], shapes: dict[str, Sequence[int]], user_ops: Iterable[UserOp]
 ) -> Conversion:
-    """Converts a TorchScript module, which only torch's older exporter takes. Outputs are named as by `from_torch`."""
+    """Converts a TorchScript module. Only torch's older exporter takes such modules. Outputs get the same names as from
+    `from_torch`."""
     content = io.BytesIO()
     names = [name for name in _parameters(torch, module)[0] if name in shapes]
     try:

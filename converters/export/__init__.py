@@ -1,5 +1,5 @@
 """`to_onnx` converts linnet graphs into ONNX models, with one rule per runtime op (`@export("op")`) and a file per family.
-writer.py walks the graph. Nodes that ONNX has no op for are reported all together, with their names."""
+writer.py walks the graph. If ONNX has no op for some nodes, one error reports all of them with their names."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def to_onnx(
 ) -> onnx.ModelProto:
     """Returns an ONNX model of one signature, and writes it to `path` if that is given.
 
-    Weights above 1 GiB are written to `path`.data beside the model. values: {variable name: value} replaces initial values,
-    for example by a `Store` or the variables of a checkpoint. opset: 18 to 23; the default is 20, or 21 if the graph needs it
-    (16-bit or blockwise quantization, group norms). The model has passed onnx.checker. Quantized graphs become float ops
-    between DequantizeLinear and QuantizeLinear.
-    Raises UsageError for a bad argument, and ConversionError with all problems if ONNX has no op for something: state that a
-    run changes, fixed-point arithmetic of TFLite, raw random bits.
+    Weights above 1 GiB are written to `path`.data in the same folder. values: {variable name: value}, used instead of
+    the initial values. It may be a `Store` or the variables of a checkpoint. opset: 18 to 23; the default is 20, or 21
+    if the graph needs it (16-bit or blockwise quantization, group norms). The model has passed onnx.checker. Quantized
+    graphs become float ops between DequantizeLinear and QuantizeLinear.
+    Raises UsageError for a bad argument. Raises ConversionError with all problems if ONNX cannot express something:
+    state that a run changes, fixed-point arithmetic of TFLite, raw random bits.
     """
     if opset is not None and not OLDEST <= opset <= NEWEST:
         raise UsageError(

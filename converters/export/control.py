@@ -1,5 +1,5 @@
 """Export rules for control flow, random numbers and non-maximum suppression.
-Functions become subgraphs, which refer to captured operands by name; a call is inlined."""
+Functions become subgraphs, which refer to captured operands by name. Calls are inlined."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def call(w: Writer, node: Node) -> list[str]:
 
 @export("random")
 def random(w: Writer, node: Node) -> str:
-    """The exported model draws different numbers of the same distribution: ONNX does not define the generator."""
+    """The exported model draws different numbers from the same distribution, because ONNX does not define the
+    generator."""
     kind = str(node.attribute("kind"))
     if kind == "bits":
         raise Unsupported("ONNX has no op for raw random bits", "use kind uniform or normal")

@@ -1,5 +1,5 @@
 """Export rules for pointwise programs, casts and quantization: one ONNX node, or a few, per instruction.
-Results of comparisons are bool in ONNX and become integers only where a program calculates with them."""
+Results of comparisons are bool in ONNX. They become integers only if a program calculates with them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,8 @@ class _Program:
         return to_dtype(w, value, tensor.dtype)
 
     def spread(self, value: Value, register: int, tensor: Tensor) -> Value:
-        """Expands a result to the iteration shape: loaded operands broadcast even if the result does not depend on them."""
+        """Expands a result to the iteration shape, because loaded operands broadcast even if the result does not depend
+        on them."""
         used, pending = set(), [register]
         while pending:
             i = self.program.code[pending.pop()]
@@ -210,7 +211,7 @@ class _Program:
 
 
 def to_dtype(w: Writer, value: Value, dtype: str) -> str:
-    """Casts a value to an element type. Floats saturate on the way to narrow integers, as in the runtime's casts."""
+    """Casts a value to an element type. Floats that become narrow integers saturate, as in the runtime's casts."""
     if value.kind == dtype:
         return value.name
     name = value.name

@@ -49,7 +49,7 @@ def _slice(w: Writer, node: Node, x: str) -> str:
 
 
 def _blocks(w: Writer, node: Node, x: str) -> str:
-    """depth_to_space and space_to_depth; transposes before and after move trailing channels to axis 1 and back."""
+    """depth_to_space and space_to_depth. If the channels are last, transposes move them to axis 1 and back."""
     tensor, kind = node.inputs[0], str(node.attribute("kind"))
     assert tensor is not None
     axis, rank = int(node.attribute("axis")), 4

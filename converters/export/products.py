@@ -57,7 +57,7 @@ def _names(node: Node) -> set[str]:
 
 
 def operands(w: Writer, node: Node) -> tuple[str, str, str]:
-    """x, w and bias as floats. An integer bias has the scale of x times the scale of w."""
+    """x, w and bias as floats. The scale of an integer bias is that of x times that of w."""
     x, weights = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     assert x is not None and weights is not None
@@ -86,7 +86,7 @@ def _raw_integers(node: Node) -> bool:
 
 
 def _integer_product(w: Writer, node: Node, op: str, names: Sequence[str], **attributes: Any) -> str:
-    """MatMulInteger or ConvInteger: raw sums with the zero points subtracted."""
+    """MatMulInteger or ConvInteger: sums of integers with the zero points subtracted."""
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         raise Unsupported("ONNX's MatMulInteger and ConvInteger take no bias", "export the float model")
     zeros = []
@@ -187,8 +187,8 @@ _ACTIVATIONS = {
 
 @export("recurrent")
 def recurrent(w: Writer, node: Node) -> list[str]:
-    """ONNX's X and W are the operands of the matmul with constant weights before the op, if there is one. Otherwise X is the
-    product itself and W is a block of the identity matrix."""
+    """If a matmul with constant weights precedes the op, its operands become ONNX's X and W. Otherwise X is the op's
+    operand p (the product) and W is a block of the identity matrix."""
     p, weights = node.inputs[0], node.inputs[1]
     assert p is not None and weights is not None
     kind, direction = str(node.attribute("kind")), str(node.attribute("direction"))

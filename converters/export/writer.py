@@ -1,4 +1,4 @@
-"""Walks a graph and writes ONNX nodes. Offers the rules names, constants, nodes and problems.
+"""Walks a graph and writes ONNX nodes. The rules call it for names, constants, nodes and problems.
 Subgraphs of If and Loop see the names of the enclosing graph, so captured operands need no nodes."""
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Writer:
         return made[0] if outputs == 1 else made
 
     def constant(self, value: npt.ArrayLike, name: str = "constant", dtype: str = "") -> str:
-        """Adds an initializer and returns its name; equal small constants are shared. dtype: only for bf16, given as bit
-        patterns."""
+        """Adds an initializer and returns its name; equal small constants are shared. dtype: needed only for bf16,
+        whose values are bit patterns."""
         data = np.asarray(value)
         key = (data.dtype.str, dtype, data.shape, data.tobytes()) if data.size <= 64 else None
         if key is not None and key in self.numbers:
@@ -153,7 +153,8 @@ class Writer:
             self.names = outer
 
     def subgraph(self, function: Function, inputs: Sequence[Tensor], captured: Sequence[str]) -> onnx.GraphProto:
-        """Writes a function as a separate graph: its first inputs become the graph's, the others are bound to outer names."""
+        """Writes a function as a separate graph. Its first inputs become inputs of the graph; the others are bound to
+        outer names."""
         outer, self.nodes = self.nodes, []
         try:
             own = [self.unique(t.name) for t in inputs]
@@ -235,7 +236,7 @@ def value_info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def _complete(model: onnx.ModelProto) -> None:
-    """Outputs of unknown rank get the rank that ONNX's own inference finds: a model must declare it."""
+    """Outputs of unknown rank get the rank that ONNX's own inference finds, because a model must declare it."""
     if all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
         return
     bare = onnx.ModelProto()
@@ -253,7 +254,7 @@ def _complete(model: onnx.ModelProto) -> None:
 
 
 def _needed(function: Function) -> set[Node]:
-    """Nodes that the outputs depend on. Counters of random numbers and updates of state are not written."""
+    """Nodes on which the outputs depend. Counters of random numbers and updates of state are not written."""
     wanted, needed = set(function.outputs), set()
     for node in reversed(function.nodes):
         if any(t in wanted for t in node.outputs):

@@ -1,5 +1,5 @@
-"""`from_onnx` converts ONNX models into linnet graphs.
-Loading, walking the graph, the rules per op and the rewrites that follow have a module each."""
+"""`from_onnx` converts ONNX models into linnet graphs. There is a separate module for loading, for walking the graph,
+for the rules of each op, and for the rewrites that follow."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def from_onnx(
 
     Inputs and outputs keep the model's names. input_shapes: {input name: shape} fixes dimensions that the model leaves open.
     For a sequence, a list of shapes, one per element, fixes its length. For an optional, None means absent and a shape means
-    present. optimize: False keeps one runtime node per step of a rule, for debugging. trainable: names of initializers, with
-    `*` and `?`, that become variables ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`.
-    user_ops: ops for nodes of custom domains. The op of a node is named DOMAIN.OP_TYPE, and takes part in every run of the graph.
-    Raises `FileError` when the file cannot be read, and `ConversionError`, whose `.problems` lists every problem, when the
-    model cannot be converted.
+    present. optimize: False keeps one runtime node per step of a rule, for debugging. trainable: names of initializers
+    that become variables, so that the graph can be trained (`*` and `?` are wildcards; "*": all weights). See
+    `linnet.passes.trainable`.
+    user_ops: ops for nodes of custom domains. The op for a node is named DOMAIN.OP_TYPE, and every run of the graph
+    calls it. Raises `FileError` if the file cannot be read. Raises `ConversionError`, whose `.problems` lists every
+    problem, if the model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize, trainable is None, user_ops)
     if conversion.problems:
@@ -57,7 +58,7 @@ def examine(
 ) -> Conversion:
     """Like `from_onnx`, but returns the problems together with the part of the graph that could be converted.
 
-    weights: whether rewrites may change the values of weights (fold batch norms into them, pack 4-bit ones).
+    weights: whether rewrites may change weights (fold batch norms into them, pack 4-bit weights).
     Raises `FileError`."""
     folder = None
     if not isinstance(model, str | os.PathLike | onnx.ModelProto):

@@ -1,4 +1,5 @@
-"""Constants of 4 and 8 bits with a scale per block, as linnet's tensors have them: the operand of a product or a lookup."""
+"""Constants of 4 and 8 bits with a scale per block, in the form of linnet's tensors. They are operands of products and
+lookups."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Array = npt.NDArray[Any]
 def narrow(
     stored: Array, scale: Array, zero: Array | None, bits: int, axis: int, block: int
 ) -> tuple[Array, Quantization] | None:
-    """(stored - zero) * scale as a constant of `bits` bits and its quantization, with the same real values. None if linnet
-    cannot represent them.
+    """(stored - zero) * scale as a constant of `bits` bits and its quantization, with the same real values. None if
+    linnet cannot represent these values.
 
     stored: integers of `bits` bits, signed if their dtype is; zero has the same type. scale and zero have one entry per block.
     The scales of linnet are positive, so a block with a negative scale is mirrored, and one with scale 0 becomes all zeros."""
@@ -46,8 +47,8 @@ def narrow(
 
 
 def keep_blocks_narrow(function: Function) -> None:
-    """Matrices with a scale per block that only products and lookups read, transposed or not, become narrow constants that
-    these ops read. Widened, they would take four to eight times the memory."""
+    """If only products and lookups read a matrix with a scale per block, transposed or not, it becomes a narrow
+    constant that these ops read. As floats, it would take four to eight times the memory."""
     readers, outputs = function.consumers(), set(function.outputs)
     gone: set[Node] = set()
     for node in function.nodes:
@@ -99,7 +100,7 @@ def _turns(node: Node) -> bool:
 
 
 def _reads(node: Node, tensor: Tensor) -> bool:
-    """Whether the node is a product by the matrix, or looks up its rows, and gives f32."""
+    """Whether the node is a product with the matrix or looks up rows of it, and returns f32."""
     if tensor.function is not node.outputs[0].function or node.outputs[0].dtype != "f32":
         return False
     if node.op in traits.MATRICES:
@@ -109,7 +110,8 @@ def _reads(node: Node, tensor: Tensor) -> bool:
 
 
 def _replace(old: Tensor, w: Tensor, readers: dict[Tensor, list[Node]], gone: set[Node]) -> None:
-    """Lets the readers of `old` read w, and those of its transpose w turned. Adds the nodes that are needed no more to gone."""
+    """Makes the readers of `old` read w, and the readers of its transpose read w transposed. Adds nodes that are no
+    longer needed to `gone`."""
     for node in readers[old]:
         if _turns(node):
             gone.add(node)

@@ -44,8 +44,8 @@ def convert(
     function: Function,
     types: Mapping[str, TypeProto],
 ) -> list[Value]:
-    """The outputs of the node. opset: the version of its domain that the model imports. types: what the model declares
-    about its values. Raises Unsupported, GraphError."""
+    """The outputs of the node. opset: the version of the node's domain that the model imports. types: the types that
+    the model declares for its values. Raises Unsupported, GraphError."""
     assert isinstance(op, UserOp)
     if opset > op.version:
         raise Unsupported(

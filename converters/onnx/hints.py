@@ -85,7 +85,7 @@ def _newer(op_type: str, opset: int) -> int:
 
 
 def _similar(op_type: str, domain: str) -> str:
-    """An op with a rule and nearly the same name; "" if there is none."""
+    """An op that has a rule and nearly the same name; "" if there is none."""
     names: dict[str, str] = {}
     for key in RULES:
         where, _, name = key.rpartition(":")

@@ -1,5 +1,5 @@
-"""Walks an ONNX graph in order, runs the rule of every node and collects all problems instead of stopping at the first.
-A failed node yields placeholders, shaped by ONNX's own inference if possible, so that later nodes are checked too."""
+"""Walks an ONNX graph in order, runs the rule of every node and collects all problems instead of stopping at the first. A failed
+node yields placeholders, so that later nodes are checked too. Their shapes come from ONNX's own inference if possible."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Importer:
     # -- problems
 
     def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "", op: str = "") -> None:
-        """Records a problem of a node or of a named value. For a value, `op` is the first op that reads or makes it, unless
-        given."""
+        """Records a problem of a node or of a named value. If `op` is not given for a value, it is the first op that
+        reads or makes the value."""
         if self.full:
             return
         found = Problem(
@@ -90,7 +90,8 @@ class Importer:
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of problems has been found, or of nodes converted, so that the search stops."""
+        """Whether the search must stop, because the maximum number of problems was found or the maximum number of nodes
+        was converted."""
         return len(self.problems) >= MOST_PROBLEMS or self.left < 0
 
     @functools.cached_property
@@ -130,7 +131,8 @@ class Importer:
         raise KeyError(name)
 
     def captured(self, body: Body, outside: Tensor) -> Tensor:
-        """The input that represents an outer tensor inside a body, with the outer tensor's element kind and taint."""
+        """The input that represents an outer tensor inside a body. It has the narrow element type of the outer tensor,
+        if any. It is tainted (depends on a failed node) if the outer tensor is."""
         inside = body.capture(outside)
         if outside in self.kinds:
             self.kinds[inside] = self.kinds[outside]
@@ -149,7 +151,8 @@ class Importer:
             ) from None
 
     def inputs_of(self, scope: Scope, node: NodeProto) -> list[Value]:
-        """The node's operands. An operand that cannot be resolved is a problem and becomes a tainted placeholder."""
+        """The node's operands. If an operand cannot be resolved, this is recorded as a problem, and a tainted
+        placeholder replaces the operand."""
         operands: list[Value] = []
         for name in node.input:
             if not name:
@@ -167,7 +170,8 @@ class Importer:
         return operands
 
     def placeholder(self, name: str) -> Tensor:
-        """A tensor in place of one that could not be made, with the type and shape that the model or ONNX's inference knows."""
+        """A tensor in place of one that could not be made. Its type and shape come from the model or from ONNX's
+        inference."""
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
@@ -244,8 +248,9 @@ class Importer:
                 scope.values[name] = self.placeholder(name)
 
     def separate(self, tensor: Tensor, name: str, fresh: Container[int]) -> Tensor:
-        """An output of the model as a tensor of its own, also if a rule returns its operand. A run that is fed the output
-        then feeds all nodes that read it, and no others. fresh: ids of the results of the nodes that the rule emitted."""
+        """An output of the model as a tensor of its own, even if a rule returns its operand. So if a run feeds the
+        output, exactly the nodes that read the output get the fed value. fresh: ids of the results of the nodes that
+        the rule emitted."""
         if id(tensor) not in fresh or tensor in self.returned:
             kind, tainted = self.kinds.get(tensor), id(tensor) in self.tainted
             if tensor.data is not None:
@@ -259,7 +264,8 @@ class Importer:
         return tensor
 
     def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
-        """Returns the outputs of one node, made by its rule, a function of the model, or its ONNX function body."""
+        """Returns the outputs of one node. They are made by its rule, by a function of the model, or by its ONNX
+        function body."""
         domain = "" if node.domain in MAIN else node.domain
         if not isinstance(node.op_type, str) or not isinstance(node.domain, str):
             raise Unsupported("its op type is not valid UTF-8", "the file is damaged: export the model again")

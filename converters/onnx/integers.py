@@ -17,13 +17,14 @@ RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 
 
 
 def _parameters(op: Operation, scale: Tensor, zero: Tensor | None) -> list[Tensor]:
-    """Scale and zero point as the runtime's ops need them: scalars if they are per tensor."""
+    """Scale and zero point in the form that the runtime's ops need: scalars if they are per tensor."""
     found = [scale] if zero is None else [scale, zero]
     return [op.reshape(t, []) if t.static_shape == (1,) else t for t in found]
 
 
 def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 0) -> Tensor:
-    """x as f32. Constants stay a separate node, so that the rewrite sees the integers."""
+    """x as f32. Even constants are dequantized by a separate node, so that the rewrite (quantized.py) sees the
+    integers."""
     if x.dtype not in (*RANGES, "i32"):
         raise op.unsupported(f"the quantized input has element type {x.dtype}", f"use {', '.join(RANGES)} or i32")
     operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
@@ -48,7 +49,7 @@ def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_sc
 
 
 def stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
-    """The same integers with quantization of scale 1 and the given constant zero points."""
+    """The same integers, marked with scale 1 and the given constant zero points."""
     value = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
     per_axis = axis if value.size > 1 else None
     quantization = Quantization(np.ones(value.size, np.float32), value, per_axis)
@@ -73,8 +74,8 @@ def _i32(op: Operation, tensor: Tensor) -> Tensor:
 
 
 def as_matrices(op: Operation, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The factors with at least two axes: a 1-D factor becomes a row (first) or a column (second). `without_padding` undoes
-    it."""
+    """The factors with at least two axes: a 1-D first factor becomes a row, a 1-D second factor a column.
+    `without_padding` undoes this."""
     if rank_of(a, "input 0") == 1:
         a = op.unsqueeze(a, [0])
     if rank_of(b, "input 1") == 1:

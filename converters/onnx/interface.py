@@ -1,5 +1,5 @@
-"""Inputs and outputs of a model. Several tensors represent a sequence or an optional: a sequence `s` of any length is
-`s.values` and `s.shapes`, one of known length is `s.0`, `s.1`, ...; an optional adds `s.present`."""
+"""Inputs and outputs of a model. Several tensors represent a sequence or an optional. A sequence `s` of any length
+consists of `s.values` and `s.shapes`, and one of known length of `s.0`, `s.1`, ... An optional adds `s.present`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _sequence_in(kind: onnx.TypeProto) -> bool:
 
 
 def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
-    """Whether the given value is valid for the input: a shape, a list of shapes, or None for an optional."""
+    """Whether the given value has a valid form for the input: a shape, a list of shapes, or None for an optional."""
 
     def shape(value: Any) -> bool:
         return isinstance(value, LISTS) and all(isinstance(d, (int, np.integer)) for d in value)
@@ -190,7 +190,8 @@ def fixed(
     wanted: tuple[int, ...],
     symbols: dict[str, int | None],
 ) -> tuple[Dim, ...] | None:
-    """Checks the caller's shape of an input against the model's. symbols: collects the size of each name, None for conflicts."""
+    """Compares the caller's shape of an input with that of the model. symbols: collects the size of each dimension
+    name; None if sizes conflict."""
     if shape is None:
         return wanted
     fits = len(shape) == len(wanted)
@@ -212,8 +213,8 @@ def fixed(
 
 
 def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) -> None:
-    """Makes the model's outputs the outputs of the function and creates the signature. PyTorch lists an output that is returned
-    twice under one name twice; it becomes one output."""
+    """Makes the model's outputs the outputs of the function and creates the signature. If a module returns one tensor
+    twice, PyTorch lists its name twice; it becomes one output."""
     function, outputs, composite = importer.function, [], False
     given = set(function.outputs)
     declared = {info.name: info for info in graph.output}
@@ -280,14 +281,14 @@ def _described(importer: Importer, value: Value) -> str:
 
 
 def note(importer: Importer, tensor: Tensor, kind: narrow.Kind | None, name: str) -> None:
-    """Records the true type of an input or output, in the importer and in the file's metadata."""
+    """Records the original type of an input or output, in the importer and in the file's metadata."""
     if kind is not None:
         importer.kinds[tensor] = kind
         importer.graph.metadata[narrow.METADATA + name] = kind.name
 
 
 def sensible(shape: Sequence[Dim]) -> bool:
-    """Whether the known dimensions are possible for a tensor."""
+    """Whether the known dimensions are possible sizes of a tensor."""
     known = [d for d in shape if isinstance(d, int)]
     return min(known, default=0) >= 0 and math.prod(known) <= MOST_ELEMENTS
 

@@ -1,6 +1,6 @@
-"""Finds layer normalization that an exporter wrote as separate ops, and replaces it with one node.
-(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) over trailing axes, or with the variance mean(x^2) - mean(x)^2, whose two
-parts are too large for f16 and too near to each other for 8 bits. Scale and bias are included if they fit."""
+"""Finds layer normalization that an exporter wrote as separate ops, and replaces it with one node. The pattern is (x -
+mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) over trailing axes. The variance may also be mean(x^2) - mean(x)^2; these
+two terms are too large for f16, and too close to each other for 8 bits. Scale and bias are included if they fit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _mean(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
 
 
 def _match(node: Node) -> tuple[Tensor, int, float, list[Node]] | None:
-    """(x, first axis, epsilon, nodes) if the node's output is a normalized x."""
+    """(x, first axis, epsilon, nodes) if the node's output is a normalized x; otherwise None."""
     division = _binary(node.outputs[0], "div") if node.op == "map" and node.outputs else None
     if division is None or node.outputs[0].dtype not in FLOATS:
         return None
@@ -133,7 +133,8 @@ def _peeled(value: Tensor | float | None) -> Tensor | float | None:
 
 
 def _average(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
-    """(x, first axis, node) if the value is a mean over trailing axes: a reduction, or a sum times or over the count."""
+    """(x, first axis, node) if the value is a mean over trailing axes: a mean reduction, or a sum that is divided by
+    the count or multiplied by its inverse."""
     value = _peeled(value)
     if not isinstance(value, Tensor) or value.node is None:
         return None
@@ -160,7 +161,8 @@ def _average(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
 
 
 def _match_moments(node: Node) -> tuple[tuple[Tensor, int, float, list[Node]] | None, Tensor | None]:
-    """As `_match` for (x - mean(x)) * (scale / sqrt(max(mean(x^2) - mean(x)^2, 0) + epsilon)), and the scale."""
+    """Like `_match`, for (x - mean(x)) * (scale / sqrt(max(mean(x^2) - mean(x)^2, 0) + epsilon)). Also returns the
+    scale."""
     nothing = None, None
     product = _binary(node.outputs[0], "mul") if node.op == "map" and node.outputs else None
     if product is None or node.outputs[0].dtype not in FLOATS:
@@ -226,7 +228,7 @@ def _rows_apart(mean: Tensor | float, x: Tensor, first: int) -> bool:
 
 
 def _fitting(value: Tensor | float, x: Tensor, first: int) -> Tensor | None:
-    """A constant as a tensor of the normalized shape; None if it has another one."""
+    """A constant as a tensor of the normalized shape; None if it has another shape."""
     if not isinstance(value, Tensor) or value.data is None or x.shape is None or value.dtype != x.dtype:
         return None
     shape = tuple(d for d in x.shape[first:] if isinstance(d, int))
@@ -237,7 +239,7 @@ def _fitting(value: Tensor | float, x: Tensor, first: int) -> Tensor | None:
 
 
 def _scale_and_bias(follower: Follower, node: Node, x: Tensor, first: int) -> tuple[Tensor | None, Tensor | None, Node]:
-    """The constant scale and bias that follow with the normalized shape, and the last node included."""
+    """The constant scale and bias that follow and have the normalized shape, and the last node of the pattern."""
     scale, at = _following(follower, node, "mul", x, first)
     if scale is None:
         return None, None, node

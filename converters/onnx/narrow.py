@@ -28,9 +28,9 @@ Array = npt.NDArray[Any]
 class Kind:
     """A narrow element type. Integers are stored sign-extended as i8 or u8, floats as their bits in u8.
 
-    The numbers describe floats. Sign, exponent and mantissa bits are as in ONNX's names; top is the code of the largest number;
-    nan and inf are the codes of these values (nan None: the type has no NaN). The types are OCP 8-bit and Microscaling formats;
-    fnuz: arXiv 2206.02915.
+    The numbers describe floats. Sign, exponent and mantissa bits are as in ONNX's names. top: the code of the largest
+    number. nan, inf: the codes of these values (nan None: the type has no NaN). The types are OCP 8-bit and
+    Microscaling formats; for fnuz types see arXiv 2206.02915.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Kind:
         )
 
     def codes(self, values: npt.ArrayLike) -> Array:
-        """Encodes an array as bytes. An array of bytes is assumed to be codes already."""
+        """Encodes an array as bytes. An array of bytes is taken to be codes already."""
         array = np.asarray(values)
         if array.dtype == self.numpy and not self.integer:
             return array.view(np.uint8)
@@ -173,7 +173,7 @@ def enter(op: Operation) -> None:
 
 
 def leave(op: Operation, results: Sequence[Value]) -> None:
-    """Called after a rule has run. Records the type of the results of a mover."""
+    """Called after a rule has run. If the op only moves elements, records the narrow type of its results."""
     kind = op.kind(0) if op.node.op_type in MOVERS else None
     for tensor in results:
         if isinstance(tensor, Tensor) and kind is not None and tensor.dtype == kind.storage:
@@ -193,7 +193,8 @@ def decoded(op: Operation, codes: Tensor, kind: Kind, dtype: str = "f32") -> Ten
 
 
 def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_mode: str = "up") -> Tensor:
-    """Encodes numbers as codes of a narrow type, rounding half to even. Too large values become `top`, or inf or NaN.
+    """Encodes numbers as codes of a narrow type, rounding half to even. Values that are too large become `top`, inf or
+    NaN.
 
     Integers keep their low bits; floats are truncated first. round_mode (up, down, nearest): only for float8e8m0.
     """

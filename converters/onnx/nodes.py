@@ -117,7 +117,8 @@ def proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
 def guessed(
     node: NodeProto, opset: int, operands: Sequence[Value], kinds: Mapping[Tensor, narrow.Kind]
 ) -> dict[str, TypeProto]:
-    """The output types that ONNX's inference finds. It runs per node, because on a damaged model it can crash."""
+    """The output types that ONNX's inference finds. The inference runs for single nodes, because it can crash on a
+    damaged model."""
     try:
         schema = defs.get_schema(node.op_type, opset, "")
         if node.domain not in MAIN or len(operands) < schema.min_input or any(a.HasField("g") for a in node.attribute):
@@ -134,7 +135,7 @@ def guessed(
 
 
 def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:
-    """A node of a function body with references to attributes replaced by their values."""
+    """A node of a function body in which references to attributes are replaced by the values of the attributes."""
     result = NodeProto()
     result.CopyFrom(node)
     del result.attribute[:]

@@ -45,7 +45,8 @@ def dtype_name(number: int, what: str = "it") -> str:
 
 
 def storage_of(number: int, what: str = "it") -> str:
-    """The linnet dtype that stores an ONNX element type: the same type, or that of a narrow type's codes. Raises Unsupported."""
+    """The linnet dtype that stores an ONNX element type: the same type, or the type of the codes for a narrow type.
+    Raises Unsupported."""
     return KINDS[number].storage if number in KINDS else dtype_name(number, what)
 
 
@@ -173,7 +174,7 @@ class Operation:
         return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
 
     def ignore(self, *names: str) -> None:
-        """Marks attributes as read that need no handling."""
+        """Marks attributes that need no handling as read."""
         self.read.update(names)
 
     def unread(self) -> list[str]:
@@ -272,7 +273,7 @@ class Operation:
         return self.emit("copy", [x], kind="expand", shape=list(shape))
 
     def shape_of(self, x: Tensor, start: int = 0, end: int | None = None) -> Tensor:
-        """Dimensions [start, end) of x as 1-D i64; a constant if they are known."""
+        """Dimensions [start, end) of x as a 1-D i64 tensor, which is a constant if they are known."""
         if x.shape is not None:
             dims: Sequence[Dim] = x.shape[slice(start, end)]
             if all(isinstance(d, int) for d in dims):

@@ -1,5 +1,5 @@
-"""Parses an ONNX file without its large initializers, whose bytes stay in the file until they are needed.
-protobuf would copy them twice. In the parsed model they look like tensors that are stored in another file: this one."""
+"""Parses an ONNX file without its large initializers. Their bytes stay in the file until they are needed; protobuf would copy
+them twice. In the parsed model they look like tensors with external data, where the external file is the model file itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
 
 
 def _model(view: memoryview, name: str) -> list[bytes] | None:
-    """The file without large initializers. None: it has none."""
+    """The file without large initializers. None if it has no large initializers."""
     pieces: list[bytes] = []
     found = 0
     for number, kind, begin, start, end in _fields(view, 0, len(view)):
@@ -54,7 +54,8 @@ def _model(view: memoryview, name: str) -> list[bytes] | None:
 
 
 def _initializer(view: memoryview, start: int, end: int, name: str) -> bytes | None:
-    """A TensorProto that refers to its bytes. None: it has no raw data of a plain element type and the right size."""
+    """A TensorProto that refers to its bytes in the file. None if it has no raw data of a plain element type and the
+    right size."""
     rest: list[bytes] = []
     count, size, raw = 1, 0, None
     for number, kind, begin, inner, last in _fields(view, start, end):
@@ -95,7 +96,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """A number, and the offset behind it. Raises IndexError or ValueError."""
+    """A number, and the offset after it. Raises IndexError or ValueError."""
     value = 0
     for shift in range(0, 70, 7):
         byte = view[at]

@@ -1,4 +1,4 @@
-"""Packs constants that need only 2 or 4 bits, several per byte in the file. A few nodes unpack them once, during planning.
+"""Packs constants that need only 2 or 4 bits per element: several share a byte of the file. Nodes unpack them during planning.
 Only operands of dequantize and map are packed. Integer kernels read bytes, which stay in the memory-mapped file."""
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def pack(graph: Graph) -> None:
 
 
 def bits_of(tensor: Tensor) -> int:
-    """Bits per element that suffice for a byte constant: 2 or 4; 0 if it needs 8 or is small."""
+    """Bits per element that are enough for a byte constant: 2 or 4. 0 if it needs 8 bits or is too small to be worth
+    packing."""
     data = tensor.data
     if data is None or tensor.dtype not in ("i8", "u8") or data.size < SMALLEST:
         return 0

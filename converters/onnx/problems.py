@@ -20,4 +20,5 @@ __all__ = [
 
 
 class Unknown(Unsupported):
-    """A rule needs an unknown shape or value. After a failed node this is not reported as a separate problem."""
+    """A rule needs a shape or value that is unknown. If a failed node is the reason, this is not reported as a separate
+    problem."""

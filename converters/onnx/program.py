@@ -1,5 +1,5 @@
-"""Pointwise expressions for rules: linnet.mapping's expressions, with one-element constants as immediates.
-A body gets a `Values` first, for constants and coordinates, then one expression per operand."""
+"""Pointwise expressions for rules: those of linnet.mapping, but one-element constants become immediates. The first
+argument of a body is a `Values`, for constants and coordinates. One expression per operand follows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
 
 
 def _immediate(tensor: Tensor, others: Sequence[Tensor]) -> float | int | None:
-    """The number of a one-element constant, if omitting the operand does not change the iteration shape; else None."""
+    """The number in a one-element constant, if the operand can be omitted without changing the iteration shape; else
+    None."""
     if tensor.data is None or tensor.data.size != 1:
         return None
     if not any(o is not tensor and o.data is None and (o.rank or 0) >= tensor.data.ndim for o in others):

@@ -1,5 +1,5 @@
-"""Fuses quantized models: dequantize -> op -> quantize becomes one op on the stored integers. Nothing is quantized anew.
-Scales, zero points and integer weights are those of the model (Jacob et al. 2018; ONNX QLinear ops; requant float_rne)."""
+"""Fuses quantized models: dequantize -> op -> quantize becomes one op on the stored integers. Nothing new is quantized. Scales,
+zero points and integer weights are those of the model (Jacob et al. 2018; ONNX QLinear ops; requant mode float_rne)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fuse_quantized(function: Function) -> None:
 
 
 class _Fuser(Values):
-    """Walks the nodes in order and emits them anew, each by the method on_OP or the rule of products."""
+    """Walks the nodes in order and emits each again, by the method on_OP or the rule of products."""
 
     def run(self) -> None:
         self.function.nodes = []
@@ -105,7 +105,7 @@ class _Fuser(Values):
     # ---- pointwise ops ---------------------------------------------------------------------------------------------
 
     def on_map(self, node: Node) -> bool:
-        """Loads integers dequantized and stores them quantized."""
+        """Lets the map dequantize integers when it loads them and quantize results when it stores them."""
         program = program_of(node)
         assert program is not None
         targets = [self.sink(t) for t in node.outputs]
@@ -181,7 +181,8 @@ class _Fuser(Values):
         return True
 
     def concat(self, node: Node) -> bool:
-        """Brings all parts to one scale: that of the result if it is stored, else the scale that all parts share."""
+        """Brings all parts to one scale. This is the scale of the result if it is stored as integers, else the scale
+        that all parts share."""
         parts = [t for t in node.inputs if t is not None]
         found = [self.stored.get(t) for t in parts]
         sources = [t for t in found if t is not None and t.quantization is not None and t.quantization.axis is None]
@@ -207,8 +208,9 @@ class _Fuser(Values):
         return self.keep(node.outputs[0], made)
 
     def on_pool(self, node: Node) -> bool:
-        """Maxima keep their integers. Averages over windows use the real numbers and add the zero point before rounding, which
-        decides ties (QLinearAveragePool of ONNX Runtime). An average over everything is a mean."""
+        """Maxima keep their integers. Averages over windows use the real numbers and add the zero point before
+        rounding; this order decides ties (QLinearAveragePool of ONNX Runtime). An average over the whole input is a
+        mean."""
         x, y = node.inputs[0], node.outputs[0]
         source = self.stored.get(x) if x is not None else None
         if x is None or source is None or source.quantization is None or len(node.outputs) != 1:
@@ -228,7 +230,8 @@ class _Fuser(Values):
         return True
 
     def on_resize(self, node: Node) -> bool:
-        """Nearest neighbours keep their integers. Interpolation works on the real numbers, as in ONNX Runtime."""
+        """With nearest neighbours, results keep their integers. Interpolation works on the real numbers, as in ONNX
+        Runtime."""
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
         if (
@@ -256,7 +259,8 @@ class _Fuser(Values):
         return True
 
     def mean(self, node: Node, source: Tensor, axes: list[int], q: Quantization, dtype: str) -> bool:
-        """The mean over axes of known lengths, kept: integer sums times one factor (QLinearGlobalAveragePool)."""
+        """The mean over axes of known lengths, with these axes kept: integer sums times one factor
+        (QLinearGlobalAveragePool)."""
         count = 1
         for axis in axes:
             length = None if source.shape is None else source.shape[axis]

@@ -1,4 +1,4 @@
-"""Scales, zero points and clamps of quantized ONNX models as numbers, and the constants that they stand for."""
+"""Scales, zero points and clamps of quantized ONNX models as numbers, and conversions of constants with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
 
 
 def parameters(node: Node) -> Quantization | None:
-    """The constant parameters of a quantize or dequantize node; None if they are computed, per block, or invalid."""
+    """The parameters of a quantize or dequantize node if they are constant; None if they are computed, per block, or
+    invalid."""
     if node.attribute("block"):
         return None
     scale = node.inputs[1] if len(node.inputs) > 1 else None
@@ -88,7 +89,8 @@ def exactly(value: float, q: Quantization, dtype: str) -> int | None:
 
 
 def signed(w: Tensor) -> Tensor:
-    """Converts constant u8 weights to i8 with a zero point lower by 128. The differences stay the same; i8 kernels suffice."""
+    """Converts constant u8 weights to i8 with a zero point that is lower by 128. The differences stay the same, so i8
+    kernels can be used."""
     if w.dtype != "u8" or w.data is None or w.quantization is None:
         return w
     q = w.quantization
@@ -97,7 +99,8 @@ def signed(w: Tensor) -> Tensor:
 
 
 def saturates(limits: tuple[float, float], q: Quantization, dtype: str) -> bool:
-    """Whether the stored range already saturates at the limits of the clamp (rounding is monotonic)."""
+    """Whether the stored range already saturates at the limits of the clamp. Comparing the limits is enough, because
+    rounding is monotonic."""
     low, high = LIMITS[dtype]
     with np.errstate(over="ignore"):
         least, most = (np.rint(np.float32(v) / q.scale[0]) + q.zero[0] for v in limits)
@@ -130,7 +133,7 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
 
 
 def identity(load: bool = False, store: bool = False) -> Program:
-    """A program that copies a value, dequantized when loaded or quantized when stored."""
+    """A program that copies a value, and dequantizes it when it loads it or quantizes it when it stores it."""
     program = Program()
     register = program.add(Instruction("load_dequantized" if load else "load", "f32"))
     program.stores = [Store(register, store)]

@@ -74,8 +74,8 @@ def _columns(
 ) -> Tensor:
     """Emits a product whose weight columns have different zero points, which only the reference kernel supports.
 
-    It uses one common zero point and then subtracts the rest times the row sums of x, which are a product with ones. This is
-    exact in i32 and is then requantized as usual."""
+    It uses one common zero point. Then it subtracts the remaining part of each zero point times the row sums of x,
+    which are a product with ones. This is exact in i32, and the result is requantized as usual."""
     assert w.data is not None and w.quantization is not None and x.quantization is not None
     zeros = w.quantization.zero.astype(np.int32)
     common = int(np.median(zeros))

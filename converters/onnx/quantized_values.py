@@ -1,5 +1,5 @@
-"""The values of a quantized function while its ops move to integers: which tensors exist as integers, which as real numbers,
-and which their readers quantize."""
+"""The values of a quantized function while its ops are changed to integers: which tensors exist as integers, which
+exist as real numbers, and which are quantized by their readers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Values:
         return self.new[tensor]
 
     def only_multiplied(self, tensor: Tensor) -> bool:
-        """Whether only matrix products and lookups read the tensor, possibly transposed. Nothing is ever folded into such
-        weights, whereas a batch norm can be folded into the weights of a convolution."""
+        """Whether only matrix products and lookups read the tensor, possibly transposed. Unlike the weights of a
+        convolution, nothing (such as a batch norm) is ever folded into these weights."""
         readers = self.readers.get(tensor, [])
         moved = [r.outputs[0] for r in readers if r.op == "copy" and r.attributes["kind"] == "transpose"]
         products = sum(r.op in traits.MATRICES | traits.LOOKS_UP for r in readers)
@@ -69,7 +69,7 @@ class Values:
     def emit(
         self, op: str, inputs: Iterable[Tensor | None], attributes: dict[str, Any], dtype: str, q: Quantization | None
     ) -> Tensor:
-        """Emits a node with one output. It is computed at once if all its inputs are constant."""
+        """Emits a node with one output. The output is computed at once if all inputs are constant."""
         made = emit(op, list(inputs), dict(attributes), 1, "", self.function, [q], [dtype])[0]
         made.quantization = q
         node = made.node
@@ -109,7 +109,7 @@ class Values:
         return self.named(self.emit("map", [source], program.attributes([dtype]), dtype, q), old)
 
     def sink(self, tensor: Tensor) -> tuple[Quantization, str] | None:
-        """The quantization and dtype to store the tensor with, if only equal quantize nodes read it."""
+        """The quantization and dtype with which to store the tensor, if all its readers are equal quantize nodes."""
         readers = self.readers.get(tensor, [])
         if tensor in self.outputs or not readers or tensor.dtype != "f32":
             return None
@@ -136,7 +136,7 @@ class Values:
         return True
 
     def rounded(self, x: Tensor, body: Callable[[Expr], Expr], q: Quantization, dtype: str) -> Tensor:
-        """Saturated integers that a map computes itself."""
+        """Integers that a map computes and saturates itself."""
         low, high = LIMITS[dtype]
         made: Tensor = pointwise([x], lambda v: body(v).max(low).min(high), dtype, function=self.function)
         made.quantization = q

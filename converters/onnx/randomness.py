@@ -1,5 +1,5 @@
-"""Random numbers of a converted model: a seed, one stream per node, and a variable that counts the runs.
-Inside a loop the count is mixed with the iteration, so that every iteration draws different numbers."""
+"""Random numbers of a converted model. They depend on a seed, one stream per node, and a variable that counts the runs.
+Inside a loop, the count is combined with the iteration, so that every iteration draws different numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Randomness:
         return emit("random", operands, attributes, 1, function=function)[0]
 
     def counter(self, function: Function) -> Tensor:
-        """The i64 scalar that differs for every run and iteration."""
+        """An i64 scalar that is different in every run and iteration."""
         if function not in self.counters:
             body = self.importer.bodies.get(function)
             if body is None:

@@ -1,4 +1,4 @@
-"""The table of rules: which function lowers which ONNX op, and from which opset version.
+"""The table of rules: which function converts which ONNX op, and from which opset version on.
 A rule takes an `Operation` and returns its outputs: one tensor, or a list in the order of the ONNX op's outputs."""
 
 from __future__ import annotations

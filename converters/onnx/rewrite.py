@@ -1,5 +1,5 @@
-"""Rewrites that run after the rules: linnet's general passes, and passes for patterns that exporters write.
-Each turns a pattern of nodes into fewer nodes. Results change only by rounding."""
+"""Rewrites that run after the rules: linnet's general passes, and passes for patterns that exporters write. Each
+rewrite replaces a pattern of nodes with fewer nodes. Results change only by rounding."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
 
 
 def fold_weights(function: Function) -> None:
-    """Moves the elements of constants of any size at conversion time, such as a transposed weight.
+    """Moves elements of constants (for example to transpose a weight) during conversion, whatever their size.
 
-    A file that moves its weights repeatedly gets at most twice their bytes plus FOLD_TOTAL; the rest is done during planning."""
+    If a file moves its weights repeatedly, the new constants have at most twice the bytes of the weights plus
+    FOLD_TOTAL; the rest is done during planning."""
     table: dict[Tensor, Tensor] = {}
     given = set(function.outputs)
     left = FOLD_TOTAL + 2 * sum(t.data.nbytes for t in function.tensors() if t.data is not None)

@@ -41,7 +41,8 @@ def loop_body(
     begin: Callable[[Body, Tensor, Tensor], None] | None,
     any_shape: bool = False,
 ) -> Body:
-    """Converts a subgraph to a function of (iteration, condition, carried...) and of the values it captures.
+    """Converts a subgraph to a function of (iteration, condition, carried...) and of the values that the subgraph
+    captures.
 
     carried: dtypes and shapes. begin(body, iteration, condition): sets the values of the subgraph's inputs.
     any_shape: captured values may have any dimensions.
@@ -71,7 +72,7 @@ def results(importer: Importer, body: Body, graph: onnx.GraphProto) -> list[Valu
 
 
 def inside(importer: Importer, body: Body, work: Callable[[], Any]) -> Any:
-    """Runs `work` while nodes are emitted to the body's function, and returns its result."""
+    """Runs `work`, whose nodes go into the body's function, and returns its result."""
     outer, importer.function = importer.function, body.function
     try:
         return work()

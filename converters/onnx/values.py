@@ -1,5 +1,5 @@
-"""Values of an ONNX graph that are not tensors: sequences and optionals, which are made of tensors.
-Runtime ops see only tensors. Branches and loops carry a value as its tensors, in a form that fits both sides."""
+"""Values of an ONNX graph that are not tensors: sequences and optionals, which are made of tensors. Runtime ops see only
+tensors. Branches and loops carry a value as its tensors, in a form that suits both branches, or every iteration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Packed:
     """A sequence of any length.
 
     values [total]: the numbers of all elements, one after the other. shapes [n, rank] i64: the dimensions of each element.
-    With rank None the elements differ in rank, and each row is [rank, 8 dimensions], padded with ones."""
+    If rank is None, the elements may differ in rank, and each row is [rank, 8 dimensions], padded with ones."""
 
     values: Tensor
     shapes: Tensor
@@ -84,7 +84,7 @@ def rebuilt(value: Value, tensors: Iterator[Tensor]) -> Value:
 
 
 class Form(NamedTuple):
-    """The structure of a value. kind: tensor, list or packed. None instead of a form: an absent optional."""
+    """The structure of a value. kind: tensor, list or packed. An absent optional has None instead of a form."""
 
     kind: str
     dtype: str
@@ -110,7 +110,8 @@ def form_of(value: Value) -> Form | None:
 
 
 class Carried(NamedTuple):
-    """The forms and shapes of the values that a loop carries, and its body, which must live as long as its id is used."""
+    """The forms and shapes of the values that a loop carries, and the loop's body, which must live as long as its id is
+    used."""
 
     body: onnx.GraphProto
     forms: list[Form | None]
@@ -167,7 +168,7 @@ def nothing(op: Operation, form: Form) -> Value:
 
 
 def packed(op: Operation, value: Listed | Packed, rank: int | None, dtype: str = "") -> Packed:
-    """Converts a sequence to a packed one, whose elements have the given rank (None: any)."""
+    """Converts a sequence to a packed sequence whose elements have the given rank (None: any rank)."""
     if isinstance(value, Packed):
         if value.rank == rank:
             return value
@@ -211,7 +212,8 @@ def as_sequence(value: Value, what: str) -> Listed | Packed:
 
 
 def merged_kinds(op: Operation, results: Sequence[Tensor], *sources: Sequence[Tensor]) -> None:
-    """Records the narrow types of results that correspond, place by place, to tensors of the sources."""
+    """Records the narrow types of results. Each result corresponds to the tensors at the same position in the
+    sources."""
     for index, result in enumerate(results):
         for source in sources:
             kind = op.importer.kinds.get(source[index])

@@ -1,5 +1,5 @@
-"""`from_tflite` converts TFLite models into linnet graphs.
-Reading the file, walking its operators, the rules per op and the rewrites that follow have a module each."""
+"""`from_tflite` converts TFLite models into linnet graphs. There is a separate module for reading the file, for walking
+its operators, for the rules of each op, and for the rewrites that follow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def from_tflite(
 ) -> Graph:
     """Converts a TFLite model (a path, or the file's bytes) into a graph with the signature "infer".
 
-    Inputs and outputs are named by the file's signature if it has one, else by their tensors. They keep their element types
-    and quantization. Dimensions that the file leaves open stay open if no rule needs their size; otherwise they get the size
-    in the file. input_shapes: {input name: shape} replaces the file's shapes. optimize: False keeps one runtime node per step of
-    a rule, for debugging. trainable: names of constants, with `*` and `?`, that become variables ("*": all weights), so that
-    the graph can be trained: see `linnet.passes.trainable`. user_ops: ops for custom operators. The op of an operator is named
-    tflite.CUSTOM_CODE, and replaces the rule if the operator has one. Raises `FileError` when the file cannot be read, and
-    `ConversionError`, whose `.problems` lists every problem, when the model cannot be converted.
+    The names of inputs and outputs come from the file's signature if it has one, else from their tensors. Inputs and
+    outputs keep their element types and quantization. Dimensions that the file leaves open stay open if no rule needs
+    their size; otherwise they get the size in the file. input_shapes: {input name: shape} replaces the file's shapes.
+    optimize: False keeps one runtime node per step of a rule, for debugging. trainable: names of constants that become
+    variables, so that the graph can be trained (`*` and `?` are wildcards; "*": all weights). See
+    `linnet.passes.trainable`. user_ops: ops for custom operators. The op for an operator is named tflite.CUSTOM_CODE.
+    If the operator has a rule, the op replaces it. Raises `FileError` if the file cannot be read. Raises
+    `ConversionError`, whose `.problems` lists every problem, if the model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize, user_ops)
     if conversion.problems:

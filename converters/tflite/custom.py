@@ -37,8 +37,8 @@ def convert(
     function: Function,
     fixed: bool,
 ) -> list[Tensor]:
-    """The outputs of the operator. fixed: the inputs have the shapes of the file, so its declared shapes are true.
-    Raises Unsupported, GraphError."""
+    """The outputs of the operator. fixed: whether the inputs have the shapes of the file, so that the declared shapes
+    are right. Raises Unsupported, GraphError."""
     assert isinstance(op, UserOp)
     if spec.version > op.version:
         raise Unsupported(

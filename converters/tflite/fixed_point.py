@@ -51,10 +51,10 @@ def round_away(x: Any) -> npt.NDArray[Any]:
 
 
 def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDArray[np.int16]:
-    """A table of 513 values, between which 16-bit kernels interpolate (LUTPopulate).
+    """A table of 513 values. 16-bit kernels interpolate between them (LUTPopulate).
 
-    The values are those of a function of (v - zero) * scale for v = -32768, -32640, ..., 32767, at the scale 2 / 65535. Each is
-    shifted by half of the error in the middle of its interval."""
+    The values are those of a function of (v - zero) * scale for v = -32768, -32640, ..., 32767, at the scale 2 / 65535.
+    Each value is shifted by half of the error in the middle of its interval."""
     ends = [scale * (edge - zero) for edge in (-32768, 32767)]
     step = (ends[1] - ends[0]) / 512
     at = ends[0] + np.arange(512) * step
@@ -67,8 +67,8 @@ def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDA
 
 
 def table_of_floats(function: Callable[[Any], Any], scale: np.float32, out_scale: np.float32) -> npt.NDArray[np.int16]:
-    """Like table_16, with every step in f32 and a scale for the result, as kernels of single functions fill it. Zero points
-    are 0."""
+    """Like table_16, but computed in f32 and with a scale for the result, as some kernels fill their tables. Zero
+    points are 0."""
     f = np.float32
     least, most = f(scale * f(-32768)), f(scale * f(32767))
     step = f(f(most - least) / f(512))

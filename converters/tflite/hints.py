@@ -1,5 +1,5 @@
 """Advice for TFLite ops without a rule: an equivalent, or an option of the converter that wrote the file.
-An op without an entry gets the name of the most similar op that has a rule."""
+For an op without an entry, the advice names the most similar op that has a rule."""
 
 from __future__ import annotations
 

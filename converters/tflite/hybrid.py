@@ -1,5 +1,5 @@
-"""Hybrid (dynamic range) products of TFLite: float activations times integer weights. Activations are rounded to 8 bits, per row
-or per batch element, and the integer sums are exact (tensor_utils: Symmetric- and AsymmetricQuantizeFloats)."""
+"""Hybrid (dynamic range) products of TFLite: float activations times integer weights. Activations are rounded to 8 bits,
+per row or per batch element, and integer sums are exact (Symmetric- and AsymmetricQuantizeFloats of tensor_utils)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rounded(NamedTuple):
 
 
 def rounded(op: Operation, x: Tensor, axes: Sequence[int], asymmetric: bool) -> Rounded:
-    """Rounds x to 8-bit integers. Scale and offset are computed over `axes`, which stay as dimensions of 1."""
+    """Rounds x to 8-bit integers. Scale and offset are computed over `axes`, which stay as dimensions of size 1."""
     if not asymmetric:
         size = op.reduce(op.map([x], abs), "max", axes)
         scale = op.map([size], lambda r: r.eq(0).select(1.0, r / 127.0))
@@ -142,8 +142,8 @@ def conv(
     op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], bias: Tensor | None, asymmetric: bool,
     attributes: dict[str, Any], numbers: Callable[[Expr, Expr, Expr], Expr],
 ) -> Tensor:  # fmt: skip
-    """A hybrid convolution. value: i8 [out, in/group, k...]. If asymmetric, zeros are padded before rounding: they do not change
-    the range and become the offset."""
+    """A hybrid convolution. value: i8 [out, in/group, k...]. If asymmetric, zeros are padded before rounding. They do
+    not change the range, and they become the offset."""
     op.importer.hybrid.append(op.output().name)
     rank = value.ndim
     if asymmetric:

@@ -67,7 +67,7 @@ class Importer:
         return self.graph
 
     def has_open_shapes(self, fixed: Sequence[str]) -> bool:
-        """Whether the file leaves a dimension of an input open. False if `fixed` names any input."""
+        """Whether the file leaves a dimension of an input open. False if `fixed` gives a shape for any input."""
         subgraph = self.model.subgraphs[0]
         return not fixed and any(-1 in subgraph.tensors[i].signature for i in subgraph.inputs)
 
@@ -118,7 +118,7 @@ class Importer:
         self.graph.signature(key, function, labels, results)
 
     def outputs_of(self, scope: Scope) -> list[Tensor]:
-        """The subgraph's outputs. An output that cannot be resolved is a problem."""
+        """The subgraph's outputs. If an output cannot be resolved, this is recorded as a problem."""
         outputs: list[Tensor] = []
         taken = set(scope.function.inputs)
         for index in scope.subgraph.outputs:
@@ -180,7 +180,7 @@ class Importer:
         return f"{scope.number}/{spec.name}"
 
     def read_variable(self, scope: Scope, name: str, spec: TensorSpec | None = None) -> Tensor:
-        """The current value of a variable. The first use creates the variable, for which it needs the declaration."""
+        """The current value of a variable. The first use creates the variable and needs its declaration (spec)."""
         state = scope.state
         if name not in state.current:
             if name not in self.graph.variables and spec is None:
@@ -268,7 +268,7 @@ class Importer:
     # -- subgraphs
 
     def initialize(self, number: int) -> None:
-        """Runs the subgraph of CALL_ONCE, which sets initial values of variables, once per conversion."""
+        """Runs the subgraph of CALL_ONCE once per conversion. It sets initial values of variables."""
         if number in self.initialized:
             return
         self.initialized.add(number)
@@ -278,7 +278,8 @@ class Importer:
         self.run(scope)
 
     def subgraph(self, number: int) -> SubgraphSpec:
-        """A subgraph that an operator names. Raises Unsupported if it does not exist, or if there are too many calls."""
+        """The subgraph that an operator names. Raises Unsupported if it does not exist, or if there are too many
+        calls."""
         self.entered += 1
         if self.entered > MAX_SUBGRAPHS:
             raise Unsupported(f"subgraph {number} calls itself, or there are too many calls", "export the model again")

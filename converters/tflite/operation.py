@@ -1,5 +1,5 @@
-"""A rule's view of one TFLite operator: operands, options, declared outputs, and methods that emit runtime ops.
-Quantized tensors are integers with a quantization. `real` returns their numbers and `store` quantizes again."""
+"""A rule's view of one TFLite operator: operands, options, declared outputs, and methods that emit runtime ops. Quantized
+tensors are integers with a quantization. `real` returns the real numbers that they represent, and `store` quantizes again."""
 
 from __future__ import annotations
 
@@ -111,13 +111,14 @@ class Operation:
         return True
 
     def within(self, function: Function) -> Operation:
-        """The same operator, but emitting into another function (the body of a loop)."""
+        """The same operator, but with its nodes in another function (the body of a loop)."""
         other = copy.copy(self)
         other.function = function
         return other
 
     def keep(self, index: int, value: Tensor) -> None:
-        """Assigns the state that operand `index` reads: a variable tensor, whose value the next run starts with."""
+        """Assigns a new value to the state that operand `index` reads. This is a variable tensor, so the next run
+        starts with the value."""
         place = self.spec.inputs[index]
         spec = self.scope.subgraph.tensors[place]
         if spec.is_variable:
@@ -176,7 +177,7 @@ class Operation:
         self, inputs: Sequence[Tensor], tables: Sequence[npt.NDArray[Any]], body: Callable[..., Expr | Sequence[Expr]],
         *dtypes: str,
     ) -> list[Tensor]:  # fmt: skip
-        """Emits one map whose body also gets a function per table, which maps an index to the element there."""
+        """Emits one map. Its body also gets a function per table, which returns the element at an index."""
         # the opcode `table` reads its input without broadcasting it, so the node is built by hand
         program, count = Program(), len(inputs)
         loaded = [Expr.load(program, t.dtype, i) for i, t in enumerate(inputs)]
@@ -228,7 +229,8 @@ class Operation:
         return tensor
 
     def as_declared(self, tensor: Tensor, index: int = 0) -> Tensor:
-        """Gives a tensor of moved elements the declared quantization, requantizing if the input's differs."""
+        """Gives a tensor of moved elements the declared quantization. Requantizes it if its own quantization
+        differs."""
         spec = self.output(index)
         if tensor.dtype == spec.dtype and spec.quantization is not None:
             if tensor.quantization is None or same_quantization(tensor.quantization, spec.quantization):
@@ -345,8 +347,8 @@ class Operation:
 
 
 def scaled(x: Expr, fixed: int, shift: int) -> Expr:
-    """An i32 times fixed * 2^(shift - 31). TFLite's result is undefined for larger shifts, which only scales of unused tensors
-    need; here it saturates."""
+    """An i32 times fixed * 2^(shift - 31). For larger shifts, which only scales of unused tensors need, TFLite's result
+    is undefined; here it saturates."""
     return x.sign() * (1 << 30) if shift > 30 else x.fixed_multiply(fixed, -shift)
 
 

@@ -1,4 +1,4 @@
-"""The table of rules: which function lowers which TFLite op.
+"""The table of rules: which function converts which TFLite op.
 A rule takes an `Operation` and returns its outputs: one tensor, or a list in the order of the operator's outputs."""
 
 from __future__ import annotations

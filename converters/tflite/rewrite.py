@@ -1,4 +1,4 @@
-"""Rewrites that run after the rules: linnet's general passes, and constants of any size that are computed now.
+"""Rewrites that run after the rules: linnet's general passes, and the folding of constants of any size.
 They do not change what the graph computes."""
 
 from __future__ import annotations

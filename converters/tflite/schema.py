@@ -1,4 +1,4 @@
-"""Reads a TFLite file with the `flatbuffers` package, by the field ids of the public TFLite schema (version 3).
+"""Reads a TFLite file with the `flatbuffers` package, using the field ids of the public TFLite schema (version 3).
 `Reader` is a checked view of one table; `Model` is the whole file as plain Python objects."""
 
 from __future__ import annotations
@@ -228,7 +228,8 @@ class TensorSpec:
 @dataclasses.dataclass
 class OperatorSpec:
     """An operator: op name, tensor indices (-1: left out), options table, and the option bytes of a custom op.
-    intermediates: tensors of recurrent integer ops that are used only for their quantization. version: of the op."""
+    intermediates: tensors of recurrent integer ops that are used only for their quantization. version: version of the
+    op."""
 
     op: str
     inputs: list[int]

@@ -13,8 +13,9 @@ Value = Tensor | str  # for a resource, the name of its variable
 
 
 class State:
-    """The variables of one function: an entry point, a branch or the body of a loop. An entry point reads the variables and
-    assigns them at its end. Other functions take the variables they use as inputs and return those they assign."""
+    """The variables of one function: an entry point, a branch or the body of a loop. An entry point reads the variables
+    and assigns them at its end. Other functions take the variables that they use as inputs, and return those that they
+    assign."""
 
     def __init__(self, kind: str = "entry") -> None:
         self.kind = kind  # "entry", "nested", or "first" (the subgraph of CALL_ONCE, which sets initial values)

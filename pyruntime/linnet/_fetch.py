@@ -18,8 +18,8 @@ _TIMEOUT_S = 900
 
 
 class FetchError(RuntimeError):
-    """A file could not be fetched: the package index is unreachable, or it lacks the package, or the package lacks the
-    file."""
+    """A file could not be fetched: the package index is unreachable, the index lacks the package, or the package lacks
+    the file."""
 
 
 def cache_dir() -> Path:

@@ -40,8 +40,8 @@ class Graph(graph.Graph):
         signature: str = "infer",
         opset: int | None = None,
     ) -> None:
-        """Writes one signature as an ONNX model, with variables as weights (from `values`, or their initial values):
-        see `linnet.converters.export.to_onnx`."""
+        """Writes one signature as an ONNX model. Its weights are the variables, with their values in `values` or their
+        initial values. See `linnet.converters.export.to_onnx`."""
         from linnet.converters.export import to_onnx
 
         to_onnx(self, path, values, signature=signature, opset=opset)

@@ -19,7 +19,7 @@ Shape = int | Sequence[int]
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """A shape and how to fill it. seed: used in place of the one derived from the graph's seed and the variable's
+    """A shape and how to fill it. seed: replaces the seed that is derived from the graph's seed and the variable's
     name."""
 
     shape: tuple[int, ...]

@@ -1,5 +1,5 @@
-"""Measures the rates of this machine, by which plans model time (docs/tuning.md): small graphs run with the kernels of
-each instruction set, and each rate is set so that the modelled time of its graph is the measured one."""
+"""Measures the rates of this machine (such as operations per nanosecond), from which plans estimate times (docs/tuning.md).
+Small graphs run with the kernels of each instruction set. Each rate is set so that its graph's modelled time is right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _LONG = 112  # pixels along a side of its image where threads matter more than f
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """A graph whose time is mostly that of one kind of work. `only` names the op whose steps count; "": all steps."""
+    """A graph whose time is mostly that of one kind of work. `only` names the op whose steps are timed; "": all
+    steps."""
 
     make: Callable[[], Graph]
     only: str = ""
@@ -41,9 +42,9 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What `measure` found: the lines of a tuning file, by name, e.g. "avx2 f32", in operations or bytes per nanosecond,
-    "step" and "fork" in nanoseconds, and "thread" as a share of a core. text: the tuning file. isa: the widest
-    instruction set. seconds: how long it took."""
+    """What `measure` found. rates: by name, e.g. "avx2 f32", as in the lines of a tuning file. Most are operations or
+    bytes per nanosecond. "step" and "fork" are nanoseconds; "thread" is a fraction of a core. text: the tuning file.
+    isa: the widest instruction set. seconds: how long it took."""
 
     rates: dict[str, float]
     text: str
@@ -79,7 +80,7 @@ def _products(dtype: str, side: int = 28) -> Graph:
 
 
 def _pointwise() -> Graph:
-    """A scale and an offset per channel and a ReLU, as after a convolution, over numbers in a core's cache."""
+    """A scale and an offset per channel, then a ReLU, as after a convolution. The numbers fit into a core's cache."""
 
     def build(graph: Graph) -> Any:
         x = graph.placeholder("x", (1, 14, 14, 128))
@@ -90,7 +91,7 @@ def _pointwise() -> Graph:
 
 
 def _moves() -> Graph:
-    """A concatenation of short runs, whose beginnings take most of the time."""
+    """A concatenation that copies many short runs of bytes. Starting each copy takes most of the time."""
 
     def build(graph: Graph) -> Any:
         x = graph.placeholder("x", (1500, 16))
@@ -110,7 +111,7 @@ def _adds(count: int) -> Graph:
 
 
 def _chain(side: int) -> Graph:
-    """Convolutions one after another; on an image of 14 pixels a side, each takes some 20 us."""
+    """Convolutions one after another; on an image of 14 x 14 pixels, each takes about 20 us."""
 
     def build(graph: Graph) -> Any:
         x = y = graph.placeholder("x", (1, side, side, 64))
@@ -128,7 +129,7 @@ _CACHE, _SHARED = 7.5, 2.5
 
 
 def _probes(isa: str) -> dict[str, Probe]:
-    """The probes of an instruction set. Without vectors, fewer products take as long."""
+    """The probes of an instruction set. Scalar kernels are slower, so their probes use a smaller image."""
     side = 7 if isa == "scalar" else 28
     found = {kind: Probe(partial(_products, kind, side), "conv") for kind in _PRODUCTS}
     return found | {"map": Probe(_pointwise, "map"), "move": Probe(_moves, "copy")}
@@ -141,7 +142,7 @@ _OF_ALL: Mapping[str, Probe] = {
 
 
 class _Measured:
-    """A probe on some instruction sets: its least time so far, and its modelled time under any rates."""
+    """A probe on one instruction set: its shortest time so far, and its modelled time for given rates."""
 
     def __init__(self, probe: Probe, isa: str | None) -> None:
         self._model, self._isa, self._only = Model(probe.make()), isa, probe.only
@@ -151,7 +152,7 @@ class _Measured:
         self.kernels = [k for k, op in zip(self._timed.kernels, self._ops, strict=True) if self._counts(op)]
 
     def turn(self) -> None:
-        """Runs some times in a row, because the first run finds the caches full of other probes' numbers."""
+        """Runs several times in a row, because before the first run the caches hold the numbers of other probes."""
         end = time.perf_counter() + _TURN
         self._timed.turn()
         self._timed.turn()
@@ -171,8 +172,8 @@ class _Measured:
         return 1e6 * sum(step.modelled_ms for step in planner.steps if self._counts(step.op))
 
     def solve(self, name: str, rates: Mapping[str, float]) -> float:
-        """The rate that makes the modelled time the measured one, other rates being what they are. The part of the
-        modelled time that the rate decides is found by doubling it."""
+        """The rate at which the modelled time equals the measured one; the other rates stay as they are. Doubling the
+        rate shows which part of the modelled time depends on it."""
         rate = rates[name]
         inverse = name == "step"  # nanoseconds, not a rate
         whole = self.modelled(rates)
@@ -190,8 +191,8 @@ def _text(rates: Mapping[str, float], library: str = "", isa: str = "") -> str:
 
 
 def measure(seconds: float = 4.0) -> Rates:
-    """Measures for about `seconds`. The probes take turns, and each counts with its least time, so that other programs
-    disturb little. Raises whatever Session raises."""
+    """Measures for about `seconds`. The probes take turns, and the shortest time of each is used, so that other
+    programs disturb little. Raises whatever Session raises."""
     begin = time.perf_counter()
     sets = isa_names()
     probes: dict[str, _Measured] = {name: _Measured(probe, None) for name, probe in _OF_ALL.items()}
@@ -223,7 +224,7 @@ def measure(seconds: float = 4.0) -> Rates:
 
 
 def _names(rates: Mapping[str, float], kind: str) -> list[str]:
-    """The rates of one kind of work, from the narrowest instruction set on."""
+    """The names of the rates of one kind of work, in order from the narrowest to the widest instruction set."""
     return [name for name in rates if name.endswith(f" {kind}")]
 
 
@@ -232,14 +233,15 @@ def _of_best(rates: Mapping[str, float], kind: str) -> str:
 
 
 def _rising(rates: dict[str, float], kind: str) -> None:
-    """No set is slower than a narrower one, which the processor has too: a lower rate is a disturbance."""
+    """Raises each rate to at least that of the next narrower instruction set. A lower rate can only be a
+    disturbance."""
     names = _names(rates, kind)
     for narrow, wide in pairwise(names):
         rates[wide] = max(rates[wide], rates[narrow])
 
 
 def _start(names: list[str]) -> dict[str, float]:
-    """Rates to begin with, of a usual processor; the rounds replace them."""
+    """Rates of a usual processor, with which the search begins. Its rounds replace them."""
     usual = {
         "f32": 10.0,
         "i8": 15.0,
@@ -270,7 +272,8 @@ def _on_threads(side: int, seconds: float) -> list[float]:
 
 
 def _threads(seconds: float) -> dict[str, float]:
-    """What a second thread adds, by long convolutions; and how much longer than that short ones take on two threads."""
+    """What a second thread adds ("thread"), measured with long convolutions, and the extra time per step on two threads
+    ("fork"), measured with short convolutions."""
     alone, both = _on_threads(_LONG, seconds)
     share = min(max(alone / both - 1, 0.1), 1.0)
     alone, both = _on_threads(14, seconds)

@@ -1,5 +1,5 @@
-"""Metrics as graphs: of one batch, or as means or sums over many batches, which are kept in variables. They are
-ordinary outputs of a signature."""
+"""Metrics as graphs: of one batch, or as means or sums over many batches. Such means and sums are kept in variables.
+All metrics are ordinary outputs of a signature."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 
 
 def accuracy(logits: Operators, labels: Operators) -> Tensor:
-    """The fraction of examples whose largest logit is the label's, an f32 scalar. logits [..., classes], labels
+    """The fraction of examples whose largest logit is that of the label, an f32 scalar. logits [..., classes], labels
     integers [...]."""
     return correct(logits, labels).mean()
 
 
 def correct(logits: Operators, labels: Operators) -> Tensor:
-    """1.0 where the largest logit (the first of equal ones) is the label's, else 0.0; f32 [...]."""
+    """1.0 where the largest logit (the first of equal ones) is that of the label, else 0.0; f32 [...]."""
     _check(logits, labels)
     return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
 

@@ -65,7 +65,7 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         return tuple(namedtupledict("Outputs", self.output_names)(*values))
 
     def _type(self, name: str) -> tuple[bool, bool, narrow.Kind | None]:
-        """Whether an input or output is an optional, whether it is a sequence, and its element type if that is
+        """Whether an input or output is an optional, whether it is a sequence, and its element type if this type is
         narrow."""
         text, wrapped = self.graph.metadata.get(narrow.METADATA + name, ""), []
         for wrapper in ("optional(", "sequence("):

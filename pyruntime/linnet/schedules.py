@@ -1,6 +1,6 @@
 """Learning rates that change over time, as graphs of the step: `linnet.Adam(linnet.schedules.cosine(1e-3, 10_000))`.
-The step is 0 in the first run. Meanings are those of PyTorch's schedulers, stepped once per run. A function of your own
-can be used instead."""
+The step is 0 in the first run. The schedules mean the same as PyTorch's schedulers that are stepped once per run. A
+function of your own can be used instead."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def constant(rate: float) -> Schedule:
 
 
 def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
-    """rate * factor ** (n // every), StepLR."""
+    """rate * factor ** (n // every), like PyTorch's StepLR."""
     count = _steps("every", every)
     return Schedule(lambda n: rate * n.lift(factor) ** (n / count).floor())
 
 
 def multi_step(rate: float, milestones: Sequence[int], factor: float = 0.1) -> Schedule:
-    """Multiplied by `factor` at each milestone, MultiStepLR."""
+    """The rate is multiplied by `factor` at each milestone, like PyTorch's MultiStepLR."""
     return piecewise([rate * factor**i for i in range(len(milestones) + 1)], sorted(milestones))
 
 
@@ -92,18 +92,18 @@ def piecewise(rates: Sequence[float], boundaries: Sequence[int]) -> Schedule:
 
 
 def exponential(rate: float, factor: float) -> Schedule:
-    """rate * factor ** n, ExponentialLR."""
+    """rate * factor ** n, like PyTorch's ExponentialLR."""
     return Schedule(lambda n: rate * n.lift(factor) ** n)
 
 
 def linear(rate: float, steps: int, start: float = 1.0 / 3.0, end: float = 1.0) -> Schedule:
-    """Linearly from start * rate to end * rate over `steps`, then constant, LinearLR."""
+    """Changes linearly from start * rate to end * rate over `steps`, then stays constant, like PyTorch's LinearLR."""
     count = _steps("steps", steps)
     return Schedule(lambda n: rate * (start + (end - start) * (n / count).min(1.0)))
 
 
 def polynomial(rate: float, steps: int, power: float = 1.0) -> Schedule:
-    """rate * (1 - n / steps) ** power, then 0, PolynomialLR."""
+    """rate * (1 - n / steps) ** power, then 0, like PyTorch's PolynomialLR."""
     count = _steps("steps", steps)
     return Schedule(lambda n: rate * (1.0 - (n / count).min(1.0)) ** power)
 
@@ -144,9 +144,9 @@ def one_cycle(
     three_phases: bool = False,
 ) -> Schedule:
     """The rate rises from rate / start to rate in the first part (`rise`) of `steps`, then falls to rate / start / end
-    (Smith and Topin 2018), OneCycleLR. three_phases: it falls to rate / start in as many steps as it rose, then to the
-    end value.
-    cosine: along cosines instead of straight lines."""
+    (Smith and Topin 2018), like PyTorch's OneCycleLR. three_phases: it falls to rate / start in as many steps as it
+    rose, then to the end value.
+    cosine: it rises and falls along cosines instead of straight lines."""
     for name, divisor in (("start", start), ("end", end)):
         if divisor <= 0:
             raise UsageError(f"'{name}' divides the rate", code=101, expected="more than 0", got=str(divisor))
@@ -169,7 +169,7 @@ def one_cycle(
 
 def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
     """The rate rises linearly from start times the schedule's first rate to that rate, and then follows the schedule.
-    Equals LinearLR and the schedule in a SequentialLR."""
+    In PyTorch, this is a SequentialLR of LinearLR and the schedule."""
     count = _steps("steps", steps)
     rule = schedule.rule if isinstance(schedule, Schedule) else constant(schedule).rule
 
@@ -181,7 +181,7 @@ def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
 
 
 def hold(schedule: Schedule, steps: int) -> Schedule:
-    """The schedule of n // steps: a schedule of epochs, if an epoch has that many steps."""
+    """The schedule at n // steps: so a schedule of epochs, if an epoch has that many steps."""
     count = _steps("steps", steps)
     return Schedule(lambda n: schedule.rule((n / count).floor()))
 

@@ -1,5 +1,5 @@
-"""Rules for activation functions. Each becomes part of a map and follows its ONNX definition.
-If the definition can overflow (softplus, elu), an equivalent form that cannot is used."""
+"""Rules for activation functions. Each becomes part of a map and follows its ONNX definition. If the definition can
+overflow (softplus, elu), an equivalent form without overflow is used."""
 
 from __future__ import annotations
 

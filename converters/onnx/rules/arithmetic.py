@@ -61,7 +61,7 @@ def div(op: Operation) -> Tensor:
 
 @rule("Mod")
 def mod(op: Operation) -> Tensor:
-    """fmod = 0: the result has the sign of the divisor; 1: of the dividend."""
+    """With fmod = 0, the result has the sign of the divisor; with fmod = 1, that of the dividend."""
     fmod = op.attribute("fmod")
     return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
 
@@ -126,7 +126,7 @@ def clip_by_attributes(op: Operation) -> Tensor:
 
 @rule("Clip", since=11)
 def clip(op: Operation) -> Tensor:
-    """min(max(x, low), high): high wins if low > high."""
+    """min(max(x, low), high). If low > high, the result is high."""
     x, low, high = op.input(0), op.optional(1), op.optional(2)
     if low is None and high is None:
         return x

@@ -1,5 +1,5 @@
-"""Rules for attention in domain com.microsoft, as ONNX Runtime's optimizers write it: fused, with a cache of keys and values,
-with grouped heads, with rotary embeddings. Definitions: ONNX Runtime, docs/ContribOperators.md."""
+"""Rules for attention in domain com.microsoft, as ONNX Runtime's optimizers write it: fused attention, which may have a
+cache of keys and values, grouped heads and rotary embeddings. Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def masked(op: Operation, scores: Tensor, mask: Tensor, filler: float) -> Tensor
 def attend(
     op: Operation, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, added: Tensor | None, past: Tensor | None
 ) -> Tensor:
-    """softmax(q k^T scale + mask) v for [batch, heads, length, size]. past: keys [batch, heads, n, size] before the query."""
+    """softmax(q k^T scale + mask) v for [batch, heads, length, size]. past: the keys before the query, [batch, heads,
+    n, size]."""
     size = q.shape[3] if q.shape else None
     assert isinstance(size, int)
     filler = op.attribute("mask_filter_value", -10000.0)
@@ -138,8 +139,9 @@ def width_of(op: Operation, x: Tensor) -> int:
 
 @rule("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(op: Operation) -> list[Tensor]:
-    """Attention after the projections. q, k, v are [batch, length, width] each, with one bias for all three. They may be packed,
-    [batch, length, heads, 3 or 2, size]. Keys and values of another sequence may be [batch, heads, length, size]."""
+    """Attention after the projections. q, k, v are [batch, length, width] each, with one bias for all three. They may
+    be packed as [batch, length, heads, 3 or 2, size]. If keys and values come from another sequence, they may be
+    [batch, heads, length, size]."""
     q, k, v, bias = op.input(0), op.optional(1), op.optional(2), op.optional(3)
     mask, added, past_k, past_v = (op.optional(i) for i in range(4, 8))
     if op.optional(8) is not None or op.optional(9) is not None:
@@ -274,7 +276,8 @@ def group_query_attention(op: Operation) -> list[Tensor]:
 
 
 def by_group(op: Operation, added: Tensor, groups: int, heads: int) -> Tensor:
-    """What is added to the scores, [1 or batch, 1 or heads, length, total], in the shape that the scores of groups have."""
+    """Reshapes the tensor that is added to the scores, [1 or batch, 1 or heads, length, total], to the shape of the
+    grouped scores."""
     given = added.shape[1] if added.shape else None
     if not isinstance(given, int):
         raise op.unknown("it is unknown whether the attention bias has one head or all")
@@ -283,7 +286,7 @@ def by_group(op: Operation, added: Tensor, groups: int, heads: int) -> Tensor:
 
 
 def extended(op: Operation, past: Tensor | None, new: Tensor, first: Tensor, total: Tensor) -> Tensor:
-    """The cache with the new entries written from `first` [b] on; its length is at least `total`."""
+    """The cache with the new entries, which begin at position `first` [b]. Its length is at least `total`."""
     zero = op.constant(np.zeros(1, np.int64))
     if past is None:
         past = op.slice(new, 2, 0, 0)

@@ -1,5 +1,5 @@
-"""Rules for more ops of domain com.microsoft: ONNX ops in another layout or under an older name, ops that optimizers fuse
-around norms and activations, and layers with integer weights. Definitions: ONNX Runtime, docs/ContribOperators.md."""
+"""Rules for more ops of domain com.microsoft: ONNX ops in another layout or with an older name, ops that optimizers make by
+fusing around norms and activations, and layers with integer weights. Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def newest(op_type: str) -> Rule:
 
 
 def only(result: Value | Sequence[Value]) -> Tensor:
-    """The first output."""
+    """The first of the outputs that a rule returned."""
     first = result[0] if isinstance(result, Sequence) else result
     assert isinstance(first, Tensor)
     return first
@@ -79,7 +79,7 @@ def channels_last(op: Operation, x: Tensor) -> Tensor:
 @rule("NhwcFusedConv", domain=MICROSOFT, like="Conv")
 @rule("NhwcMaxPool", domain=MICROSOFT, like="MaxPool")
 def nhwc(op: Operation) -> Tensor:
-    """Channels-last ops. Only NhwcConv has channels-last weights too."""
+    """Ops with channels last. Only NhwcConv also has weights with channels last."""
     kind = {"NhwcConv": "Conv", "NhwcFusedConv": "FusedConv", "NhwcMaxPool": "MaxPool"}[op.node.op_type]
     operands = [None if op.optional(i) is None else op.input(i) for i in range(len(op.inputs))]
     for index in (0, 3, *([1] if kind == "Conv" else [])):
@@ -103,7 +103,8 @@ def qlinear_conv_in_either_layout(op: Operation) -> Tensor:
 
 @rule("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(op: Operation) -> Tensor:
-    """Softmax of data + bias over all dimensions from `axis` on. The bias lacks inner or outer dimensions of the data."""
+    """Softmax of data + bias over all dimensions from `axis` on. The bias may lack inner or outer dimensions of the
+    data."""
     x, bias = op.input(0), op.input(1)
     rank, axis = rank_of(x, "input 0"), int(op.attribute("axis", 1))
     op.ignore("is_inner_broadcast")  # the bias has the rank of the data, with ones in broadcast dimensions
@@ -139,8 +140,8 @@ def gemm_fast_gelu(op: Operation) -> Tensor:
 
 @rule("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
 def group_norm(op: Operation) -> list[Tensor]:
-    """Group norm, channels-last unless channels_last = 0, followed by SiLU if activation is 1. SkipGroupNorm normalizes
-    x + skip + bias."""
+    """Group norm, with channels last unless channels_last = 0, followed by SiLU if activation is 1. SkipGroupNorm
+    normalizes x + skip + bias."""
     x, skip, bias = op.input(0), op.optional(3), op.optional(4)
     last, rank = bool(op.attribute("channels_last", 1)), rank_of(x, "input 0")
     for other in (skip, bias):
@@ -162,7 +163,8 @@ def group_norm(op: Operation) -> list[Tensor]:
 
 @rule("CDist", domain=MICROSOFT)
 def cdist(op: Operation) -> Tensor:
-    """Distances between every row of a and every row of b, as sums of squared differences, which avoids cancellation."""
+    """Distances between every row of a and every row of b. They are computed as sums of squared differences, which
+    avoids cancellation."""
     metric = str(op.attribute("metric", "sqeuclidean"))
     if metric not in ("euclidean", "sqeuclidean"):
         raise op.unsupported(f"metric {metric!r} is not supported", "use euclidean or sqeuclidean")

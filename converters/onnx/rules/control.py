@@ -52,9 +52,10 @@ def if_(op: Operation) -> Sequence[Value]:
 
 
 def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
-    """Converts a branch to a function. A branch that does not fit the shapes at hand (a network for another sampling rate, say)
-    is converted for any shapes, because only a run that takes the branch can tell that the shapes do not fit. Problems that
-    an inner branch has for any shapes are final: to try again at each level would double the time with each."""
+    """Converts a branch to a function. If a branch does not fit the known shapes (for example a network for another
+    sampling rate), it is converted for any shapes, because only a run that takes the branch can show that the shapes do
+    not fit. If an inner branch has problems even for any shapes, they are final: trying again at each level would
+    double the time with each level."""
     importer = op.importer
     found, functions = list(importer.problems), len(importer.graph.functions)
     body = subgraphs.body(importer, branch, op.scope)
@@ -74,7 +75,7 @@ def _leaves(values: Sequence[Value]) -> list[Tensor]:
 
 
 def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence[Form | None]) -> list[Value]:
-    """Converts values of a body to the given forms, with nodes inside the body."""
+    """Converts values of a body to the given forms. The nodes for this are inside the body."""
     inner = copy.copy(op)
     inner.function = body.function
     results: list[Value] = subgraphs.inside(
@@ -163,7 +164,7 @@ def repeat(
 def _formed(
     op: Operation, carried: Sequence[Value], forms: list[Form | None]
 ) -> tuple[list[Value], list[Form | None], list[tuple[Dim, ...] | None]]:
-    """The carried values in these forms, the forms, and the shapes of the values' tensors."""
+    """Returns the carried values in common forms, these forms, and the shapes of the values' tensors."""
     values: list[Value] = [shaped(op, v, form) for v, form in zip(carried, forms, strict=True)]
     return values, forms, [_open_shape(t, form) for v, form in zip(values, forms, strict=True) for t in leaves(v)]
 
@@ -209,7 +210,8 @@ def loop(op: Operation) -> Sequence[Value]:
 
 
 def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -> Tensor:
-    """The iteration and the condition are scalars, but some bodies declare them as 1-element vectors."""
+    """Reshapes the iteration and the condition, which are scalars, because some bodies declare them as 1-element
+    vectors."""
     if len(declared.type.tensor_type.shape.dim) == 1:
         return op.importer.emitted("copy", tensor, kind="unsqueeze", axes=[0])
     return tensor

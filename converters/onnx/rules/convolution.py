@@ -56,7 +56,8 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
 
 @rule("Conv")
 def conv(op: Operation) -> Tensor:
-    """Constants are cast to the type of x: PyTorch's exporter folds the batch norm of a bf16 model into f32 weights."""
+    """Constants are cast to the type of x, because PyTorch's exporter folds the batch norm of a bf16 model into f32
+    weights."""
     x = op.input(0)
     w, *bias = (
         op.cast(t, x.dtype) if x.dtype == "bf16" and t.dtype == "f32" and t.data is not None else t
@@ -83,8 +84,8 @@ def _numbers(op: Operation, end: Tensor) -> Tensor:
 
 @rule("Col2Im")
 def col2im(op: Operation) -> Tensor:
-    """Adds every element of every block [n, channels * block, places] at its position in the image. Elements outside the image go
-    to an extra position at its end, which is cut off."""
+    """Adds every element of every block [n, channels * block, places] at its position in the image. Elements outside
+    the image are added at an extra position after the end of the image, which is cut off."""
     x, image_shape, block_shape = op.input(0), as_i64(op, op.input(1)), as_i64(op, op.input(2))
     dims = image_shape.shape[0] if image_shape.shape else None
     if not isinstance(dims, int):
@@ -138,7 +139,8 @@ def col2im(op: Operation) -> Tensor:
 
 @rule("DeformConv", since=19)
 def deform_conv(op: Operation) -> Tensor:
-    """Gathers each tap bilinearly at its offset position (zeros outside), then multiplies by one matrix (Zhu et al., 2019)."""
+    """Gathers the input of each tap at its offset position, with bilinear interpolation and zeros outside, then
+    multiplies by one matrix (Zhu et al., 2019)."""
     x, w, offset, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(3), op.optional(4)
     shape, kernel = x.shape, w.static_shape
     if kernel is None or shape is None or not all(isinstance(d, int) for d in shape[1:]):

@@ -16,7 +16,7 @@ LOWEST = float("-inf")
 
 @rule("NonMaxSuppression")
 def non_max_suppression(op: Operation) -> Tensor:
-    """Nothing is selected without max_output_boxes_per_class: ONNX's default is 0."""
+    """If max_output_boxes_per_class is missing, nothing is selected, because ONNX's default is 0."""
     most = op.optional(2)
     most = op.constant(np.zeros(1, np.int64)) if most is None else as_i64(op, most)
     boxes, scores = op.cast(op.input(0), "f32"), op.cast(op.input(1), "f32")
@@ -25,7 +25,8 @@ def non_max_suppression(op: Operation) -> Tensor:
 
 
 class Axis:
-    """Sampling positions of the bins of every region along one axis: `each` steps per bin. A region may use fewer of them."""
+    """Sampling positions of the bins of every region along one axis. There are `each` steps per bin; a region may use
+    fewer of them."""
 
     def __init__(self, op: Operation, bins: int, each: Tensor) -> None:
         self.op, self.bins, self.each = op, bins, each
@@ -61,7 +62,8 @@ def column(op: Operation, rois: Tensor, index: int) -> Tensor:
 def sampled(
     op: Operation, image: Tensor, width: Tensor, image_size: Tensor, batch: Tensor, y: Tensor, x: Tensor
 ) -> Tensor:
-    """image [pixels, channels] at rows y [r, h] and columns x [r, w] of batch entries [r]: [r, h, w, channels]."""
+    """The image [pixels, channels] sampled at rows y [r, h] and columns x [r, w] of batch entries [r]. Returns [r, h,
+    w, channels]."""
     places = op.map(
         [op.reshape(batch, [-1, 1, 1]), op.unsqueeze(y, [2]), op.unsqueeze(x, [1]), width, image_size],
         lambda p, b, y, x, w, n: b.cast("i64") * n.cast("i64") + y * w.cast("i64") + x,

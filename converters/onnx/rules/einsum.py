@@ -1,5 +1,5 @@
-"""The rule for Einsum: operands are contracted two at a time as batched matrix products.
-Repeated indices take the diagonal first. Indices of only one operand are summed before the product."""
+"""The rule for Einsum: operands are contracted two at a time as batched matrix products. First, the diagonal is taken
+if an index is repeated. Indices that occur in only one operand are summed before the product."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _arranged(op: Operation, x: Tensor, labels: list[str], order: Sequence[str])
 
 
 def _merged(op: Operation, x: Tensor, batch: int, groups: Sequence[int]) -> Tensor:
-    """Joins each group of axes after the batch axes into one axis."""
+    """Merges each group of axes that follow the batch axes into one axis."""
     if all(g == 1 for g in groups):
         return x
     sizes, at = [op.shape_of(x, 0, batch)] if batch else [], batch

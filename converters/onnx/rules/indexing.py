@@ -81,7 +81,7 @@ def top_k(op: Operation) -> list[Tensor]:
 
 @rule("ReverseSequence")
 def reverse_sequence(op: Operation) -> Tensor:
-    """Gathers element t from length - 1 - t inside the sequence, and from t after its end."""
+    """Element t is taken from position length - 1 - t within the sequence, and from position t after its end."""
     x, lengths = op.input(0), op.input(1)
     rank = rank_of(x, "input 0")
     batch, time = op.attribute("batch_axis"), op.attribute("time_axis")
@@ -97,7 +97,7 @@ def reverse_sequence(op: Operation) -> Tensor:
 
 @rule("MaxUnpool")
 def max_unpool(op: Operation) -> Tensor:
-    """Writes every value at the flat index it was pooled from, into zeros of the output's shape."""
+    """Writes every value at the flat index from which it was pooled, into zeros of the output's shape."""
     x, indices = op.input(0), op.input(1)
     kernel = op.attribute("kernel_shape")
     n = len(kernel)

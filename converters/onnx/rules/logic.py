@@ -105,7 +105,7 @@ def cast_to(op: Operation, x: Tensor, dtype: str) -> Tensor:
 
 
 def _cast(op: Operation, target: Kind | None, dtype: str) -> Tensor:
-    """Casts input 0, where either type may be narrow. The attributes concern only narrow types."""
+    """Casts input 0. Both types may be narrow; the attributes concern only narrow types."""
     saturate, round_mode = bool(op.attribute("saturate", 1)), str(op.attribute("round_mode", "up"))
     x, source = op.input(0), op.kind(0)
     if source is not None and source is target:

@@ -57,7 +57,8 @@ def fused_gemm(op: Operation) -> Tensor:
 
 @rule("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(op: Operation) -> Tensor:
-    """alpha * a @ b, with both transposed first: transBatch moves axis 0 to the second-last place, trans swaps the last two."""
+    """alpha * a @ b. Both are transposed before if the attributes say so: transBatch moves axis 0 to the second-last
+    place, and trans swaps the last two axes."""
     operands, alpha = [op.input(0), op.input(1)], op.attribute("alpha", 1.0)
     for index, side in enumerate("AB"):
         x = operands[index]
@@ -85,7 +86,7 @@ def fast_gelu(x: Expr) -> Expr:
 
 @rule("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelus(op: Operation) -> Tensor:
-    """GELU with erf, or with tanh for FastGelu, of the sum of x and the bias if there is one."""
+    """GELU of x, or of x plus the bias if there is one. It uses erf, or tanh for FastGelu."""
     body = fast_gelu if op.node.op_type == "FastGelu" else gelu
     if (bias := op.optional(1)) is not None:
         return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
@@ -100,7 +101,7 @@ def quick_gelu(op: Operation) -> Tensor:
 
 @rule("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(op: Operation) -> list[Tensor | None]:
-    """The norm of input + skip (+ bias). The fourth output is that sum."""
+    """The norm of input + skip (+ bias). The fourth output is this sum."""
     terms = [op.input(0), op.input(1), *([op.input(4)] if op.optional(4) is not None else [])]
     return _skip_norm(op, terms, [op.input(2), *([op.input(3)] if op.optional(3) is not None else [])], False)
 

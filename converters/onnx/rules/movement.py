@@ -1,5 +1,5 @@
 """Rules for ops that move elements. All become the runtime op `copy`, which has ONNX's semantics.
-Known operands become attributes; the others stay operands, which planning evaluates."""
+Known operands become attributes. The others stay operands, which are evaluated during planning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linnet.ir.function import Tensor
 
 
 def as_i64(op: Operation, tensor: Tensor) -> Tensor:
-    """Casts sizes and axes to i64: ONNX also allows i32 in places."""
+    """Casts sizes and axes to i64, because ONNX also allows i32 for some of them."""
     if tensor.dtype == "i64":
         return tensor
     if tensor.data is not None:
@@ -230,8 +230,8 @@ def space_to_depth(op: Operation) -> Tensor:
 
 @rule("CenterCropPad")
 def center_crop_pad(op: Operation) -> Tensor:
-    """Crops axes that are too large and pads axes that are too small, around the centre. Half of the change, rounded towards
-    zero, is at the front."""
+    """Crops axes that are too large and pads axes that are too small, around the centre. Half of the change, rounded
+    towards zero, is made at the front."""
     x, target = op.input(0), as_i64(op, op.input(1))
     rank = rank_of(x, "input 0")
     axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]

@@ -15,7 +15,7 @@ from linnet.ir.function import Tensor, emit
 
 
 def _scalar(op: Operation, tensor: Tensor) -> Tensor:
-    """A one-element scale or zero point as a scalar, which means per tensor. The length of the data may be unknown."""
+    """A one-element scale or zero point as a scalar, which means that it is per tensor. Its length may be unknown."""
     return tensor if tensor.rank == 0 else op.reshape(tensor, [])
 
 

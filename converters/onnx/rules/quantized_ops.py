@@ -1,5 +1,5 @@
 """Rules for ops on scaled integers: QLinear* of ai.onnx and com.microsoft, and com.microsoft's integer products.
-They become dequantize -> op -> quantize, which `converters/onnx/quantized.py` turns into one op on the integers."""
+Each becomes dequantize -> op -> quantize, which `converters/onnx/quantized.py` turns into one op on the integers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from linnet.ir.function import Tensor, emit
 
 
 def standing_in(op: Operation, inputs: Sequence[Tensor | None]) -> Operation:
-    """The same node with other operands. Attributes read through either operation count as read."""
+    """A view of the same node with other operands. Attributes that are read through either view count as read."""
     other = copy.copy(op)
     other.inputs = list(inputs)
     return other
@@ -78,7 +78,7 @@ def qlinear_concat(op: Operation) -> Tensor:
 
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT, like="AveragePool")
 def qlinear_pool(op: Operation) -> Tensor:
-    """Averages over windows or over everything; channels are the last axis if channels_last is set."""
+    """Averages over windows or over the whole input. If channels_last is set, channels are the last axis."""
     x = op.input(0)
     last, whole = bool(op.attribute("channels_last", 0)), op.node.op_type == "QLinearGlobalAveragePool"
     numbers = real(op, x, op.input(1), op.optional(2))
@@ -110,8 +110,8 @@ def qlinear_softmax(op: Operation) -> Tensor:
 
 
 def rescaled(x: Tensor, scale: Tensor, zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None) -> Tensor:
-    """Rescales 8-bit x to the scale of y with a table, as ONNX Runtime does: a true division decides exact ties. All parameters
-    are constant."""
+    """Rescales 8-bit x to the scale of y with a table. As in ONNX Runtime, exact ties are decided by a true division.
+    All parameters must be constant."""
     limits = np.iinfo(np.int8 if x.dtype == "i8" else np.uint8)
     codes = np.arange(limits.min, limits.max + 1)
     sx, zx, sy, zy = (
@@ -201,8 +201,9 @@ def dynamic_quantize_matmul(op: Operation) -> Tensor:
 
 @rule("MatMulNBits", domain=MICROSOFT)
 def matmul_n_bits(op: Operation) -> Tensor:
-    """Weights of 2, 4 or 8 bits in blocks along k. Weights of 4 and 8 bits stay as narrow in memory as in the file. Weights of
-    2 bits, or with scales that are not constant, are unpacked to one byte each and dequantized during planning."""
+    """Weights of 2, 4 or 8 bits in blocks along k. Weights of 4 and 8 bits stay as narrow in memory as in the file.
+    Weights of 2 bits, and weights whose scales are not constant, are unpacked to one byte each and dequantized during
+    planning."""
     bits, block = op.attribute("bits", 4), op.attribute("block_size", 0)
     k, n = op.attribute("K", 0), op.attribute("N", 0)
     op.ignore("accuracy_level", "weight_prepacked")

@@ -1,5 +1,5 @@
-"""Rules for random ops, based on the counter-based op `random`: a seed and run give the same numbers on every machine.
-The numbers differ from ONNX Runtime's: ONNX defines only the distribution."""
+"""Rules for random ops. They use the counter-based op `random`: its numbers depend only on the seed and on the run, and are
+the same on every machine. The numbers differ from those of ONNX Runtime, because ONNX defines only the distribution."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def bernoulli(op: Operation) -> Tensor:
 
 @rule("Multinomial")
 def multinomial(op: Operation) -> Tensor:
-    """Inverts the distribution function: counts its steps at or below a uniform number. x: log-probabilities."""
+    """Inverts the cumulative distribution function: counts how many of its values are at or below a uniform random
+    number. x: log-probabilities."""
     x = op.input(0)
     samples = int(op.attribute("sample_size"))
     dtype = dtype_name(op.attribute("dtype"), "the result")
@@ -79,7 +80,8 @@ def multinomial(op: Operation) -> Tensor:
 
 @rule("Dropout", since=12)
 def dropout(op: Operation) -> list[Tensor]:
-    """Inputs: data, ratio, training_mode. In training an element is kept with probability 1 - ratio and divided by it."""
+    """Inputs: data, ratio, training_mode. While training, an element is kept with probability 1 - ratio, and is then
+    divided by 1 - ratio."""
     x, mode = op.input(0), op.optional(2)
     op.ignore("seed")
     if mode is None or (mode.data is not None and not mode.data.reshape(-1)[0]):

@@ -19,8 +19,8 @@ DEFAULTS = {"rnn": ["tanh"], "gru": ["sigmoid", "tanh"], "lstm": ["sigmoid", "ta
 
 
 def activations(op: Operation, kind: str, directions: int) -> dict[str, list[int] | list[float]]:
-    """The activation attributes of the runtime op. `activation_alpha` and `_beta` have values only for functions with the
-    parameter."""
+    """The activation attributes of the runtime op. `activation_alpha` and `activation_beta` contain values only for the
+    functions that have this parameter."""
     alphas: list[float] = list(op.attribute("activation_alpha") or ())
     betas: list[float] = list(op.attribute("activation_beta") or ())
     given = op.attribute("activations") if op.has("activations") else None  # the schema's default for RNN is too long
@@ -65,7 +65,7 @@ def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
     directions = 2 if str(op.attribute("direction", "forward")).lower() == "bidirectional" else 1
 
     def part(index: int, direction: int) -> Tensor:
-        """A weight [.,4H], a scale or a zero point, [] or [4H], of one direction."""
+        """The part of one direction of a weight ([.,4H]) or of a scale or zero point ([] or [4H])."""
         return op.squeeze(op.slice(op.input(index), 0, direction, direction + 1), [0])
 
     def project(x: Tensor, width: int, bias: Tensor | None) -> Tensor:

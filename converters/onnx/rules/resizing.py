@@ -18,7 +18,7 @@ WHOLE_SIZES = {"pytorch"}
 
 
 def _whole_sizes(op: Operation, scales: Tensor, axes: list[int]) -> Tensor:
-    """The sizes that the scales give, rounded down."""
+    """The sizes that follow from the scales, rounded down."""
     sizes = op.shape_of(op.input(0))
     if axes:
         sizes = op.emit("gather", [sizes, op.constant(np.array(axes) % op.rank())], kind="take", axis=0)
@@ -80,7 +80,7 @@ def upsample(op: Operation) -> Tensor:
 
 @rule("Resize", since=10)
 def resize_10(op: Operation) -> Tensor:
-    """Nearest takes the left pixel along a growing axis and the right pixel along a shrinking one."""
+    """The mode "nearest" takes the left pixel along an axis that grows and the right pixel along one that shrinks."""
     attributes: dict[str, Any] = {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
     scales = op.value(1)
     if attributes["mode"] != "nearest" or scales is None or not (scales < 1).any():

@@ -1,5 +1,5 @@
-"""Rules for GridSample and AffineGrid. Corners are gathered at computed coordinates and weighted, with one map per corner.
-Coordinates are along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
+"""Rules for GridSample and AffineGrid. Corner pixels are gathered at computed coordinates and weighted, with one map
+per corner. Coordinates are along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def grid_sample(op: Operation) -> Tensor:
     ]
 
     def extents(given: Sequence[Expr]) -> list[Size]:
-        """The sizes of all axes; unknown ones are taken from the operands."""
+        """The sizes of all axes. If they are not known, nodes compute them from the operands."""
         rest = iter(given)
         return [next(rest) if d is None else d for d in known]
 
@@ -76,7 +76,7 @@ def grid_sample(op: Operation) -> Tensor:
     taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
 
     def whole(value: Expr, size: Size) -> Expr:
-        """The pixel left of the position (nearest: at the position)."""
+        """The index of the pixel to the left of the position, or of the nearest pixel in the mode "nearest"."""
         place = _position(value, size, align)
         if mode != "cubic":
             place = place.max(0).min(size - 1) if padding == "border" else place
@@ -127,7 +127,7 @@ def grid_sample(op: Operation) -> Tensor:
 
 @rule("AffineGrid", since=20)
 def affine_grid(op: Operation) -> Tensor:
-    """The positions that theta ([n, 2, 3] or [n, 3, 4]) gives for the pixels of an image.
+    """The positions to which theta ([n, 2, 3] or [n, 3, 4]) maps the pixels of an image.
 
     size: (n, c, [depth,] height, width). Result: [n, [depth,] height, width, 2 or 3]. With align_corners an axis of one pixel
     begins at -1, as ONNX specifies for the depth. ONNX's own function body is not used: it squeezes away a batch of one."""

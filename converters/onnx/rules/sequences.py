@@ -1,5 +1,5 @@
-"""Rules for sequences and optionals. A sequence of known length is a list of tensors during conversion and leaves no node.
-Any other sequence is `Packed` (values.py), and its ops become slices, concats and reshapes based on its table of shapes."""
+"""Rules for sequences and optionals. A sequence of known length is a list of tensors during conversion, and needs no nodes.
+Any other sequence is `Packed` (values.py); its ops become slices, concats and reshapes that use its table of shapes."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class _Table:
         return op.of_kind(y, op.importer.kinds.get(self.sequence.values))
 
     def stacked(self, axis: int) -> Tensor:
-        """Stacks all elements, which have one shape, along a new axis."""
+        """Stacks all elements along a new axis. They must have the same shape."""
         op, rank = self.op, self.sequence.rank
         shape = op.concat([op.reshape(self.count, [1]), self.dims(_number(op, 0))], 0)
         y = op.emit("copy", [self.sequence.values, shape], kind="reshape", allow_zero=True)
@@ -262,7 +262,8 @@ class _Table:
         return self.op.squeeze(self.op.slice(self.sequence.shapes, 1, column, column + 1), [1])
 
     def order(self, axis: int) -> Tensor:
-        """The index in `values` of each number of the concatenated elements: [outer, total, inner] around the axis."""
+        """For each number of the concatenated elements, its index in `values`. The result is [outer, total, inner],
+        where total is the length of the axis."""
         op, zero, first, lengths = self.op, _number(self.op, 0), self.dims(_number(self.op, 0)), self.lengths(axis)
         total = op.reduce(lengths, "sum", [0])
         outer = op.reduce(op.slice(first, 0, 0, axis), "prod", [0])
@@ -329,7 +330,7 @@ def optional_has_element(op: Operation) -> Tensor:
 
 @rule("OptionalGetElement")
 def optional_get_element(op: Operation) -> Value:
-    """The value. If the value is absent, its tensors are empty, and a run fails only if it needs their elements."""
+    """Returns the value. If it is absent, its tensors are empty, and a run fails only if it needs their elements."""
     value = op.any(0)
     if value is None:
         raise op.unsupported("the optional is empty", "pass a value for the input, or check OptionalHasElement first")

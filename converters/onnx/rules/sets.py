@@ -1,5 +1,5 @@
 """Rules for ops that count and sort values: Unique, TfIdfVectorizer.
-A sort makes equal elements neighbours (top_k of everything, which keeps the order of equal values)."""
+Sorting puts equal elements next to each other. It is a top_k of all elements, which keeps the order of equal values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
 
 @rule("Unique")
 def unique(op: Operation) -> list[Tensor]:
-    """Y, the first occurrences, the inverse, and the counts; sorted, or in the order of first occurrence."""
+    """Returns Y, the first occurrences, the inverse, and the counts. Y is sorted, or in the order of first
+    occurrence."""
     x = op.input(0)
     axis, kept = op.attribute("axis"), bool(op.attribute("sorted"))
     if axis is None:
@@ -103,7 +104,8 @@ def unique(op: Operation) -> list[Tensor]:
 
 @rule("TfIdfVectorizer")
 def tf_idf_vectorizer(op: Operation) -> Tensor:
-    """Counts each n-gram of the pool in every row, with its words up to `skip` apart, and scales the counts by the weights."""
+    """Counts each n-gram of the pool in every row and scales the counts by the weights. Words of an n-gram may be up to
+    `skip` apart."""
     if op.has("pool_strings"):
         raise op.unsupported("pool_strings is not supported", "use pool_int64s")
     x = op.cast(op.input(0), "i64")

@@ -71,7 +71,8 @@ def _dft(op: Operation, axis: int | Tensor) -> Tensor:
 
 
 def _computed(op: Operation, x: Tensor, parts: int, axis: int | Tensor, inverse: bool, onesided: bool) -> Tensor:
-    """The transform for an axis (1-D) or length that is known only at run time. Nodes then also compute the matrix, in f64."""
+    """The transform if the axis (1-D) or the length is known only at run time. Nodes then also compute the matrix, in
+    f64."""
     rank = rank_of(x, "input 0")
 
     def number(value: int) -> Tensor:
@@ -182,8 +183,8 @@ def stft(op: Operation) -> Tensor:
     matrices = pointwise(op, [each, within, length], roots, [x.dtype, x.dtype])  # [bins, length] each
 
     def products(part: int) -> list[Tensor]:
-        """Products of one part of the signal with cosines and sines, [batch, frames, bins, 1] each; all frames are rows of one
-        matmul."""
+        """The products of one part of the signal with cosines and with sines, [batch, frames, bins, 1] each. All frames
+        are rows of one matmul."""
         rows = op.squeeze(op.slice(signal, 3, part, part + 1), [3])
         return [op.unsqueeze(op.emit("matmul", [rows, m], transpose_b=True), [3]) for m in matrices]
 

@@ -1,5 +1,5 @@
-"""Rules for functions of one operand. On 8-bit integers each is a table of 256 entries, computed during conversion with the
-arithmetic of TFLite's kernel for that op. On 16-bit integers they are computed in floats, exact to one quantum."""
+"""Rules for functions of one operand. On 8-bit integers, each becomes a table of 256 entries, computed during conversion
+with the arithmetic of TFLite's kernel. On 16-bit integers, floats are used, exact to one quantization step."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _nearest(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """An elementary function in f32, correctly rounded except for rare near-ties, like a C library's; NumPy's f32 functions
-    are not."""
+    """An elementary function in f32. It is correctly rounded except for rare near-ties, as in a C library. NumPy's f32
+    functions are not."""
     return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
 
 
@@ -103,7 +103,7 @@ def _rsqrt_8(op: Operation) -> Tensor:
 
 
 def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callable[[Expr], Expr]) -> Tensor:
-    """A quantized function: TFLite's LUTPopulate for 8 bits (f32 throughout), floats for 16 bits."""
+    """A quantized function. For 8 bits it is TFLite's LUTPopulate, all in f32; for 16 bits it is computed in floats."""
     x, spec = op.input(0), op.output()
     assert x.quantization is not None
     if spec.quantization is None or spec.dtype not in RANGES:
@@ -131,7 +131,7 @@ INTERPOLATED = frozenset({"EXP", "LOG", "RSQRT", "GELU"})
 
 
 def _interpolated_16(op: Operation, x: Tensor, function: Callable[[Array], Array]) -> Tensor:
-    """Interpolates between 513 values. Where the function is undefined, the result is the end of its range."""
+    """Interpolates between 513 values. Where the function is undefined, the result is the end of the output's range."""
     spec = op.output()
     assert x.quantization is not None and spec.quantization is not None
     (scale, zero), (out_scale, out_zero) = (per_tensor(t, "an operand") for t in (x.quantization, spec.quantization))
@@ -159,7 +159,7 @@ def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr]
 
 
 def _cut(op: Operation, y: Tensor) -> Tensor:
-    """Stores numbers that the kernel rounds down instead of to nearest: square roots."""
+    """Stores square roots, which the kernel rounds down instead of to nearest."""
     spec = op.output()
     assert spec.quantization is not None
     scale, zero = per_tensor(spec.quantization, "the output")
@@ -370,7 +370,7 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
     total = op.reduce(op.lookup(away, rounding_shift(exps, 12).astype(np.int32), -255), "sum", [last])
 
     def divided(sum_: Expr) -> tuple[Expr, Expr]:
-        """(the reciprocal, the shift of the product with it)."""
+        """Returns the reciprocal, and the shift of a product with it."""
         v, zeros = leading_zeros(sum_.cast("i64"))
         half = v.binary("shift_right", 1)  # (1 + fraction) / 2
         y = high_product(half, v.lift(NEWTON[1])) + NEWTON[0]

@@ -88,7 +88,7 @@ def mul(op: Operation) -> Tensor:
 
 @rule("DIV")
 def div(op: Operation) -> Tensor:
-    """On 8-bit integers, a table of all 65,536 quotients."""
+    """Division. On 8-bit integers, it is a table of all 65,536 quotients."""
     a, b = operands(op)
     if not op.is_quantized():
         return op.activate(op.map([a, b], FLOAT["DIV"]))
@@ -124,7 +124,8 @@ def extremum(op: Operation) -> Tensor:
 
 @rule("SQUARED_DIFFERENCE")
 def squared_difference(op: Operation) -> Tensor:
-    """Integers are brought to one scale, shifted left by 7 bits, so that the square of the difference fits 32 bits."""
+    """Integers are brought to one scale, shifted left by 7 bits. With this shift, the square of the difference fits
+    into 32 bits."""
     a, b = operands(op)
     if not op.is_quantized():
         return op.map([a, b], FLOAT["SQUARED_DIFFERENCE"])

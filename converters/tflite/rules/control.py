@@ -1,5 +1,5 @@
-"""Rules for control flow: CALL inlines the subgraph; IF and WHILE turn subgraphs into functions.
-A condition known during conversion selects its branch at once. Variables that a function uses are passed in and out."""
+"""Rules for control flow: CALL inlines the subgraph; IF and WHILE turn subgraphs into functions. If a condition is
+known during conversion, only its branch is converted. Variables that a function uses are passed in and out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def operands(op: Operation, first: int = 0) -> list[Value]:
 
 
 def given(op: Operation, values: Sequence[Value]) -> list[Tensor]:
-    """The operator's outputs. Resources among them become handles of the scope."""
+    """The operator's outputs. Outputs that are resources become handles of the scope."""
     made = []
     for index, value in zip(op.spec.outputs, values, strict=True):
         if isinstance(value, str):
@@ -129,7 +129,7 @@ def if_(op: Operation) -> list[Tensor]:
 def after(
     op: Operation, made: list[Tensor], pattern: Sequence[Value], assigned: Sequence[str], body: Body
 ) -> list[Tensor]:
-    """Maps the node's outputs to the operator's. The node's last outputs are the assigned variables."""
+    """The operator's outputs, from the outputs of the node. The last outputs of the node are the assigned variables."""
     count = len(only_tensors(pattern))
     for tensor, source in zip(made, body.function.outputs[-len(made) :], strict=True):
         tensor.quantization = source.quantization

@@ -37,7 +37,8 @@ def weight(op: Operation, index: int) -> tuple[npt.NDArray[Any], Quantization | 
 def product_operands(
     op: Operation, x: Tensor, value: npt.NDArray[Any], quantization: Quantization | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-    """(x, weight, bias, whether the product is an integer one). The weight has its channels at axis 0 after moving.
+    """Returns (x, weight, bias, whether it is an integer product). The weight is transposed so that its output channels
+    are at axis 0.
 
     If TFLite has no hybrid kernel, float activations with integer weights are computed in floats.
     """
@@ -194,7 +195,8 @@ def transpose_conv(op: Operation) -> Tensor:
 def transposed_pads(
     op: Operation, x: Tensor, kernel: Sequence[int], strides: Sequence[int], size: Sequence[int]
 ) -> dict[str, Any]:
-    """The padding that gives an output of this size: elements to cut off (SAME: half at the front) or to add at the end."""
+    """The padding that gives an output of this size: elements to cut off (SAME: half of them at the front) or to add at
+    the end."""
     begins, ends, extra = [], [], []
     for i, (k, stride, wanted) in enumerate(zip(kernel, strides, size, strict=True)):
         d = None if x.shape is None else x.shape[1 + i]

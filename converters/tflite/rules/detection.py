@@ -1,5 +1,5 @@
 """Rules for object detection: NON_MAX_SUPPRESSION_V4 and V5, and the custom op TFLite_Detection_PostProcess.
-The runtime op `nms` uses strict limits. Where TFLite means "at least", the limit is the next smaller float."""
+The runtime op `nms` uses strict limits. If TFLite means "at least", the limit is the next smaller float."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def select(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs `nms`, with at most `count` (i64 []) boxes per class.
 
-    boxes: f32 [n, 4]; scores: f32 [classes, n]. Returns the selected boxes and classes (i64) by class and then score
-    [classes * count], their scores, and their number (i64 []). The rest of each list is 0."""
+    boxes: f32 [n, 4]; scores: f32 [classes, n]. Returns the selected boxes and classes (i64 [classes * count], ordered
+    by class and then by score), their scores, and their number (i64 []). The rest of each list is 0."""
     operands = [op.copy([t], kind="unsqueeze", axes=[0]) for t in (boxes, scores)]
     rows, taken, number = op.emit_all("nms", [*operands, count, overlap, least], 3, padded=True, soft_sigma=sigma)
     return rows, taken, number
@@ -112,7 +112,8 @@ def decoded(op: Operation, encoded: Tensor, anchors: Tensor, scales: list[float]
 def fast(
     op: Operation, corners: Tensor, scores: Tensor, count: int, per_box: int, most: int, limits: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """Each box competes with the score of its best class. `count` classes of each selected box are listed."""
+    """The fast variant: selects boxes by the score of their best class, and lists `count` classes of each selected
+    box."""
     if count == 1:
         values, classes = op.reduce(scores, "max", [1]), op.reduce(scores, "argmax", [1])
     else:
@@ -139,7 +140,7 @@ def fast(
 def regular(
     op: Operation, corners: Tensor, scores: Tensor, per_class: int, most: int, limits: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """Selects boxes per class, then the best of all classes."""
+    """The regular variant: selects boxes per class, then the best boxes of all classes."""
     total = (scores.static_shape or (0, 1))[1] * per_class
     by_class = op.transpose(scores, [1, 0])
     rows, taken, number = select(op, corners, by_class, op.constant(np.array(per_class, np.int64)), *limits)

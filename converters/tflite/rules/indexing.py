@@ -25,8 +25,8 @@ def gather(op: Operation) -> Tensor:
 
 
 def _batched(op: Operation, x: Tensor, indices: Tensor, axis: int, batch: int) -> Tensor:
-    """The first `batch` dimensions are shared. The axis of x moves to the place after these dimensions, and moves back at the
-    end."""
+    """A gather in which x and the indices share the first `batch` dimensions. The axis of x is moved to the position
+    after these dimensions, and is moved back at the end."""
     if axis < batch:
         raise op.unsupported(
             f"axis {axis} is one of the {batch} batch dimensions", "the model is damaged: export it again"

@@ -52,7 +52,7 @@ def fully_connected(op: Operation) -> Tensor:
 
 
 def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, size: int) -> Tensor:
-    """A product with weights that have one scale per block of a row; another constant holds the scales."""
+    """A product with weights that have one scale per block of a row. The scales are in another constant."""
     tensors = op.scope.subgraph.tensors
     if (
         x.dtype != "f32"
@@ -78,8 +78,9 @@ def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, s
 
 
 def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
-    """16-bit activations: the reference kernel multiplies the 64-bit sum by the full Q31 multiplier, which convolutions
-    truncate to 16 bits. The product has up to 79 bits and is computed in two halves. None for a multiplier of 2^15 or more."""
+    """For 16-bit activations: the reference kernel multiplies the 64-bit sum by the full Q31 multiplier (convolutions
+    truncate it to 16 bits). The product has up to 79 bits and is computed in two halves. Returns None for a multiplier
+    of 2^15 or more."""
     spec = op.output()
     if spec.quantization is None or w.quantization is None:
         return None

@@ -1,5 +1,5 @@
-"""Rules for the custom ops of MediaPipe's models, after their public definitions (mediapipe/util/tflite/operations): transposed
-convolution with bias, pooling with positions and its inverse, and regions given by landmarks (version 2)."""
+"""Rules for the custom ops of MediaPipe's models, according to their public definitions (mediapipe/util/tflite/operations):
+transposed convolution with bias, pooling with positions and its inverse, and regions given by landmarks (version 2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def sizes(op: Operation, x: Tensor, rank: int) -> list[int]:
 
 @rule("CUSTOM:Convolution2DTransposeBias")
 def transposed_with_bias(op: Operation) -> Tensor:
-    """Operands: x, weight [out, kh, kw, in], bias. SAME cuts off what exceeds the size given by the strides."""
+    """Operands: x, weight [out, kh, kw, in], bias. SAME cuts off the part that exceeds the size given by the
+    strides."""
     padding, stride_w, stride_h = integers(op, 3)
     value, quantization = weight(op, 1)
     x, w, bias, _ = product_operands(op, op.input(0), value.transpose(3, 0, 1, 2), quantization, op.input(2))
@@ -52,7 +53,7 @@ def transposed_with_bias(op: Operation) -> Tensor:
 
 
 def offset(size: int, stride: int, kernel: int, out: int) -> int:
-    """The padding of SAME at the front (ComputePadding)."""
+    """The part of the padding for SAME that is at the front (ComputePadding)."""
     return max((out - 1) * stride + kernel - size, 0) // 2
 
 
@@ -119,7 +120,8 @@ def transform_landmarks(op: Operation) -> Tensor:
 
 @rule("CUSTOM:TransformTensorBilinear")
 def transform_tensor(op: Operation) -> Tensor:
-    """A region [1, height, width, c] of x. A matrix [1, 4, 4] gives the position of each pixel; bilinear, 0 outside of x."""
+    """A region [1, height, width, c] of x. A matrix [1, 4, 4] gives the position of each pixel. Pixels are interpolated
+    bilinearly; outside x they are 0."""
     config = options(op)
     x, matrix = op.input(0), op.reshape(op.input(1), [16])
     _, rows, columns, depth = sizes(op, x, 4)

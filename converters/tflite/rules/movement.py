@@ -46,7 +46,8 @@ def transpose(op: Operation) -> Tensor:
 
 @rule("CONCATENATION")
 def concatenation(op: Operation) -> Tensor:
-    """Requantizes parts whose quantization differs from the output's; u8 parts in floats (ConcatenationWithScaling)."""
+    """Requantizes parts whose quantization differs from that of the output. For u8 parts this is done in floats
+    (ConcatenationWithScaling)."""
     spec = op.output()
     parts = [op.input(i) for i in range(len(op.inputs))]
 
@@ -172,7 +173,7 @@ def strided_slice(op: Operation) -> Tensor:
 def _strided(
     op: Operation, x: Tensor, axes: list[int], entries: list[int], steps: list[int], bits: dict[str, list[bool]]
 ) -> Tensor:
-    """The slice itself. An entry that shrinks takes one element."""
+    """The slice itself. If an entry removes its axis (shrink), it takes one element."""
     shrink = [bits["shrink"][i] for i in entries]
     strides = [1 if s else steps[i] for i, s in zip(entries, shrink, strict=True)]
     begin, end, offset = op.ints(1), op.ints(2), bool(op.option("offset"))
@@ -319,7 +320,7 @@ def reverse_sequence(op: Operation) -> Tensor:
 
 @rule("MATRIX_DIAG")
 def matrix_diag(op: Operation) -> Tensor:
-    """[..., n] to [..., n, n]: the elements on the diagonal, 0 elsewhere."""
+    """[..., n] to [..., n, n], with the elements on the diagonal and 0 elsewhere."""
     x, rank = op.input(0), op.rank()
     size = _known(op, x, rank - 1)
     op.limit(size * size)

@@ -27,7 +27,8 @@ def max_pool(op: Operation) -> Tensor:
 
 @rule("AVERAGE_POOL_2D")
 def average_pool(op: Operation) -> Tensor:
-    """On integers, the average of the stored values, exact in f32 except for the division, then rounded.
+    """For integers: the average of the stored values, which is exact in f32 except for the division, and is then
+    rounded.
 
     A quotient that is not a tie is at least 1/(2 taps) away from a tie. Half of this distance is added, which changes no other
     quotient and protects ties from rounding errors."""

@@ -1,4 +1,5 @@
-"""Rules for QUANTIZE, DEQUANTIZE, CAST and DENSIFY. Constants are converted at once: float16 weights become f32 here."""
+"""Rules for QUANTIZE, DEQUANTIZE, CAST and DENSIFY. Constants are converted during conversion: float16 weights become
+f32 here."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def densify(op: Operation) -> Tensor:
 
 @rule("BITCAST")
 def bitcast(op: Operation) -> Tensor:
-    """Reinterprets the bytes as another element type. Integers of another size gain or lose a last dimension."""
+    """Reinterprets the bytes as another element type. If the size of the elements changes, a last dimension is added or
+    removed."""
     x, wanted = op.input(0), op.output().dtype
     if x.data is not None:
         kind, value = numpy_dtype(wanted), np.ascontiguousarray(x.data)

@@ -1,5 +1,5 @@
-"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL: Philox4x32-10, keyed by the first seed and started at the
-second, as in TensorFlow. The first run draws TFLite's numbers; later runs start elsewhere in the same generator's sequence."""
+"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL by Philox4x32-10: the first seed is its key, the second
+its start, as in TensorFlow. The first run draws TFLite's numbers. Later runs start elsewhere in the same sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ STEP = -0x61C8864680B583EB  # 2^64 / golden ratio, odd: the starts of 2^64 runs 
 def bits(op: Operation, count: Tensor) -> Tensor:
     """At least `count` (i64 [1]) numbers of 32 random bits, as i64 [4 * blocks]. Each run starts elsewhere.
 
-    LiteRT reads 32 bits of each seed and treats two zeros as "any seed"; here such operators differ from one another."""
+    LiteRT reads 32 bits of each seed. It treats two zeros as "any seed"; here, operators with two zeros draw different
+    numbers."""
     seed, start = ((int(op.option(name)) + (1 << 31)) % (1 << 32) - (1 << 31) for name in ("seed", "seed2"))
     importer, scope = op.importer, op.scope
     name = f"random/{scope.number}/{op.output().name}"
@@ -73,8 +74,8 @@ def normal(op: Operation) -> Tensor:
 
 @rule("MULTINOMIAL")
 def multinomial(op: Operation) -> Tensor:
-    """Operands: logarithms of weights [batch, classes], and the number of samples per row. A sample counts the steps of the
-    distribution function at or below a uniform number."""
+    """Operands: logarithms of weights [batch, classes], and the number of samples per row. A sample is the number of
+    values of the cumulative distribution function that are at or below a uniform random number."""
     x, samples = op.input(0), op.reshape(op.indices(1), [1])
     batch = op.emit("shape", [x], start=0, end=1)
     most = op.reduce(x, "max", [1])

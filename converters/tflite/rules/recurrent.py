@@ -1,5 +1,5 @@
-"""Rules for LSTM and RNN layers, floats and hybrid. The products with the input are computed for all steps at once. The next
-step is the runtime op `recurrent`, or a loop for projection, layer normalization, clipping and 8-bit rounding (lstm_eval)."""
+"""Rules for float and hybrid LSTM and RNN layers. The products with the input are computed for all steps at once. The runtime
+op `recurrent` follows, or a loop if there is projection, layer normalization, clipping or 8-bit rounding (lstm_eval)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Lstm:
         self.projection = None if op.optional(layer.projection) is None else matrix(op, [layer.projection])
 
     def run(self, x: Tensor, extra: Tensor | None, reverse: bool) -> Tensor:
-        """x [time, batch, input] to [time, batch, output]. The state is kept."""
+        """Computes [time, batch, output] from x [time, batch, input]. The state is kept for the next run."""
         op, layer = self.op, self.layer
         bias = None if self.normalized else op.constant(np.concatenate(self.bias))
         z = self.input_weights.times(op, x, bias)
@@ -116,7 +116,8 @@ class Lstm:
 
     def in_one(self, z: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Uses the runtime op, whose gates are in the order input, output, forget, cell. A coupled input gate is 1 -
-        sigmoid(f), which is sigmoid(-f); the runtime op's coupled forget gate is 1 minus that."""
+        sigmoid(f), which is sigmoid(-f). The runtime op couples the other way: its forget gate is 1 minus the input
+        gate."""
         op, n = self.op, self.size
         parts = dict(zip(self.gates, op.emit_all("copy", [z], len(self.gates), kind="split", axis=-1,
                                                  shape=[n] * len(self.gates)), strict=True))  # fmt: skip
@@ -140,7 +141,8 @@ class Lstm:
         return squeezed[0], squeezed[1], squeezed[2]
 
     def step(self, op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
-        """One step. rows: the products with the input, including biases. The peephole of the output gate sees the new cell."""
+        """One step. rows: the products with the input, including biases. The peephole of the output gate reads the new
+        cell state."""
         h, c = states
         z = op.map([rows[0], self.weights.times(op, h)], lambda a, b: a + b)
         count = len(self.gates)
@@ -215,7 +217,8 @@ def lstm(op: Operation) -> Tensor | list[Tensor]:
 
 
 def basic_lstm(op: Operation) -> list[Tensor]:
-    """The kernel "basic": one matrix for [x, h], gates in the order input, cell, forget, output (reference_ops::LstmCell)."""
+    """The kernel "basic": it has one matrix for [x, h], with gates in the order input, cell, forget, output
+    (reference_ops::LstmCell)."""
     x, h, c = op.input(0), op.input(1), op.input(4)
     if x.dtype != "f32":
         raise op.unsupported("the basic LSTM kernel does not support integers", "export a full LSTM")
@@ -234,7 +237,7 @@ def basic_lstm(op: Operation) -> list[Tensor]:
 
 @rule("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_lstm(op: Operation) -> list[Tensor]:
-    """An auxiliary input without weights is the input of the backward layer."""
+    """If there is an auxiliary input without weights, it is the input of the backward layer."""
     x, major, extra = op.input(0), bool(op.option("time_major")), op.optional(39)
     weighted = op.optional(41) is not None
     backward = x if extra is None or weighted else extra
@@ -254,8 +257,8 @@ def directions(op: Operation, y: Tensor, z: Tensor, like: Tensor, time_major: bo
 
 
 def rnn(op: Operation, x: Tensor, at: int, extra: tuple[Tensor, int] | None, reverse: bool) -> Tensor:
-    """h = activation(W x + R h + b). x: [time, batch, input]. Operands from `at` on: W, R, b, h. extra: another input and the
-    index of its weights."""
+    """h = activation(W x + R h + b). x: [time, batch, input]. Operands from `at` on: W, R, b, h. extra: another input,
+    and the operand index of its weights."""
     weights, bias = matrix(op, [at + 1]), vector(op, at + 2)
     z = matrix(op, [at]).times(op, x, None if bias is None else op.constant(bias))
     if extra is not None:

@@ -1,5 +1,5 @@
-"""Integer LSTM layers: 8-bit activations and weights, 16-bit gates and cell state, in the fixed point of the reference kernel
-(lstm_eval, integer 8x8_16)."""
+"""Integer LSTM layers: 8-bit activations and weights, 16-bit gates and cell state, in the fixed-point arithmetic of the
+reference kernel (lstm_eval, integer 8x8_16)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class IntegerLstm:
         self.tanh = {bits: tanh_table(bits) for bits in {3, 15 + self.cell_bits}}
 
     def factor(self, index: int, other: np.float32, result: np.float32) -> tuple[int, int]:
-        """The multiplier of a product with operand `index` at the scale `result`, computed in floats as in TFLite."""
+        """The multiplier that brings a product with operand `index` to the scale `result`. It is computed in floats, as
+        in TFLite."""
         fixed, shift = quantize_multiplier(float(np.float32(scale_of(self.op, index)[0] * other / result)))
         return fixed, -shift
 
@@ -104,7 +105,7 @@ class IntegerLstm:
         return op.emit_all("copy", [made], len(weights), kind="split", axis=-1, shape=[w.shape[0] for w in weights])
 
     def step(self, op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
-        """Gates are 16 bits at scale 2^-12 before their functions and at 2^-15 after them."""
+        """One step. Gates have 16 bits, with scale 2^-12 before their activation functions and 2^-15 after them."""
         h, c = states
         layer = self.layer
         sums = dict(zip(self.gates, self.sums(op, h, self.recurrent, self.state_zero), strict=True))
@@ -139,7 +140,7 @@ class IntegerLstm:
         return [hidden, new]
 
     def gate(self, op: Operation, gate: int, row: Tensor, recurrent: Tensor, c: Tensor) -> Tensor:
-        """One gate after its function."""
+        """One gate after its activation function."""
         layer, gate_scale = self.layer, np.float32(2.0**-12)
         fixed, shift = self.factor(layer.recurrent[gate], self.state_scale, gate_scale)
         place = {0: 0, 1: 1, 3: 2}.get(gate)

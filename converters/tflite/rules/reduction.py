@@ -43,7 +43,7 @@ def reduce(op: Operation) -> Tensor:
 
 
 def _divided(fixed: int, shift: int, count: int) -> tuple[int, int]:
-    """The multiplier, including the division by the count."""
+    """The multiplier, which includes the division by the count."""
     extra = min(count.bit_length() - 1, 32, 31 + shift)
     return (fixed << extra) // count, shift - extra
 

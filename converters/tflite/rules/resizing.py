@@ -1,5 +1,5 @@
 """Rules for RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR over height and width.
-The elements to read and their weights are known during conversion."""
+Which elements are read, and with which weights, is known during conversion."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _in_tenths(op: Operation, sizes: list[int], wanted: list[int], align: bool, 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")
 def nearest(op: Operation) -> Tensor:
-    """Uses the index arithmetic of reference_ops::ResizeNearestNeighbor, whose results are known during conversion."""
+    """Uses the index arithmetic of reference_ops::ResizeNearestNeighbor. The indices are known during conversion."""
     y = op.input(0)
     align, half = op.option("align_corners"), op.option("half_pixel_centers")
     for axis, size, wanted in zip((1, 2), *_sizes(op), strict=True):

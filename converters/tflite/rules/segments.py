@@ -33,7 +33,7 @@ def filled(op: Operation, value: Any, rows: Tensor, like: Tensor) -> Tensor:
 
 @rule("SEGMENT_SUM")
 def segment_sum(op: Operation) -> Tensor:
-    """Sums rows with the same id. Ids do not decrease, and the last one gives the number of sums."""
+    """Sums rows with the same id. Ids never decrease, and the last one determines the number of sums."""
     x, ids = op.input(0), op.indices(1)
     rows = op.map([op.slice(ids, 0, -1, 1 << 62)], lambda v: v + 1)
     sums = filled(op, start_value("SUM", x.dtype), rows, x)
@@ -59,7 +59,8 @@ def unsorted_segment(op: Operation) -> Tensor:
 
 @rule("SPARSE_TO_DENSE")
 def sparse_to_dense(op: Operation) -> Tensor:
-    """Operands: indices (a scalar, a list, or a list of coordinates), the shape, the values (or one for all), the default."""
+    """Operands: indices (a scalar, a list, or a list of coordinates), the shape, the values (or one value for all), the
+    default value."""
     indices, values, default = op.indices(0), op.input(2), op.input(3)
     rank = op.rank()
     if rank < 2:

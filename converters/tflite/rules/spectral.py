@@ -1,5 +1,5 @@
-"""Rules for Fourier transforms. Complex numbers exist only between these ops, as f32 with the real and the imaginary part along
-a last dimension of 2."""
+"""Rules for Fourier transforms. Complex numbers exist only between these ops. They are f32 tensors with the real and
+the imaginary part along a last dimension of 2."""
 
 from __future__ import annotations
 

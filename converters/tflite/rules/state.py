@@ -1,5 +1,5 @@
-"""Rules for variables: a TFLite resource variable is a linnet variable. Within a run, reads after an assignment see the new
-value. Variables of a branch or loop body become its inputs and outputs (importer.State)."""
+"""Rules for variables: a TFLite resource variable is a linnet variable. Within a run, a read after an assignment
+returns the new value. Variables of a branch or loop body become its inputs and outputs (importer.State)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The rule for SVDF: a layer over the last steps of a stream, factored into features and weights over time
-(Nakkiran et al. 2015). Its state is a variable that holds the features of those steps."""
+"""The rule for SVDF: a layer over the last steps of a stream. Its weights are factored into features and weights over
+time (Nakkiran et al. 2015). Its state is a variable that holds the features of those steps."""
 
 from __future__ import annotations
 

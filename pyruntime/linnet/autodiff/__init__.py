@@ -1,6 +1,6 @@
-"""Automatic differentiation: `gradients` walks back from a loss and emits ordinary nodes. The C library is not
-involved. RULES (rules.py, and by op family maps.py, copies.py, windows.py) has one rule per op. walk.py applies them
-backwards.
+"""Automatic differentiation: `gradients` walks back from a loss and adds ordinary nodes to the graph. The C library is
+not involved. RULES has one rule per op (in rules.py and, for some families of ops, in maps.py, copies.py, windows.py,
+...). walk.py applies the rules backwards.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def gradients(
 def gradients(
     loss: Operators, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: bool = False
 ) -> Sequence[Tensor | SparseRows]:
-    """The derivative of `loss` with respect to each entry of `wanted`, as tensors of the same function.
+    """Returns the derivative of `loss` with respect to each entry of `wanted`, as tensors of the same function.
 
-    loss: a float tensor. If it has more than one element, the derivative of their sum is taken.
+    loss: a float tensor. If it has several elements, the derivative of their sum is taken.
     wanted: float tensors of the same function, or variables (every read of the variable in that function counts).
     seed: the gradient of `loss` itself, of its dtype and shape; default: ones. Returns one tensor per entry, of its
         dtype and shape, with zeros where the loss does not depend on it.
@@ -99,8 +99,8 @@ def gradients(
 
 
 def _refuse_inner_reads(loss: Tensor, wanted: Sequence[Tensor | Variable]) -> None:
-    """Raises GraphError if a branch or loop that the loss depends on reads a wanted variable inside its body, because
-    no gradient would reach that read. linnet.scan, while_loop and cond capture variables; functions built by hand may
+    """Raises GraphError if the loss depends on a branch or loop whose body itself reads a wanted variable, because no
+    gradient would reach this read. linnet.scan, while_loop and cond capture variables; functions built by hand may
     not."""
     for variable, (node, function) in inner_reads(loss).items():
         if variable in wanted:

@@ -36,7 +36,7 @@ def elementwise(inputs: Sequence[Operators], body: Callable[..., Expr], dtype: s
 
 
 def shape_of(x: Tensor) -> tuple[Dim, ...]:
-    """The shape. Its rank must be known."""
+    """The shape of x as a tensor. Its rank must be known."""
     if x.shape is None:
         raise GraphError(f"the rank of '{x.name}' is unknown", code=304, hint="give the tensor a shape")
     return x.shape
@@ -96,8 +96,8 @@ def numbers_of(x: Tensor) -> Tensor:
 
 
 def put_back(x: Tensor, came: Tensor, g: Tensor) -> Tensor:
-    """The adjoint of any op that moves elements: adds g to the elements of x at the indices where its values came
-    from."""
+    """The adjoint of any op that moves elements: adds each element of g at the index in x from which the op took the
+    value."""
     count = [int(np.prod(x.static_shape))] if x.static_shape is not None else None
     if count is not None:
         zeros = ops.copy([number(g, 0.0)], kind="expand", shape=count)[0]
@@ -145,7 +145,7 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
 
 
 def behind(loss: Tensor) -> set[Tensor]:
-    """All tensors that the loss depends on, including the loss."""
+    """All tensors on which the loss depends, including the loss."""
     seen, pending = {loss}, [loss]
     while pending:
         node = pending.pop().node
@@ -157,8 +157,8 @@ def behind(loss: Tensor) -> set[Tensor]:
 
 
 def inner_reads(loss: Tensor) -> dict[Variable, tuple[Node, Function]]:
-    """The variables read inside branches and loops that the loss depends on, each with the node and function that
-    read it."""
+    """The variables that are read inside branches and loops on which the loss depends, each with the node and function
+    that read it."""
     found: dict[Variable, tuple[Node, Function]] = {}
     seen: set[Function] = set()
     for outer in dict.fromkeys(t.node for t in behind(loss) if t.node is not None):

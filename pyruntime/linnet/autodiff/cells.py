@@ -1,7 +1,6 @@
-"""RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op `recurrent` with all its options.
-Their gradients are used where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates)
-and in second derivatives, where gates and cells have gradients too. cells_back.py does the same for recurrent_gradient.
-"""
+"""RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op `recurrent` with all its options. Their
+gradients are used where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates) and in
+second derivatives, where gates and cells have gradients too. cells_back.py does the same for the op recurrent_gradient."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
 
 
 def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list[Tensor]:
-    """Computes the outputs y, y_h and y_c of a `recurrent` node from other operands in the same order. For kinds other
-    than lstm, y_h is returned again in place of y_c. kept: also return gates and cells."""
+    """Computes the outputs y, y_h and y_c that a `recurrent` node would have with the given operands, which are in the
+    same order. For kinds other than lstm, y_h is returned again in place of y_c. kept: also return gates and cells."""
     p, weights, *rest = operands
     initial_h, initial_c, lengths, peepholes, bias = [*rest, None, None, None, None, None][:5]
     assert p is not None and weights is not None
@@ -70,7 +69,7 @@ def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list
 
 
 def _outputs(step: _Step, kept: bool) -> Walked:
-    """The step together with the values to stack."""
+    """The outputs of a step, together with the values to stack."""
 
     def outputs(state: _State, rows: _State) -> tuple[_State, list[Tensor]]:
         new, gates, cell = step(state, rows[0])
@@ -85,8 +84,8 @@ def _outputs(step: _Step, kept: bool) -> Walked:
 def walk_steps(
     step: Walked, state: _State, rows: list[Tensor], lengths: Tensor | None, reverse: bool
 ) -> tuple[_State, list[Tensor]]:
-    """A scan over rows [time, batch, ...]. Past a batch row's length, the row's state stays unchanged and zeros are
-    stacked."""
+    """A scan over rows [time, batch, ...]. After the end of a batch row (by its length), the row's state stays
+    unchanged and zeros are stacked."""
     if lengths is None:
         final, made = scan(step, state, tuple(rows), reverse=reverse)
         return final, made

@@ -16,8 +16,9 @@ _State = tuple[Tensor, ...]
 
 
 def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
-    """Computes the outputs dp, dh, dc and dq of a `recurrent_gradient` node from other operands in the same order. For
-    kinds other than lstm, dh is returned again in place of dc; for kinds other than gru, dp in place of dq."""
+    """Computes the outputs dp, dh, dc and dq that a `recurrent_gradient` node would have with the given operands, which
+    are in the same order. For kinds other than lstm, dh is returned again in place of dc. For kinds other than gru, dp
+    is returned again in place of dq."""
     weights, gates, y, kept, initial_h, initial_c, lengths, dy, dy_h, dy_c = [*operands, *[None] * 10][:10]
     assert weights is not None and gates is not None
     kind, direction = node.attribute("kind"), node.attribute("direction")
@@ -96,8 +97,8 @@ def _lstm(dh: Expr, dc: Expr, i: Expr, o: Expr, f: Expr, new: Expr, cell: Expr, 
 
 def before(y: Tensor, initial: Tensor | None, lengths: Tensor | None, d: int, back: bool) -> Tensor:
     """The states before each step of direction d, [time, batch, hidden], derived from the states after each step, y
-    [time, directions, batch, hidden]. Values past a row's length are undefined. back: whether the direction runs from
-    the last step to the first."""
+    [time, directions, batch, hidden]. Values after the end of a row are undefined. back: whether the direction runs
+    from the last step to the first."""
     y = ops.copy([part(y, 1, d, 1)], kind="squeeze", axis=[1])[0]
     starts, ends = ([1], [2**31 - 1]) if back else ([0], [-1])
     rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axis=[0], steps=[1])[0]

@@ -33,7 +33,7 @@ def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 def if_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """The gradient is another `if`. It recomputes the branch that ran and walks back through it. The forward node keeps
-    no values, because the branch may not run."""
+    no values for this, because a branch that does not run has none."""
     condition, captured = node.inputs[0], node.inputs[1:]
     assert condition is not None
     bodies = []
@@ -59,7 +59,7 @@ def place_of(node: Node) -> Function:
 
 
 def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor | None]:
-    """Captured tensors in the open body. Those that need a gradient get aliases of their own, so that each is
+    """The tensors as captured in the open body. Those that need a gradient get aliases of their own, so that all are
     distinct."""
     found: list[Tensor | None] = []
     for tensor, need in zip(captured, needs, strict=True):
@@ -97,7 +97,7 @@ def inline(function: Function, into: Function, arguments: Sequence[Tensor | None
 def back(
     nodes: Sequence[Node], seeds: Iterable[tuple[Tensor, Tensor | None]], wanted: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Runs `walk` inside the open body. The seeds may come from anywhere, and several may belong to one tensor."""
+    """Runs `walk` inside the open body. The seeds may come from any function, and several may belong to one tensor."""
     parts: dict[Tensor, list[Tensor]] = {}
     for tensor, g in seeds:
         if g is not None:
@@ -107,7 +107,7 @@ def back(
 
 
 def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Tensor]:
-    """All tensors that the outputs depend on, including the outputs. The search stops at `ends`."""
+    """All tensors on which the outputs depend, including the outputs. The search stops at `ends`."""
     seen: set[Tensor] = set()
     pending, stop = list(outputs), set(ends)
     while pending:
@@ -120,7 +120,7 @@ def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Ten
 
 
 def prune(body: Body) -> None:
-    """Keeps only the nodes that the outputs need, and captures the outside tensors that these use."""
+    """Keeps only the nodes that the outputs need, and captures the outside tensors that these nodes use."""
     used = ancestors(body.outputs)
     body.nodes = [n for n in body.nodes if any(t in used and t.node is n for t in n.outputs)]
     body.captured = {outer: own for outer, own in body.captured.items() if own in used}

@@ -1,5 +1,5 @@
-"""Adjoints of the op copy. Gradients move back the way the elements came, and are summed where an element was copied
-several times."""
+"""Adjoints of the op copy. Gradients move back to where the elements came from. If an element was copied several times,
+its gradients are summed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _scattered(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Works for any copy: the same copy applied to element indices shows where each element came from."""
+    """The gradient for any kind of copy: the same copy, applied to the indices of elements, shows where each element
+    came from."""
     return put_back(x, emit("copy", [numbers_of(x), *node.inputs[1:]], node.attributes)[0], g)
 
 

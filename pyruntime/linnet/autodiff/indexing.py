@@ -10,7 +10,8 @@ from linnet.ir.function import Node, Tensor
 
 
 def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros with the gradient added at the indices. For whole rows of a variable, the result has only these rows."""
+    """Zeros, with the gradient added at the indices. If whole rows of a variable were gathered, the result has only
+    these rows."""
     x, _, g = first(node, given)
     indices, kind = node.inputs[1], node.attribute("kind")
     assert indices is not None
@@ -71,8 +72,8 @@ def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """cumsum in the opposite direction. For a cumulative product: the product of all earlier elements times a scan from
-    the end, so that elements may be 0."""
+    """For a sum: cumsum in the opposite direction. For a product: the product of all earlier elements times a scan from
+    the end. So elements may be 0."""
     x, _, g = first(node, given)
     axis, exclusive, reverse = node.inputs[1], node.attribute("exclusive"), node.attribute("reverse")
     assert axis is not None

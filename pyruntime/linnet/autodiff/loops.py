@@ -1,5 +1,5 @@
-"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to
-stack. Results of maps and copies of stacked or captured values are recomputed; results of heavier ops are stacked."""
+"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to stack.
+If maps and copies computed a value from stacked or captured values, it is recomputed. Results of heavier ops are stacked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _CHEAP = traits.POINTWISE | traits.COPIES | traits.family("shape")
 
 
 def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Gradients of carried values are carried, and those of captured values are summed. If a captured tensor is only
-    gathered from (the sequence of a scan, an embedding), its gradient rows are stacked and put in place after the loop.
+    """Gradients of carried values are carried, and those of captured values are summed. If only gathers read a captured
+    tensor (the sequence of a scan, an embedding), the gradients of its rows are stacked and put in place after the
+    loop.
     """
     trips = node.inputs[0]
     function: Function = node.attribute("body_function")
@@ -101,7 +102,7 @@ def _sure(value: _T | None) -> _T:
 
 
 def _steady(node: Node) -> bool:
-    """Whether only the trip count ends the loop."""
+    """Whether only the number of iterations ends the loop."""
     function, begins = node.attribute("body_function"), node.inputs[1] if len(node.inputs) > 1 else None
     holds = function.outputs[0]
     always = holds is function.inputs[1] or (holds.data is not None and bool(holds.data.all()))
@@ -109,8 +110,8 @@ def _steady(node: Node) -> bool:
 
 
 def _changing(node: Node, given: Sequence[Tensor | None], needs: Sequence[bool]) -> list[int]:
-    """The carried values whose gradients are carried back: those that depend on a wanted value and that the result
-    depends on."""
+    """The carried values whose gradients are carried back: those that depend on a wanted value and on which the result
+    depends."""
     function, carried = node.attribute("body_function"), node.attribute("carried")
     parameters, results = function.inputs[2 : 2 + carried], function.outputs[1 : 1 + carried]
     floats = [t.dtype in FLOAT_DTYPES for t in parameters]
@@ -128,7 +129,7 @@ def _changing(node: Node, given: Sequence[Tensor | None], needs: Sequence[bool])
 
 
 def _rows(inside: Sequence[Tensor], forward: Sequence[Node], results: Sequence[Tensor]) -> list[Node]:
-    """The gathers along axis 0 whose source tensor nothing else reads."""
+    """The gathers along axis 0 whose source tensor has no other readers."""
     found = []
     for tensor in inside:
         readers = [n for n in forward if tensor in n.inputs]
@@ -176,8 +177,8 @@ def _kept(
 def _stacked(
     node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], kept: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Makes a loop stack more values and returns the stacks. inputs, outputs: those of its body, or of a copy of the
-    body among other nodes that contains `kept`."""
+    """Makes a loop stack more values and returns the stacks. inputs, outputs: those of the loop's body, or those of a
+    copy of the body that is part of other nodes and contains `kept`."""
     carried = node.attribute("carried")
     known = dict(zip(outputs[1 + carried :], node.outputs[carried:], strict=True))
     new = [t for t in dict.fromkeys(kept) if t not in known]
@@ -207,8 +208,8 @@ def _row_count(node: Node) -> int | str | None:
 
 
 def _placed(x: Tensor, rows: Tensor, places: Tensor, count: Tensor, backwards: bool) -> Tensor | SparseRows:
-    """The gradient of x from the gradients of some of its rows; for a variable as SparseRows. backwards: the places
-    count from the last iteration to 0."""
+    """The gradient of x from the gradients of some of its rows; for a variable, as SparseRows. backwards: the places
+    are in the order from the last iteration to the first."""
     length, known = x.shape[0] if x.shape else None, elements_of(count)
     if backwards and length is not None and known == (length,):
         return ops.copy([rows], kind="slice", starts=[-1], ends=[-(1 << 63)], axis=[0], steps=[-1])[0]

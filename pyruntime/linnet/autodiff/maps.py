@@ -1,5 +1,5 @@
-"""The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program.
-The backward of a map is one map per input. Forward values that it needs are taken from the results or recomputed."""
+"""The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program. The
+gradient of a map is one map per input. The forward values that this map needs are taken from the results or recomputed."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
 
 
 def _clipped(program: Program) -> dict[int, int]:
-    """A clip between two numbers consists of two instructions. Maps the register of the inner one to the register of
-    the whole clip, which shows equally well where the inner one clipped."""
+    """A clip between two numbers consists of two instructions. Maps the register of the inner instruction to the
+    register of the whole clip, which shows just as well where the inner one clipped."""
     found = {}
     for register, i in enumerate(program.code):
         inner = program.code[i.args[0]] if i.opcode in ("min", "max") else None
@@ -167,9 +167,9 @@ def _pruned(
     program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: Mapping[int, Tensor]
 ) -> Tensor:
     """A map with only the instructions that one register needs, and only the operands that these load. stored:
-    registers that are results of the forward map. A result is loaded instead of recomputed if one operand of the
-    forward map then need not be read. A relu or tanh therefore keeps its result, which the next layer keeps anyway. It
-    does not keep its input, so it can be fused as an epilogue of the op before it."""
+    registers that are results of the forward map. A result is loaded instead of recomputed if then an operand of the
+    forward map need not be read. So a relu or tanh keeps its result, which the next layer keeps anyway, and not its
+    input. So it can be fused as an epilogue of the op before it."""
 
     def loads(needed: set[int]) -> set[int]:
         return {program.code[at].operand for at in needed if program.code[at].opcode in ("load", "table")}

@@ -16,7 +16,8 @@ _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-(1 << 15), (1 << 15) - 1)
 
 
 def quantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Inside the range: the full gradient for x, and -x / scale times the gradient for the scale. Outside: none."""
+    """Inside the range: the full gradient for x, and -x / scale times the gradient for the scale. Outside the range,
+    both are 0."""
     x, y, g = first(node, given)
     scale, zero = _grid(node, x, y)
     low, high = _LIMITS[y.dtype]

@@ -73,7 +73,7 @@ def _has_kernel(node: Node, relu: bool) -> bool:
 
 
 def _kept(node: Node) -> tuple[Tensor, Tensor]:
-    """The outputs gates and cells of the forward node. They are added to the node on first use."""
+    """The outputs `gates` and `cells` of the forward node. They are added to the node on first use."""
     p, y = node.inputs[0], node.outputs[0]
     assert p is not None
     shape = shape_of(y)

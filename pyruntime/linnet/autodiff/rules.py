@@ -1,5 +1,5 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table. Other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
+RULES is the table. Some families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _reduced_axes(node: Node, x: Tensor) -> list[int]:
 
 
 def _count(x: Tensor, axes: list[int]) -> Tensor:
-    """How many elements are reduced to one, as a scalar of x's dtype."""
+    """How many elements are reduced to one element, as a scalar of x's dtype."""
     sizes = ops.gather(ops.shape(x), integers(x, axes))
     return ops.cast(ops.reduce(sizes, kind="prod", keep_dims=False), dtype=x.dtype)
 
@@ -146,8 +146,8 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
-    """The gradient of a log-softmax from which one element per row was taken, in one map. g consists of zeros with one
-    scattered element per row (gather_gradient); these zeros are then not needed."""
+    """The gradient, in one map, of a log-softmax from which one element per row was taken. g consists of zeros with one
+    scattered element per row (gather_gradient); the map does not need these zeros."""
     node, shape = g.node, shape_of(y)
     axis %= len(shape)
     if node is None or node.op != "scatter" or node.attribute("kind") != "elements":
@@ -182,7 +182,7 @@ def _affine(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Expressed with means and maps."""
+    """The gradients, expressed with means and maps."""
     x, epsilon, rms = node.inputs[0], node.attribute("epsilon"), node.attribute("rms")
     assert x is not None
     rank = len(shape_of(x))
@@ -212,7 +212,7 @@ def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | Non
 
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """g * scale / deviation for x. The other gradients follow from two sums per channel, of g and of g * (x - mean), by
-    maps over channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have
+    maps over channels. See Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have
     gradients of their own."""
     x, _, g = first(node, given)
     scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
@@ -237,7 +237,8 @@ def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """For statistics: dmean / n + dvariance * 2 (x - mean) / n. For products, which are linear in g and in x: maps."""
+    """For statistics, the gradient is dmean / n + dvariance * 2 (x - mean) / n. For products, which are linear in g and
+    in x, it consists of maps."""
     x, first, second = node.inputs[0], *given
     assert x is not None
     rank, axis = len(shape_of(x)), node.attribute("channel_axis")
@@ -269,7 +270,7 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Expressed with a reshape to [batch, groups, the rest], means and maps."""
+    """The gradients, expressed with a reshape to [batch, groups, the rest], means and maps."""
     x, _, g = first(node, given)
     rank, groups, last = (
         len(shape_of(x)),

@@ -17,8 +17,8 @@ from linnet.ir.program import REGISTER
 class SparseRows:
     """A tensor of shape `shape` that is zero except for some rows along its first axis.
 
-    ids: i64 [k], in [0, shape[0]). rows: [k, *shape[1:]]. Rows with the same id are added up. If `summed`, each of them
-    already holds the whole sum, and ids are sorted.
+    ids: i64 [k], in [0, shape[0]). rows: [k, *shape[1:]]. Rows with the same id are added up. If `summed`, rows with
+    the same id are equal, each already is the whole sum, and ids are sorted.
     """
 
     ids: Tensor
@@ -28,7 +28,7 @@ class SparseRows:
 
     @property
     def function(self) -> Function:
-        """The function to which its tensors belong."""
+        """The function to which the tensors belong."""
         return self.rows.function
 
     @property
@@ -59,7 +59,7 @@ class SparseRows:
         return SparseRows(ids, ops.gather(totals, run), self.shape, summed=True)
 
     def square_sum(self) -> Tensor:
-        """The sum of its squared elements as a scalar, after rows with equal ids are added up."""
+        """The sum of the squared elements as a scalar, after rows with equal ids are added up."""
         total = self.sums()
         first = elementwise([_changes(total.ids)], lambda c: c.max((c.iota(0) < 1).cast("i32")), "bool")
         wide = ops.copy([first], kind="unsqueeze", axis=range(1, len(self.shape)))[0] if len(self.shape) > 1 else first
@@ -75,11 +75,11 @@ class SparseRows:
         return dataclasses.replace(self, rows=self.rows * factor)
 
     def take(self, tensor: Tensor) -> Tensor:
-        """The rows of another tensor of the same shape at these ids."""
+        """The rows at these ids of another tensor with the same shape."""
         return ops.gather(tensor, self.ids)
 
     def put(self, tensor: Tensor, rows: Tensor) -> Tensor:
-        """The tensor with these rows replaced. Rows with the same id must be equal."""
+        """The given tensor with these rows replaced. Rows with the same id must be equal."""
         return ops.scatter(tensor, self._column(), rows, kind="nd")
 
     def add_to(self, tensor: Tensor, factor: float | Tensor = 1.0) -> Tensor:

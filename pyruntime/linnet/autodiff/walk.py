@@ -36,8 +36,8 @@ def reached(nodes: Sequence[Node], sources: Iterable[Tensor]) -> set[Tensor]:
 def walk(
     nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]
 ) -> list[Tensor | SparseRows | None]:
-    """Gradients of `wanted` from the gradients of some outputs of `nodes`. None where there is no path; SparseRows for
-    a read of a variable whose rows are only read by gathers. nodes: in order of use."""
+    """Gradients of `wanted` from the gradients of some outputs of `nodes`. A gradient is None if there is no path. It
+    is SparseRows for a read of a variable whose rows are read only by gathers. nodes: in order of use."""
     active = reached(nodes, wanted)
     partial: dict[Tensor, list[Tensor | SparseRows]] = {t: [g] for t, g in seeds.items() if t in active}
     for node in reversed(nodes):
@@ -54,7 +54,7 @@ def walk(
 
 
 def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tensor | None:
-    """The gradient of a node's output. Only reads of variables can have it as rows."""
+    """The gradient of a node's output as a tensor. Only reads of variables can have a gradient of rows."""
     total = sum_of(partial[t], t) if t in partial else None
     assert not isinstance(total, SparseRows)
     if total is not None:

@@ -16,7 +16,7 @@ from linnet.ir.function import Node, Tensor, emit
 
 class _Window:
     """Strides, dilations and explicit pads of a node that slides a window over x and produces y. For conv_transpose the
-    roles are swapped: the window slides over y. If sizes are open, pads that follow from them are tensors."""
+    roles are swapped: the window slides over y. If sizes are open, pads that depend on them are tensors."""
 
     def __init__(self, node: Node, x: Tensor, y: Tensor, kernel: tuple[int, ...]) -> None:
         rank = len(shape_of(x))
@@ -48,7 +48,7 @@ class _Window:
                 self.open_pads = self._open(extra, more)
 
     def _total(self, i: int, extra: int) -> int:
-        """Padding on both sides of axis i together, from the sizes. A stride of 1 does not need the sizes."""
+        """The total padding on both sides of axis i, computed from the sizes. A stride of 1 does not need the sizes."""
         if not self.known:
             return self.span[i] - 1
         n, m = self.sizes[i], self.out[i]
@@ -175,7 +175,7 @@ def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[
 
 
 def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
-    """Like _weight_gradient, but without output padding of at least one stride, which the conv would turn into extra
+    """Like _weight_gradient, but cuts off output padding of at least one stride, which the conv would turn into extra
     positions."""
     if not window.known:
         pads = window.open_pads or (
@@ -207,7 +207,7 @@ _POOL = ("kind", "kernel", "strides", "dilations", "ceil_mode", "count_include_p
 
 
 def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The op pool_gradient with explicit padding."""
+    """Uses the op pool_gradient with explicit padding."""
     x, y, g = node.inputs[0], node.outputs[0], given[0]
     assert x is not None and g is not None
     attributes: dict[str, Any] = {name: node.attribute(name) for name in _POOL}
@@ -226,7 +226,7 @@ def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 
 def pool_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The op is linear in g: the average of the gradient, or its elements at the maxima."""
+    """The op is linear in g. The gradient is the average of the given gradient, or its elements at the maxima."""
     x, g, d = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and g is not None and d is not None
     attributes: dict[str, Any] = {name: node.attribute(name) for name in (*_POOL, "pads")}
@@ -287,8 +287,7 @@ def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, s
 
 
 def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[int, ...], i: int) -> Tensor:
-    """If the aspect ratio is kept, one axis determines the scale of all. That axis is therefore included, filled with
-    ones."""
+    """If the aspect ratio is kept, one axis determines the scale of all. So this axis is included, filled with ones."""
     given = operand(node, 2)
     wanted = list(node.attribute("sizes")) if given is None else constant_of(given, "sizes")
     ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]

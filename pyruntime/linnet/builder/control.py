@@ -1,5 +1,5 @@
-"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and
-`while` nodes. Outside values that the functions use are captured. A state may be nested in tuples, lists and dicts."""
+"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and `while`
+nodes. If the functions use values from outside, these are captured. A state may be nested in tuples, lists and dicts."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def scan(
     """Computes `carry, y = fn(carry, x)` for each `x` along axis 0 of `xs`. Returns the last carry, and the `y`s
     stacked along a new axis 0.
 
-    initial: a structure whose dtypes and shapes every iteration keeps. xs: a structure of tensors with the same first
-    size. If xs is None, `length` (a number or an i64 scalar) gives the number of iterations, and `x` is None. reverse:
-    iterate from the last element to the first; each `y` keeps the position of its `x`. Gradients flow through. Raises
-    UsageError under the same conditions as while_loop.
+    initial: a structure. Every iteration must keep the dtypes and shapes of its parts. xs: a structure of tensors with
+    the same first size. If xs is None, `length` (a number or an i64 scalar) gives the number of iterations, and `x` is
+    None. reverse: iterate from the last element to the first; each `y` keeps the position of its `x`. Gradients flow
+    through. Raises UsageError under the same conditions as while_loop.
     """
     parts, rebuild = _flatten(initial)
     sequences, rebuild_x = _flatten(xs)
@@ -171,7 +171,7 @@ def _counter(function: Function) -> Tensor:
 
 
 def _scalar(value: Any, function: Function) -> Tensor:
-    """A trip count as an i64 tensor without dimensions."""
+    """A number of iterations as an i64 scalar tensor."""
     tensor = _tensor(value, function, None)
     if tensor.dtype not in ("i32", "i64") or tensor.shape not in ((), (1,)):
         raise UsageError(
@@ -248,7 +248,8 @@ def _text(shape: tuple[Dim, ...] | None) -> str:
 
 
 def _where(*values: Structure) -> Function:
-    """The function in which a branch or loop is built: the innermost open body, or the function of its operands."""
+    """The function in which a branch or loop is built: the innermost body being built, or else the function of its
+    operands."""
     parts = [p for value in values for p in _flatten(value)[0]]
     for part in parts:
         if isinstance(part, Tensor):

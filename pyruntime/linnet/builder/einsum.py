@@ -1,5 +1,5 @@
-"""einsum: operands are contracted two at a time as batched matrix products, so gradients are those of matmul and sums.
-Repeated letters take the diagonal first. Letters of only one operand are summed before the product."""
+"""einsum: operands are contracted two at a time as batched matrix products, so gradients are those of matmul and sums. First,
+the diagonal is taken if a letter is repeated. Letters that occur in only one operand are summed before the product."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _summed(term: Term, keep: set[str]) -> Term:
 
 
 def _arranged(term: Term, order: Sequence[str]) -> Tensor:
-    """The tensor in this order of letters, with axes of size 1 for those that it lacks."""
+    """The tensor with its axes in this order of letters. Letters that it lacks become axes of size 1."""
     x, letters = term
     present = [letters.index(letter) for letter in order if letter in letters]
     if present != sorted(present):
@@ -59,7 +59,7 @@ def _arranged(term: Term, order: Sequence[str]) -> Tensor:
 
 
 def _shaped(x: Tensor, dims: Sequence[Dim], sizes: Sequence[Tensor]) -> Tensor:
-    """x with these dims. sizes: the same as i64 tensors, for open ones."""
+    """x reshaped to these dimensions. sizes: the same dimensions as i64 tensors, for those that are open."""
     if all(isinstance(d, int) for d in dims):
         return reshape(x, [d for d in dims if isinstance(d, int)])
     made = copy([x, concat(sizes, 0)], kind="reshape", allow_zero=True)[0]
@@ -68,7 +68,7 @@ def _shaped(x: Tensor, dims: Sequence[Dim], sizes: Sequence[Tensor]) -> Tensor:
 
 
 def _merged(x: Tensor, batch: int, groups: Sequence[int]) -> Tensor:
-    """Joins each group of axes after the batch axes into one axis."""
+    """Merges each group of axes that follow the batch axes into one axis."""
     known, at = x.shape or (), batch
     dims, sizes = list(known[:batch]), [shape(x, start=0, end=batch)] if batch else []
     for group in groups:

@@ -1,6 +1,6 @@
-"""Linear algebra over the last two axes: solve, inverse, cholesky, qr, svd, eigh. Of constants, NumPy computes it while the
-graph is built. For small matrices of the run, solve, inverse, cholesky and qr consist of ordinary nodes, a few per column,
-with gradients. What the run would have to iterate for, or is too large, is refused."""
+"""Linear algebra over the last two axes: solve, inverse, cholesky, qr, svd, eigh. If all operands are constants, NumPy computes
+the result while the graph is built. For small matrices known only in the run, solve, inverse, cholesky and qr consist of
+ordinary nodes, a few per column, with gradients. Larger matrices, and functions that would iterate in the run, are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _matrix(x: Operators, what: str, square: bool = True) -> Tensor:
 
 
 def _columns(x: Tensor, what: str) -> int:
-    """The number of columns of a matrix of the run."""
+    """The number of columns of a matrix that is known only in the run."""
     size = (x.shape or ())[-1]
     if not isinstance(size, int) or size > MOST_COLUMNS:
         raise GraphError(
@@ -46,7 +46,7 @@ def _columns(x: Tensor, what: str) -> int:
 
 
 def _computed(like: Tensor, function: Callable[..., object], *constants: Tensor) -> list[Tensor]:
-    """The results of a NumPy function of constants, computed in f64."""
+    """The results of a NumPy function applied to constants, computed in f64."""
     values = [np.asarray(c.data, np.float64) for c in constants]
     try:
         made = function(*values)
@@ -60,7 +60,7 @@ def _computed(like: Tensor, function: Callable[..., object], *constants: Tensor)
 
 
 def _at(x: Tensor, row: int | None, column: int | None) -> Tensor:
-    """A row, a column or an element of the matrices, which keeps both axes."""
+    """A row, a column or an element of the matrices, with both axes kept."""
     places = {-2: row, -1: column}
     axes = [axis for axis, place in places.items() if place is not None]
     starts = [place for place in places.values() if place is not None]
@@ -68,7 +68,7 @@ def _at(x: Tensor, row: int | None, column: int | None) -> Tensor:
 
 
 def _eye(a: Tensor, columns: int) -> Tensor:
-    """Identity matrices, as many as `a` has."""
+    """One identity matrix for each matrix of `a`."""
     shape = a.static_shape
     if shape is None:
         raise GraphError(
@@ -120,8 +120,8 @@ def inverse(a: Operators, *, name: str = "") -> Tensor:
 
 
 def cholesky(a: Operators, *, name: str = "") -> Tensor:
-    """The lower triangular L with a = L @ L^T, for symmetric positive definite matrices (numpy.linalg.cholesky), of which only
-    the lower half is read. For other matrices, a run gives NaN."""
+    """The lower triangular L with a = L @ L^T, for symmetric positive definite matrices (numpy.linalg.cholesky). Only
+    the lower half of `a` is read. For other matrices, a run gives NaN."""
     tensor = _matrix(a, "cholesky")
     if tensor.data is not None:
         return _computed(tensor, np.linalg.cholesky, tensor)[0]
@@ -180,7 +180,7 @@ def _refused(x: Tensor, what: str) -> GraphError:
 
 
 def svd(a: Operators) -> tuple[Tensor, Tensor, Tensor]:
-    """u, s, vh with a = u @ diag(s) @ vh, for a constant (numpy.linalg.svd with full_matrices=False)."""
+    """u, s, vh with a = u @ diag(s) @ vh (numpy.linalg.svd with full_matrices=False). `a` must be a constant."""
     tensor = _matrix(a, "svd", square=False)
     if tensor.data is None:
         raise _refused(tensor, "svd")

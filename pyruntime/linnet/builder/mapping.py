@@ -1,5 +1,5 @@
-"""Maps as nodes: `pointwise` builds one from an expression, `opened` decodes one, and `join` merges two.
-linnet.ir.program and linnet.ir.expr handle programs; this module creates the nodes."""
+"""Map nodes, which compute pointwise programs: `pointwise` builds one from an expression, `opened` decodes one, and
+`join` merges two. linnet.ir.program and linnet.ir.expr handle the programs; this module creates the nodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def pointwise(
 ) -> Any:
     """Creates one map node: pointwise([x, y], lambda a, b: a.max(0.0) * b).
 
-    body takes one Expr per input and returns one, or a tuple with one per output.
-    dtypes: dtypes of the outputs; default: "bool" for a comparison, else that of the first input computed in the same
-        register type.
+    body: takes one Expr per input. Returns one Expr, or a tuple with one Expr per output.
+    dtypes: dtypes of the outputs. Default: "bool" for a comparison, else the dtype of the first input that is computed
+        in the same register type as the output.
     dequantize: whether inputs with a quantization are loaded as real numbers.
-    quantization: quantization with which the outputs are stored (also give their dtypes). Returns a Tensor, or a list
-        if body returns a tuple.
+    quantization: the quantization with which the outputs are stored; `dtypes` must then be given too. Returns a Tensor,
+        or a list if body returns a tuple.
     Raises GraphError if the shapes cannot be broadcast.
     """
     operands, attributes, made, single = compiled(inputs, body, dtypes, quantization, dequantize)
@@ -38,8 +38,8 @@ def pointwise(
 
 
 def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: v, *, name: str = "") -> Tensor:
-    """table[index(x)] for an integer tensor x and a 1-D constant, which is not broadcast. The result has the table's
-    dtype."""
+    """table[index(x)] for an integer tensor x. The table is a 1-D constant, which is not broadcast. The result has the
+    table's dtype."""
     program = Program()
     loaded = Expr.load(program, x.dtype, 0)
     program.stores = [Store(index(loaded).table(1, REGISTER[table.dtype]).register, False)]
@@ -47,7 +47,7 @@ def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: 
 
 
 def program_of(node: Node) -> Program | None:
-    """The node as a program: that of a map, or that of a cast. None for other nodes."""
+    """The program of a map or cast node. None for other nodes."""
     if node.op == "map":
         return Program.decode({name: node.attribute(name) for name in ("program", "floats", "integers")})
     if node.op == "cast" and node.inputs[0] is not None:
@@ -111,8 +111,8 @@ def _append(
     inputs: Sequence[Tensor | None],
     known: Callable[[Instruction, Tensor], int | None],
 ) -> list[int]:
-    """Adds the program's instructions and returns their new registers. known: the register that replaces a read, or
-    None."""
+    """Adds the program's instructions and returns their new registers. known: returns the register that replaces a
+    read, or None."""
     place: list[int] = []
     for instruction in program.code:
         if instruction.opcode in _READS:
@@ -129,8 +129,8 @@ def _append(
 
 
 def join(consumer: Opened, producer: Opened, node: Node) -> Opened | None:
-    """Merges two programs into one that computes the consumer's outputs from the producer's inputs, so that a chain
-    takes a single pass. Returns None without changes if they cannot be merged.
+    """Merges two programs into one that computes the consumer's outputs from the producer's inputs. So a chain of maps
+    needs only one pass over the data. Returns None without changes if they cannot be merged.
 
     node: the node of the producer. The caller has checked that nothing else needs its output and that the shapes match.
     """

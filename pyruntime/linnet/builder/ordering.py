@@ -20,7 +20,7 @@ _FEW = 32  # a list of at most so many values is searched by comparing with all 
 
 
 class Unique(NamedTuple):
-    """The results of `unique`. Sizes depend on data, except that of `inverse_indices`, which has the shape of x."""
+    """The results of `unique`. Their sizes depend on the data; only `inverse_indices` always has the shape of x."""
 
     values: Tensor
     indices: Tensor
@@ -67,8 +67,9 @@ def argsort(x: Operators, axis: int = -1, *, descending: bool = False, name: str
 
 
 def unique(x: Operators) -> Unique:
-    """The distinct elements of x in ascending order, the position of the first of each in the flat x, for each element of x
-    the position of its value, and how often each value occurs (numpy.unique_all). NaN equals NaN."""
+    """The distinct elements of x in ascending order, and for each of them the position in the flat x where it first
+    occurs, and how often it occurs. Also, for each element of x, its position among the distinct elements
+    (numpy.unique_all). NaN equals NaN."""
     flat = reshape(x, [-1])
     values, places = _ordered(cast(flat, dtype="u8") if flat.dtype == "bool" else flat, 0, False, "")
     before = pointwise([values], lambda v: (v.iota(0) - 1).max(0), "i64")
@@ -91,8 +92,8 @@ def unique(x: Operators) -> Unique:
 
 
 def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "right"] = "left", name: str = "") -> Tensor:
-    """For each element of x, the position (i64) in the ascending list `values` [n] before which it belongs: before
-    equal values ("left") or after them ("right"). Without NaN."""
+    """For each element of x, the position (i64) at which it would be inserted into the ascending list `values` [n]:
+    before equal values ("left") or after them ("right"). There must be no NaN."""
     table, tensor = values.tensor(), x.tensor()
     if _rank(table) != 1 or side not in ("left", "right"):
         raise UsageError(
@@ -117,8 +118,8 @@ def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "righ
 
 
 def bincount(ids: Operators, length: int, weights: Operators | None = None, *, name: str = "") -> Tensor:
-    """How often each of 0 ... length - 1 occurs among the integers `ids` (i64), or the sum of their weights. A run refuses
-    other ids."""
+    """For each of 0 ... length - 1, how often it occurs among the integers `ids` (i64), or the sum of the weights of
+    its occurrences. A run refuses other ids."""
     if length < 0:
         raise UsageError("'length' is negative", code=101, expected="0 or more", got=str(length))
     tensor = cast(ids, dtype="i64")
@@ -132,7 +133,7 @@ def bincount(ids: Operators, length: int, weights: Operators | None = None, *, n
 
 
 def _filled(value: float, dtype: str, rows: int | Tensor, like: Tensor) -> Tensor:
-    """A tensor [rows, the other dimensions of `like`...] of one value."""
+    """A tensor [rows, the other dimensions of `like`...] in which all elements are `value`."""
     number = like.function.constant(np.array(value, numpy_dtype(dtype)))
     rest = (like.shape or ())[1:]
     if isinstance(rows, int) and all(isinstance(d, int) for d in rest):
@@ -142,7 +143,7 @@ def _filled(value: float, dtype: str, rows: int | Tensor, like: Tensor) -> Tenso
 
 
 def _segments(x: Tensor, ids: Operators, count: int | Tensor, reduction: str, value: float, name: str = "") -> Tensor:
-    """Rows of x combined by id. A further row, which is then cut off, collects the rows with negative ids."""
+    """Rows of x combined by id. Rows with negative ids go into an additional row, which is cut off at the end."""
     more: int | Tensor = count + 1
     limit = _integers(x, count) if isinstance(count, int) else count
     places = pointwise([cast(ids, dtype="i64"), limit], lambda i, n: (i < 0).select(n, (i < n).select(i, i + 1)))
@@ -199,9 +200,9 @@ def embedding_bag(
 ) -> Tensor:
     """One row per bag of ids: the sum, mean or maximum of the rows of `table` [n, d] that the bag names.
 
-    ids: the ids of all bags, one after another [total], with `offsets` [bags], where each bag begins (ascending, the first
-    is 0); or [bags, k], where negative ids mark empty places. weights: a factor per id; only for "sum". An empty bag
-    gives 0.
+    ids: either [total], the ids of all bags one after another, or [bags, k], where negative ids mark empty places.
+    offsets: for ids [total], the position where each bag begins, [bags] (ascending; the first is 0). weights: a factor
+    per id; only for "sum". An empty bag gives 0.
     """
     combine: dict[str, Callable[..., Tensor]] = {"sum": segment_sum, "mean": segment_mean, "max": segment_max}
     rows = flat = ids.tensor()

@@ -20,7 +20,7 @@ MOST_MATRIX = 1 << 24  # elements of the matrix of a Fourier transform
 
 
 def _axis(x: Tensor, axis: int, parts: int = 0) -> int:
-    """The axis, counted from the front, of a tensor whose last `parts` axes are no axes of the signal."""
+    """The axis, counted from the front. The last `parts` axes of the tensor are not axes of the signal."""
     rank = None if x.shape is None else len(x.shape) - parts
     if rank is None or not -rank <= axis < rank:
         raise UsageError(
@@ -90,8 +90,8 @@ def cumsum(
     x: Operators, axis: int | Operators = -1, *, exclusive: bool = False, reverse: bool = False, product: bool = False,
     name: str = "", function: Function | None = None,
 ) -> Tensor:  # fmt: skip
-    """Running sums along an axis: a number, or a scalar tensor of i32 or i64. exclusive: without the element itself.
-    reverse: from the end. product: running products."""
+    """Running sums along an axis, which is a number or a scalar tensor of i32 or i64. exclusive: each sum leaves out
+    the element itself. reverse: start from the end. product: running products instead of sums."""
     tensor = x.tensor()
     if not isinstance(axis, Operators):
         axis = tensor.function.constant(np.int64(_axis(tensor, axis)))
@@ -103,29 +103,31 @@ def cumsum(
 def cumulative_sum(
     x: Operators, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str = ""
 ) -> Tensor:
-    """Running sums along an axis. exclusive: without the element itself. reverse: from the end."""
+    """Running sums along an axis. exclusive: each sum leaves out the element itself. reverse: start from the end."""
     return cumsum(x, axis, exclusive=exclusive, reverse=reverse, name=name)
 
 
 def cumulative_prod(
     x: Operators, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str = ""
 ) -> Tensor:
-    """Running products along an axis. exclusive: without the element itself. reverse: from the end."""
+    """Running products along an axis. exclusive: each product leaves out the element itself. reverse: start from the
+    end."""
     return cumsum(x, axis, exclusive=exclusive, reverse=reverse, product=True, name=name)
 
 
 def cumulative_max(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
-    """The largest element so far along an axis, whose size is fixed."""
+    """The running maximum along an axis. The size of this axis must be fixed."""
     return _extremes(x.tensor(), axis, True, name)
 
 
 def cumulative_min(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
-    """The smallest element so far along an axis, whose size is fixed."""
+    """The running minimum along an axis. The size of this axis must be fixed."""
     return _extremes(x.tensor(), axis, False, name)
 
 
 def _extremes(x: Tensor, axis: int, largest: bool, name: str) -> Tensor:
-    """In each step, every element takes in the one twice as far before it as in the step before."""
+    """Running extremes in a few steps. In each step, every element is combined with an earlier one. Its distance
+    doubles from step to step."""
     place, made = _axis(x, axis), x
     size, far = _size(x, place), 1
     while far < size:
@@ -137,8 +139,8 @@ def _extremes(x: Tensor, axis: int, largest: bool, name: str) -> Tensor:
 
 
 def linspace(start: Operators | float, stop: Operators | float, count: int, *, name: str = "") -> Tensor:
-    """`count` evenly spaced numbers from start to stop, along a new first axis. At least one of the two is a tensor of
-    floats; between numbers, use graph.constant(numpy.linspace(...))."""
+    """`count` evenly spaced numbers from start to stop, along a new first axis. At least one of the two must be a
+    tensor of floats. If both are numbers, use graph.constant(numpy.linspace(...)) instead."""
     ends = [end for end in (start, stop) if isinstance(end, Operators)]
     if not ends or count < 1:
         raise UsageError(
@@ -172,7 +174,7 @@ def lrn(
 
 
 def _transform(x: Tensor, axis: int, matrix: np.ndarray, results: int, name: str) -> Tensor:
-    """The product along an axis and the last axis, of parts, with a matrix [parts * n, results * bins]."""
+    """Multiplies x by a matrix [parts * n, results * bins], along `axis` and the last axis, which has the parts."""
     rank = len(x.shape or ())
     outer = [i for i in range(rank - 1) if i != axis]
     order = [*outer, rank - 1, axis]
@@ -211,8 +213,8 @@ def _complex(x: Tensor) -> Tensor:
 
 def fft(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
     """The discrete Fourier transform of complex signals [..., n, 2]; the last axis has the real and the imaginary part.
-    axis: one of the other axes; its size must be fixed. The transform is a product with a matrix, for up to 2,048
-    samples."""
+    axis: one of the other axes; its size must be fixed. The transform is a product with a matrix, so at most 2,048
+    samples are possible."""
     tensor = _complex(x.tensor())
     place = _axis(tensor, axis, 1)
     n = _size(tensor, place)
@@ -230,8 +232,8 @@ def ifft(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
 
 
 def rfft(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
-    """The discrete Fourier transform of real signals [..., n, ...]: the bins 0 to n / 2, with the real and the imaginary part
-    in a new last axis."""
+    """The discrete Fourier transform of real signals [..., n, ...]: the bins 0 to n / 2. A new last axis has the real
+    and the imaginary part."""
     tensor = x.tensor()
     place = _axis(tensor, axis)
     n = _size(tensor, place)

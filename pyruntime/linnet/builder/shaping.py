@@ -68,8 +68,8 @@ def stack(tensors: Sequence[Operators], axis: int = 0, *, name: str = "") -> Ten
 
 
 def split(x: Operators, sizes: int | Sequence[int], axis: int = 0, *, name: str = "") -> list[Tensor]:
-    """Splits along an axis: into parts of the given sizes, or into `sizes` equal parts. Raises UsageError if the axis
-    cannot be divided evenly."""
+    """Splits along an axis into parts of the given sizes or, if `sizes` is a number, into that many equal parts. Raises
+    UsageError if the axis cannot be divided evenly."""
     tensor = x.tensor()
     if isinstance(sizes, int):
         rank = tensor.rank
@@ -106,8 +106,8 @@ def flip(x: Operators, axis: Axis = None, *, name: str = "") -> Tensor:
 
 
 def one_hot(labels: Operators, classes: int, dtype: str = "f32", *, name: str = "") -> Tensor:
-    """1 at index `labels[...]` of a new last axis of size `classes`, 0 elsewhere. If a label is out of range, all are
-    0."""
+    """1 at index `labels[...]` of a new last axis of size `classes`, 0 elsewhere. If a label is out of range, all its
+    elements are 0."""
     index = expand_dims(labels, -1)
     classes_ = index.function.constant(np.arange(classes, dtype=numpy_dtype(index.dtype)))
     return cast(index.equal(classes_), dtype=dtype, name=name)

@@ -1,6 +1,6 @@
 """Rounding with a gradient: `stop_gradient` and `on_grid`.
-This is the straight-through estimator of Bengio et al. 2013: the gradient passes through a rounding as if there were
-none."""
+This is the straight-through estimator of Bengio et al. 2013: the gradient passes through a rounding as if nothing were
+rounded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ STOPPED = "stop_gradient"  # provenance of nodes that stop a gradient
 
 
 def stop_gradient(x: Tensor) -> Tensor:
-    """Returns x, but no gradient passes through: what x is computed from counts as constant. It costs nothing at run
-    time."""
+    """Returns x, but no gradient passes through: everything from which x is computed counts as constant. It costs
+    nothing at run time."""
     function = x.function
     source, function.source = function.source, STOPPED
     try:

@@ -129,15 +129,15 @@ def bench(
 
 
 def _rates(peaks: Mapping[str, Any]) -> str:
-    """ "110 GFLOP/s at f32, 440 GOP/s at i8, copies 100 GB/s in a core's cache, ..." for so many threads."""
+    """Text such as "110 GFLOP/s at f32, 440 GOP/s at i8, copies 100 GB/s in a core's cache, ... (4 threads, avx2)"."""
     products = [f"{peaks[key]:.0f} {unit}" for key, unit in _PRODUCTS.items() if peaks[key]]
     copies = [f"{peaks[key]:.0f} GB/s {place}" for key, place in _COPIES.items() if peaks[key]]
     return f"{', '.join(products)}; copies {', '.join(copies)} ({_count(peaks['threads'], 'thread')}, {peaks['isa']})"
 
 
 def _own_times(ops: Sequence[dict[str, Any]]) -> list[float]:
-    """Milliseconds per step. A device runs its steps after they have been submitted, and the host waits for them: such a
-    step has the device's own time, and that of all of them is taken off the waits."""
+    """Milliseconds per step. A device runs its steps after they have been submitted, and the host waits for them. So a
+    device's step gets the time that the device measured, and the waits get the rest of their time."""
     left = sum(op["device_ms"] for op in ops)
     times = []
     for op in ops:

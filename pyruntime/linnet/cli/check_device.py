@@ -28,7 +28,7 @@ _SHOWN = 20  # failures that are printed in full
 def check_device(
     name: str, ops: str | None, quick: bool, everything: bool, seconds: float | None, one: str | None, as_json: bool
 ) -> int:
-    """Run every op and dtype that the device NAME takes, and compare the results with the CPU's.
+    """Run every op and dtype that the device NAME takes, and compare the results with those of the CPU.
 
     Steps that the device refuses are listed; they are not failures. If a result differs, or a function of the device fails,
     the exit status is 1, and each such case is printed with the command that runs it alone.

@@ -1,4 +1,4 @@
-"""`linnet compare`: models beside each other on the same data. linnet.cli.main adds it to its group."""
+"""`linnet compare`: compares models on the same data. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def compare(
 ) -> None:
     """Compare models A, B, ... on the same data: size, memory, latency, accuracy, and agreement with A.
 
-    Each is an ONNX, TFLite or .lnt file or a saved PyTorch module, and runs in linnet. Outputs are matched by name, then by
-    order and shape. Each model turns pictures into its input with its own steps, or with those of --image.
+    Each model is an ONNX, TFLite or .lnt file or a saved PyTorch module, and runs in linnet. Outputs are matched by
+    name, then by order and shape. Each model turns pictures into its input by its own preprocessing, or by that of
+    --image.
     """
     from linnet.file.atomic import write_atomic
     from linnet.quantization.accuracy import evaluation

@@ -1,5 +1,5 @@
-"""`linnet convert`: ONNX, TFLite and PyTorch models to .lnt files, with quantization, or a report of what --check finds.
-linnet.cli.main adds it to its group."""
+"""`linnet convert`: converts ONNX, TFLite and PyTorch models to .lnt files and can quantize them. With --check, it only
+reports. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def convert(
 
 
 def finished(graph: Graph, quantizing: Quantizing, labels: Path | None) -> tuple[Graph, str]:
-    """The graph with the steps of --image and --labels, and with its dtype in the metadata; and what its scores are."""
+    """Returns the graph with the steps of --image and --labels and with its dtype in the metadata. Also returns what
+    its scores are."""
     from linnet.ir.graph import dtype_of_graph
 
     scores = ""
@@ -141,7 +142,7 @@ def finished(graph: Graph, quantizing: Quantizing, labels: Path | None) -> tuple
 
 
 def write(graph: Graph, output: Path, ops: Sequence[UserOp]) -> bytes:
-    """Writes the file. Nothing is written that the runtime cannot load."""
+    """Writes the file, after checking that the runtime can load it."""
     from linnet.file.atomic import write_atomic
     from linnet.session.model import Model
 

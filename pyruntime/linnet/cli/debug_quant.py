@@ -1,5 +1,5 @@
-"""`linnet debug-quant`: which layers of a quantized model hurt, and the table that fixes them. linnet.cli.main adds it to its
-group."""
+"""`linnet debug-quant`: finds which layers of a quantized model hurt its accuracy, and the table that fixes them.
+linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--target", type=float, metavar="DB",
-    help="The SQNR of the outputs that the table has to reach. Default: within 1 dB of the best that was found.",
+    help="Signal-to-noise ratio (SQNR) of the outputs that the table must reach. Default: within 1 dB of the best found.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
@@ -80,12 +80,12 @@ def debug_quant(
     trust_pickle: bool,
     user_ops: Sequence[str],
 ) -> None:
-    """Compare MODEL, in floats, with its quantized form, layer by layer.
+    """Compare MODEL, which computes in floats, with its quantized form, layer by layer.
 
-    For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and its
-    error including what it inherits from earlier layers. Also prints the range of values that was seen and the range
-    that the layer can hold. The worst layers are tried at a higher precision. --table-out writes the table that
-    restores the outputs, for `linnet quantize --table`.
+    For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and the
+    layer's error including what it inherits from earlier layers. Also prints the range of values that was seen and the
+    range that the layer can hold. The worst layers are tried at a higher precision. --table-out writes the table that
+    brings the outputs back near to those of MODEL. `linnet quantize --table` reads it.
     """
     from linnet.converters.formats import load_graph
     from linnet.file.atomic import write_atomic
@@ -164,7 +164,7 @@ def _raw(graph: Graph) -> Graph:
 
 
 def _plain(report: dict[str, Any]) -> dict[str, Any]:
-    """The figures for JSON: the table as rows."""
+    """The figures in a form for JSON, with the table as a list of rows."""
     if report.get("fix") is not None:
         report["fix"] = {key: value for key, value in report["fix"].items() if key != "table"}
     return report

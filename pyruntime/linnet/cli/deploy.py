@@ -84,7 +84,7 @@ def deploy(
     trust_pickle: bool,
     as_json: bool,
 ) -> int:
-    """Send MODEL to TARGET, compare its results with those of this machine, time it there, and remove it again.
+    """Send MODEL to TARGET, compare its results there with those of this machine, time it there, and remove it again.
 
     TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is
     any file that `linnet convert` reads, or a .lnt file.
@@ -155,13 +155,13 @@ def warn(line: str) -> None:
 
 
 def warn_of_left(outcome: Leftover, place: Target) -> None:
-    """Warns if the removal of the folder on the target could not be confirmed."""
+    """Warns if linnet could not confirm that the folder on the target is removed."""
     if outcome.left:
         warn(_left(outcome, place))
 
 
 def interrupted(outcome: Leftover, place: Target) -> int:
-    """Says what Ctrl-C has left, and returns the exit status."""
+    """Prints what is left on the target after Ctrl-C, and returns the exit status."""
     left = _left(outcome, place) if outcome.left else f"nothing is left on {place.name}"
     click.echo(f"linnet: error: interrupted; {left}", err=True)
     return 130

@@ -1,5 +1,5 @@
-"""`linnet devices`: which devices are on this machine, by what names other commands take them, and what is missing.
-linnet.cli.main adds it to its group."""
+"""`linnet devices`: lists the devices of this machine, the names that other commands take for them, and what is
+missing. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ KNOWN = ("cuda", "opencl")  # libraries of devices that are part of linnet
 def devices(names: Sequence[str], as_json: bool) -> None:
     """List the devices that linnet's own libraries (cuda, opencl) and the libraries NAME find on this machine.
 
-    Give a name of the first column to --device or linnet.Session(device=). A name may have options, such as opencl,f16=on.
+    The names in the first column are values for --device and linnet.Session(device=). A name may have options, such as
+    opencl,f16=on.
     """
     from linnet.session.device import devices as devices_of
 
@@ -63,7 +64,7 @@ def devices(names: Sequence[str], as_json: bool) -> None:
 
 
 def _of_known(name: str) -> list[DeviceInfo]:
-    """The devices of a library of linnet. An installation may lack it."""
+    """The devices of one of linnet's own libraries, which an installation may lack."""
     from linnet.session.device import DeviceInfo
     from linnet.session.device import devices as devices_of
 

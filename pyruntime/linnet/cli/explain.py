@@ -1,5 +1,5 @@
-"""`linnet explain`: the usual causes of an error, from the pages of docs/errors, which are installed with the package.
-linnet.cli.main adds it to its group."""
+"""`linnet explain`: prints the usual causes of an error. They come from the pages of docs/errors, which are installed
+with the package. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WIDTH = 100  # of lines, or that of the terminal if it is smaller
 def explain(error: tuple[str, ...]) -> None:
     """Print what an error code means, its usual causes with the message of each, and what to do.
 
-    Give the first word of the message (such as wrong_shape), the number of the code, or the whole message. Without any,
-    all codes are listed. Needs no network.
+    Give the first word of the message (such as wrong_shape), the number of the code, or the whole message. Without an
+    argument, all codes are listed. The command needs no network.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -35,7 +35,7 @@ def explain(error: tuple[str, ...]) -> None:
 
 
 def _name_of(error: str) -> str:
-    """The name of the code that a user gave in one of its forms."""
+    """The name of the code that a user gave as a name, a number or a whole message."""
     numbers = {str(number): name for number, name in STATUS.items()}
     words = re.findall(r"\w+", error)
     plain: list[str] = [word.lower().removeprefix("linnet_") for word in words]

@@ -1,4 +1,4 @@
-"""`linnet inspect`: signatures, ops, tensors, sizes, quantization and provenance of a model or checkpoint.
+"""`linnet inspect`: shows the signatures, ops, tensors, sizes, quantization and provenance of a model or checkpoint.
 linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _quant(spec: dict[str, Any]) -> str:
 
 
 def _short_text(text: str) -> str:
-    """The first line of a text. If more lines follow, their number is added."""
+    """The first line of a text. If more lines follow, says how many."""
     first, *rest = text.split("\n")
     return f"{first} (and {len(rest)} more lines)" if rest else first
 

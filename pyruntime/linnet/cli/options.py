@@ -1,5 +1,5 @@
-"""Options that several commands have, and the values of arguments of the form NAME=VALUE.
-A command line that is wrong in itself raises CommandLineError."""
+"""Options that several commands share, and the parsing of arguments of the form NAME=VALUE. A command line that is
+wrong in itself raises CommandLineError."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ threads_option = click.option(
 
 
 def shapes_option(sizes: str = "Repeat for each input.") -> Callable[[Decorated], Decorated]:
-    """The option --shape, also called --input where no option takes values of inputs. sizes: the end of its help."""
+    """The option --shape. In commands without an option for values of inputs, it is also called --input. sizes: the end
+    of its help text."""
     return click.option(
         "--input", "--shape", "inputs", multiple=True, metavar="NAME=D,D,...", help=f"Shape of an input. {sizes}"
     )
@@ -126,8 +127,8 @@ max_bytes_option = click.option(
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Fail if the model needs more bytes than this. A training step then computes values again instead of keeping "
-    "them, and loops reserve what is left. 0: no limit.",
+    help="Fail if the model needs more bytes than this. To stay below it, a training step may compute values again "
+    "instead of keeping them. Loops reserve the bytes that are left. 0: no limit.",
 )
 max_device_bytes_option = click.option(
     "--max-device-bytes",
@@ -221,12 +222,12 @@ def shapes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def note(text: str) -> None:
-    """Says something on stderr that is no error."""
+    """Prints a text that is not an error to stderr."""
     click.echo(f"linnet: note: {text}", err=True)
 
 
 def note_batches(assumed: Mapping[str, Sequence[int]]) -> None:
-    """Says on stderr which inputs got a batch that nobody gave."""
+    """Prints to stderr which inputs got a batch size that the user did not give."""
     for name, shape in assumed.items():
         taken, other = ", ".join(map(str, shape)), ",".join(map(str, (8, *shape[1:])))
         note(

@@ -59,9 +59,9 @@ def pack(
 ) -> None:
     """Write a copy of MODEL that also holds its weights as kernels pack them.
 
-    Sessions then map these weights and use them in place. If the kernels of a machine pack in another way, its
-    sessions pack as usual. MODEL is a .lnt file, or any file that `linnet convert` reads. Without --threads, the weights
-    are packed for one thread and for the number of cores.
+    Sessions then map these weights and use them in place. If the kernels of a machine pack in another way, sessions on
+    this machine pack the weights themselves, as usual. MODEL is a .lnt file, or any file that `linnet convert` reads.
+    Without --threads, the weights are packed for one thread and for the number of cores.
     """
     from linnet.converters.recognition import is_linnet
     from linnet.session.packing import pack as write

@@ -1,5 +1,5 @@
-"""What the machine can do at most, as `linnet-bench --peaks` measures it, and the share of that which each step of a
-model reaches. The share that is larger names what limits the step: products, or bytes."""
+"""The highest rates of the machine (peaks), as `linnet-bench --peaks` measures them, and the share of them that each step
+of a model reaches. A step has a share for its products and one for its bytes; the larger one shows what limits the step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SHARED_CACHE: Final = 24 << 20
 
 
 def measured(threads: int, isa: str) -> dict[str, Any] | None:
-    """The rates of so many threads with the instructions of a plan, in 1e9 operations or bytes per second; a rate that
-    this build cannot measure is None. None where the installation has no native tools or they fail."""
+    """The rates of this many threads with the instruction set of a plan, in 1e9 operations or bytes per second. A rate
+    that this build cannot measure is None. Returns None if the installation has no native tools, or if they fail."""
     tool = importlib.resources.files("linnet") / "bin" / "linnet-bench"
     words = [str(tool), "--peaks", "--json", "--threads", str(threads), "--isa-max", isa]
     try:
@@ -28,11 +28,12 @@ def measured(threads: int, isa: str) -> dict[str, Any] | None:
 
 
 def shares(op: Mapping[str, Any], ms: float, peaks: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of a step of `linnet.session.bench.measure`: GFLOP/s, GB/s, the larger of their shares of the peaks (0 to 1) and
-    what it is of ("f32", "i8", "cache", "shared", "memory").
+    """Figures of a step of `linnet.session.bench.measure`: GFLOP/s, GB/s, the larger of their two shares of the peaks
+    (0 to 1), and the name of that peak ("f32", "i8", "cache", "shared", "memory").
 
-    A multiply-accumulate counts as two operations. Bytes are compared with copies of as many bytes. The share is None
-    on a device and without peaks. It exceeds 1 where a kernel needs fewer products than the op counts (Winograd)."""
+    A multiply-accumulate counts as two operations. Bytes are compared with the rate of copies of this size. The share
+    is None for a step on a device, or if there are no peaks. It exceeds 1 if a kernel needs fewer products than the
+    count of its op says (Winograd)."""
     seconds = ms / 1e3
     rates = {"gflops": op["flops"] / seconds / 1e9, "gbs": op["bytes"] / seconds / 1e9} if ms else dict.fromkeys(
         ("gflops", "gbs"), 0.0

@@ -1,4 +1,4 @@
-"""`linnet plan`: how much memory a model needs, exactly for one shape or as a bound for a range of shapes.
+"""`linnet plan`: shows how much memory a model needs, exactly for one shape or as a bound for a range of shapes.
 linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def plan(
 
 
 def _show_passes(changes: Sequence[PassChange]) -> None:
-    """One row for each pass that ran. A number that the pass did not change is shown once."""
+    """One row for each pass that ran. If the pass did not change a number, the number is shown only once."""
     table = _table(
         "Passes", "pass", ">nodes", ">added", ">removed", ">moved", ">fused", ">values", ">bytes of results or memory"
     )
@@ -197,7 +197,7 @@ _FALLBACKS = {
 
 
 def _show_missing(name: str) -> None:
-    """What a device's library says that the machine lacks, for example a compiler for kernels."""
+    """Shows what the machine lacks according to a device's library, for example a compiler for kernels."""
     from linnet.session.device import devices as find
 
     for found in find(name):
@@ -206,7 +206,8 @@ def _show_missing(name: str) -> None:
 
 
 def _show_why(choices: Sequence[Choice]) -> None:
-    """For each call, the steps that make it, the kernels that can run it by cost, and the others by reason."""
+    """For each call: the steps that make it, the kernels that can run it, sorted by cost, and the other kernels,
+    grouped by reason."""
     alike: dict[str, list[Choice]] = {}
     for number, choice in enumerate(choices):
         alike.setdefault(choice.key or f"{number}", []).append(choice)

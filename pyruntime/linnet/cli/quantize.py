@@ -1,5 +1,5 @@
-"""`linnet quantize`: quantizes a model and says what that costs: size, speed, accuracy, and what stays in floats.
-linnet.cli.main adds it to its group."""
+"""`linnet quantize`: quantizes a model and shows the effect on size, speed and accuracy, and which layers stay in
+floats. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def quantize(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Quantize MODEL, as `linnet convert --dtype` does, and compare the result with MODEL.
+    """Quantize MODEL in the same way as `linnet convert --dtype`, and compare the result with MODEL.
 
     Prints size, memory, latency, the agreement with the float model on the calibration data, and the layers that stay in
     floats. With --eval, also prints the accuracy before and after. Integers need --calibration.
@@ -148,7 +148,7 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
 
 
 def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """(layer, scheme, why) of the layers that compute in another way than the one that was asked for."""
+    """(layer, scheme, why) for each layer that computes in another way than requested."""
     from linnet.file.node_names import step_names
     from linnet.quantization.debug import left_float
     from linnet.quantization.table import Table
@@ -190,7 +190,7 @@ def _compared(
 def _scores(
     model: Path, output: Path, old: Graph, new: Graph, measure: Any, threads: int | None, ops: Sequence[Any]
 ) -> Comparison:
-    """Accuracy alone."""
+    """The comparison without samples: accuracy, size, memory and latency, but no agreement."""
     import statistics
 
     from linnet.quantization.subjects import Subject

@@ -1,5 +1,5 @@
-"""What `linnet convert --dtype`, `linnet quantize` and `linnet debug-quant` share: their options, and how these become a
-graph."""
+"""What `linnet convert --dtype`, `linnet quantize` and `linnet debug-quant` share: their options, and how a graph is
+quantized by them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Quantizing:
 
     @property
     def asked(self) -> bool:
-        """Whether the graph changes at all."""
+        """Whether the options change the graph at all."""
         return self.dtype != "f32" or self.table is not None
 
     @property
@@ -71,7 +71,7 @@ class Quantizing:
         return samples_of(graph, self.calibration, self.samples, image=self.image, note=note)
 
     def apply(self, graph: Graph) -> Graph:
-        """The quantized graph, or the graph itself at f32. Writes --table-out."""
+        """Returns the quantized graph, or the graph itself for f32. Writes the file of --table-out."""
         from linnet.quantization.entry import quantize
 
         if not self.asked:
@@ -86,7 +86,7 @@ class Quantizing:
 def quantize_options(
     default: str, dtype_help: str = "Data type of the converted model."
 ) -> Callable[[Decorated], Decorated]:
-    """The options of quantization. The command gets one argument `quantizing` for all of them."""
+    """Adds the options of quantization. The command receives all of them as one argument `quantizing`."""
     options = [
         click.option("--dtype", type=click.Choice(DTYPES), default=default, show_default=True, help=dtype_help),
         calibration_option,

@@ -61,9 +61,8 @@ def report(
 
     TARGET is local (the default) or, as for `linnet deploy`, an ssh host, adb or emulate:CPU. The standard models have
     random weights, and ranges for i16 and i8 come from random samples, so the report is about speed and not about
-    accuracy. If MODEL is given (any file that `linnet convert` reads), these models are measured instead, and the
-    report has the names of their files. It has no names of hosts or users, no addresses, no paths and no serial
-    numbers.
+    accuracy. If MODEL is given (any file that `linnet convert` reads), these files are measured instead, and the report
+    contains their names. It contains no names of hosts or users, no addresses, no paths and no serial numbers.
     """
     from linnet.deploy import report_file, report_run, report_text
     from linnet.deploy.address import target_of

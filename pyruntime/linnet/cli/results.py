@@ -1,5 +1,5 @@
-"""Interprets outputs by the metadata that linnet.preprocess wrote into the model: classes with labels, boxes, text.
-runtime_c/tools/results.c does the same for linnet-run."""
+"""Interprets outputs as classes with labels, boxes or text. The metadata that linnet.preprocess wrote into the model
+says how. runtime_c/tools/results.c does the same for linnet-run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Described:
         return text.split("\n") if text else []
 
     def found(self, outputs: Arrays) -> dict[str, list[dict[str, Any]]]:
-        """Rows for display, for each output that is described: {"score", "label"} for classes, the same plus "x0",
-        "y0", "x1", "y1" for boxes, {"text"} for text."""
+        """Rows for display, for each output that the metadata describes. A row has {"score", "label"} for classes, also
+        "x0", "y0", "x1", "y1" for boxes, and {"text"} for text."""
         made: dict[str, list[dict[str, Any]]] = {}
         for name, value in outputs.items():
             about = self.about(name)

@@ -1,4 +1,4 @@
-"""`linnet run`: one run of a model on arrays, images or audio, and the results it finds in them.
+"""`linnet run`: runs a model once on arrays, images or audio, and prints what it finds in them.
 linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
@@ -228,12 +228,12 @@ def run(
 
 
 def _rounded(score: float) -> str:
-    """Two decimals, or two digits of what is smaller."""
+    """The score with two decimals, or with two significant digits if it is smaller than 0.01."""
     return f"{score:.2f}" if abs(score) >= 0.01 or score == 0 else f"{score:.2g}"
 
 
 def _figures(value: npt.NDArray[Any]) -> dict[str, Any]:
-    """What the command says about the values of an output."""
+    """What the command prints about the values of an output."""
     import numpy as np
 
     numbers = value.astype(np.float64)

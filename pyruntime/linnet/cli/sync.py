@@ -1,4 +1,4 @@
-"""The commands for training on several machines. Each is in a module of its own; linnet.cli.main adds them to its
+"""The commands for training on several machines. Each command has a module of its own; linnet.cli.main adds them to its
 group."""
 
 from __future__ import annotations

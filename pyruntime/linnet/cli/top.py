@@ -1,5 +1,5 @@
-"""The command `linnet top`: shows a training job in the terminal. It polls the servers for their reports as an observer
-that no worker waits for. linnet.sync.dashboard makes the tables."""
+"""The command `linnet top`: shows a training job in the terminal. It polls the servers for their reports as an
+observer, so no worker ever waits for it. linnet.sync.dashboard makes the tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Watch:
         return sorted((report for report in self._now if report is not None), key=lambda r: int(r["shard"]))
 
     def view(self, lines: int | None = None, width: int | None = None) -> Any:
-        """The tables to draw, in at most so many lines and columns."""
+        """The tables to draw, in at most this many lines and columns."""
         from linnet.sync.dashboard import view
 
         pairs = [(now, then) for now, then in zip(self._now, self._then, strict=True) if now is not None]

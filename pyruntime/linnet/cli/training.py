@@ -1,6 +1,5 @@
-"""The commands export, train and finetune. linnet.cli.main adds them to its group.
-As for all commands, a failure is one line on stderr, and output files are written only after everything has succeeded.
-"""
+"""The commands export, train and finetune. linnet.cli.main adds them to its group. As with all commands, a failure
+prints one line to stderr, and output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def export(
 
 
 def _writable(*paths: Path | None) -> None:
-    """Raises FileError before training starts if one of the files could not be written at the end."""
+    """Raises FileError if one of these files cannot be written, so that this is found before training starts."""
     for path in paths:
         if path is not None and not os.access(path.parent, os.W_OK):
             raise FileError(
@@ -167,8 +166,8 @@ def examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> 
 
 
 def _in_shape(rows: np.ndarray[Any, Any], shape: Sequence[int | None] | None) -> np.ndarray[Any, Any]:
-    """Reshapes examples to the input's shape if one of the two is flat or they differ only in dimensions of size 1, as
-    linnet-train does."""
+    """Reshapes examples to the input's shape if one of the two shapes is flat or they differ only in dimensions of size
+    1. linnet-train does the same."""
     if shape is None or any(d is None for d in shape[1:]) or rows.shape[1:] == tuple(shape[1:]):
         return rows
     wanted = [d for d in shape[1:] if d is not None]

@@ -67,11 +67,12 @@ def tune(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Run MODEL on random input with each kernel that could run each op, and write the fastest ones into a file for
-    --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the file has no lines.
+    """Run MODEL on random input, each op with each kernel that could run it, and write the fastest kernels into a file
+    for --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the file has no
+    lines.
 
     With --machine, the file also has the rates of this machine (in multiply-accumulates, operations and bytes per
-    nanosecond), and plans that use the file compute the modelled times of all models from these rates."""
+    nanosecond), and plans that use the file compute the modelled times of any model from these rates."""
     from linnet.file import tuning as tuning_file
     from linnet.session.tune import tune as measure
 

@@ -1,5 +1,5 @@
-"""Error texts name Python's keyword arguments, such as `input_shapes=`. These are the same texts with the options of the
-command that failed."""
+"""Error texts name Python's keyword arguments, such as `input_shapes=`. This module replaces them with the options of
+the command that failed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ARGUMENT = re.compile(
 
 
 def command_line_words(text: str, command: click.Command | None) -> str:
-    """The text with options in place of keyword arguments that the command has an option for. A name without "=" must
-    contain an underscore, because other names are also words."""
+    """The text with options in place of keyword arguments, if the command has an option for them. A name without "=" is
+    replaced only if it contains an underscore, because other names are also ordinary words."""
     if command is None:
         return text
     given = {option: parameter for parameter in command.params for option in parameter.opts if option.startswith("--")}
@@ -49,7 +49,7 @@ def command_line_words(text: str, command: click.Command | None) -> str:
 
 
 def _values(text: str) -> list[str]:
-    """A Python value as the command line takes it. An option is repeated for each key of a dict."""
+    """A Python value in the form that the command line takes. For a dict, the option is repeated for each key."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -1,1 +1,1 @@
-"""Access to the C library: its binding, finding and opening it, and its errors as exceptions."""
+"""Access to the C library: finds and opens it, declares its functions, and turns its errors into exceptions."""

@@ -1,5 +1,5 @@
 """Turns a wrong argument of a public function into a UsageError that names it. The annotations say what is right.
-`checked` wraps the functions that a package exports; linnet's own modules call each other past the wrappers."""
+`checked` wraps the functions that a package exports; linnet's own modules call each other without the wrappers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __in
 
 
 class _Absent:
-    """Stands for a module that is not imported, and for its types: no value can be of them."""
+    """Stands for a module that is not imported, and for its types. No value can have such a type."""
 
     def __getattr__(self, name: str) -> type[_Absent]:
         return _Absent
@@ -62,7 +62,8 @@ def at_least(name: str, value: int, least: int) -> int:
 
 @functools.cache
 def _imported_for_types(module: str) -> dict[str, tuple[str, str]]:
-    """{name: (module, name in it, "" for the module itself)} of what a module imports only for type checking."""
+    """What a module imports only for type checking, as {name: (module, name in that module)}. The second name is "" for
+    the module itself."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # no source
@@ -149,7 +150,7 @@ def _is_path(kind: Any) -> bool:
 
 
 def _fits_plainly(value: Any, text: str) -> bool:
-    """Whether an annotation names the value's own type, which costs less to see than to read the annotation."""
+    """Whether an annotation names the value's own type. This check is cheaper than reading the annotation."""
     kind = type(value)
     name = "None" if value is None else kind.__name__
     own = kind.__module__ == "builtins" or kind.__module__.startswith("linnet.")
@@ -157,7 +158,7 @@ def _fits_plainly(value: Any, text: str) -> bool:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind that an annotation allows. What cannot be told is allowed."""
+    """Whether a value is of the kind that an annotation allows. What cannot be decided is allowed."""
     if hint is Any or isinstance(hint, (str, typing.ForwardRef)):
         return True
     if hint is None or hint is type(None):
@@ -184,7 +185,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """An annotation as a reader says it."""
+    """An annotation in words, as a person would say it."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in _UNIONS:
         return " or ".join(dict.fromkeys(map(_words, inner)))
@@ -290,10 +291,11 @@ _SEEN: dict[Any, Any] = {}  # function or class -> what users get
 
 
 def checked(value: Any, name: str, *, strict: bool = False) -> Any:
-    """What users call instead of `value`, a function or class. If a call raises an exception that is not linnet's, and an
-    argument is not of the annotated kind, the exception becomes a UsageError about that argument. Exceptions of other
-    calls, for example from a function that the caller passed, are raised as they are. strict: a call that succeeds is
-    checked too, as the constructors of classes always are, because a wrong argument may be noticed much later."""
+    """Wraps `value`, a function or class, for users to call. If a call raises an exception that is not linnet's, and an
+    argument is not of the annotated kind, the wrapper raises a UsageError about that argument instead. If all arguments
+    fit, for example if a function that the caller passed fails, the exception is raised as it is. strict: arguments are
+    also checked if the call succeeds, because a wrong argument may be noticed much later. Constructors of classes are
+    always strict."""
     if not inspect.isfunction(value) and not inspect.isclass(value):
         return value
     if value not in _SEEN:
@@ -324,7 +326,8 @@ def _check_class(cls: Any, name: str) -> None:
 
 
 def check_all(namespace: dict[str, Any], names: Iterable[str], *, strict: bool = False) -> None:
-    """Replaces what a package exports by what `checked` makes of it. dir() of the package then lists just these names."""
+    """Wraps everything that a package exports with `checked`. dir() of the package then lists only the exported
+    names."""
     exported = sorted(names)
     namespace["__dir__"] = lambda: exported
     for name in exported:

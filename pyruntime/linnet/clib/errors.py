@@ -25,7 +25,8 @@ class Error(Exception):
     program. `linnet explain STATUS` prints the usual causes of a code.
 
     code: number of `linnet_status` (0 if Python found the problem and no code fits). op, op_index: the node, or "" and
-    -1. tensor: the tensor, input, variable or file concerned, or "". what, expected, got, hint: the parts of the text.
+    -1 if there is none. tensor: the tensor, input, variable or file concerned, or "". what, expected, got, hint: the
+    parts of the text.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class ResourceError(Error):
 
 
 class DeviceError(Error):
-    """An extension's device failed, or the machine of a deployment (codes 5xx)."""
+    """A device of an extension failed, or the target machine of a deployment failed (codes 5xx)."""
 
 
 class SyncError(Error, ConnectionError):
@@ -137,7 +138,7 @@ class ConversionError(Error):
 
 
 def checkpoint_as_model(where: str, digest: str) -> FileError:
-    """A checkpoint was given where a model is needed. digest: that of the checkpoint's model."""
+    """The error for a checkpoint that was given where a model is needed. digest: that of the checkpoint's model."""
     return FileError(
         f"'{where}' is a checkpoint, not a model: it has the values of variables, but no graph",
         code=208, tensor=where, expected=f"the model with digest {digest}, which this checkpoint was saved from",
@@ -156,9 +157,9 @@ def class_of(code: int) -> type[Error]:
 def nearest(
     name: str, names: Collection[str], usual: Collection[str] | None = None, merged: Mapping[str, str] | None = None
 ) -> str:
-    """The three names that are most like one that a user gave, for the field `expected`: "a, b or c". If none is like it: the
-    usual names, by default the first three; "" if there are none. Wildcards in the name are left out.
-    merged: names that became a part of another, which is then meant."""
+    """Text for the field `expected`, such as "a, b or c": the three names that are most like the name that a user gave.
+    If none is like it: the usual names, by default the first three; "" if there are none. Wildcards in the user's name
+    are ignored. merged: names that have become a part of another name, which is then the answer."""
     import difflib
 
     if merged and name in merged:

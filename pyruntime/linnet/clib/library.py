@@ -20,8 +20,8 @@ _NAMES = {"darwin": "liblinnet.dylib", "win32": "linnet.dll"}
 
 
 def _installed(*parts: str) -> str:
-    """A path in the package, which lies in a folder, as a shared library must. importlib.resources and pathlib would add
-    10 ms to the start of every program."""
+    """A path in the package. The package is always a folder, not an archive, because it contains a shared library.
+    importlib.resources and pathlib would add 10 ms to the start of every program."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *parts)
 
 
@@ -40,8 +40,8 @@ def library_path() -> str:
 
 
 def include_dir() -> str:
-    """Path of the folder with the C headers of this installation: linnet.h, linnet_ext.h, linnet_device.h, ... For libraries of
-    user ops and devices, and for programs in C. Raises linnet.Error if this installation has none."""
+    """Path of the folder with the C headers of this installation: linnet.h, linnet_ext.h, linnet_device.h, ... They are
+    needed to build user ops, devices and programs in C. Raises linnet.Error if this installation has none."""
     folder = _installed("include")
     if os.path.isfile(os.path.join(folder, "linnet.h")):
         return folder
@@ -62,7 +62,7 @@ def library() -> Any:
 
 
 def new_struct(name: str) -> Any:
-    """A cleared struct of the C API with its struct_size, as the header's NAME_init makes it."""
+    """A zeroed struct of the C API with its struct_size set, as the header's NAME_init makes it."""
     made = ffi.new(f"{name} *")
     library().linnet_struct_init(made, ffi.sizeof(name))
     return made
@@ -95,7 +95,7 @@ _pending = threading.local()
 
 
 def keep_cause(error: BaseException) -> None:
-    """Remembers the exception with which a Python callback has just failed, until C reports the failure to this
+    """Stores the exception with which a Python callback has just failed. C then reports the failure to the same
     thread."""
     _pending.cause = error
 

@@ -1,5 +1,5 @@
-"""The C library's messages name its structs and functions. These are the same things by their names in Python, where a
-keyword argument ends with "=". The command line turns these into its options (linnet.cli.words)."""
+"""The C library's messages name its structs and functions. This module replaces them with their names in Python. The name of
+a keyword argument is written with "=" at its end. The command line turns these names into its options (linnet.cli.words)."""
 
 from __future__ import annotations
 

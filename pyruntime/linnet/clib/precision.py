@@ -1,4 +1,4 @@
-"""The names of linnet_precision (linnet.h): what a plan permits sums of floats to be computed in."""
+"""The names of linnet_precision (linnet.h): the precisions in which a plan permits sums of floats to be computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The conformance check of devices: `check_device` runs every op and dtype that a device takes, and compares with the CPU."""
+"""The conformance check of devices: `check_device` runs every op and dtype that a device takes, and compares the
+results with those of the CPU."""
 
 from linnet.clib.arguments import check_all
 from linnet.conformance.check import check_device

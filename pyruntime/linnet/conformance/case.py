@@ -1,5 +1,5 @@
 """A case of the conformance check: one op with its operands and attributes. `add` builds it into a graph. The values of
-operands depend only on the case's id, so a case that is run alone gets the same numbers as in a list."""
+operands depend only on the case's id, so a case that runs alone gets the same numbers as in a list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ FLOATS = ("f32", "f16", "bf16", "f64")
 class Operand:
     """values: "normal" (standard normal, or integers between -100 and 100), "full" (all integers of the dtype),
     "positive", "unit" (between -0.9 and 0.9), "near_one", "special" (normal with NaN, infinities and zeros), or "N..M"
-    (integers, M excluded). data: these numbers instead. A constant is part of the graph; other operands are fed."""
+    (integers, M excluded). data: these numbers instead. constant: whether the operand is part of the graph; other
+    operands are fed."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -77,9 +78,9 @@ def stored(array: Array, dtype: str) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """operands: None for an operand that is left out. body: the expression of a map. quantization, dtypes: of the
-    outputs. epilogue: a key of EPILOGUES, the map after the op. depth: how many numbers a sum of the op has. usual:
-    whether the case is in the list that runs by default. note: what the operands and attributes do not say."""
+    """operands: None for an operand that is left out. body: the expression of a map. quantization, dtypes: those of the
+    outputs. epilogue: a key of EPILOGUES, for the map after the op. depth: how many numbers each sum of the op has.
+    usual: whether the case is in the list that runs by default. note: what else is special about the case."""
 
     op: str
     dtype: str
@@ -116,8 +117,8 @@ def _value(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A case in a graph: the names of its nodes and of its outputs, the dtypes of these, and whether their sizes depend on
-    data."""
+    """A case in a graph: the names of its nodes, the names and dtypes of its outputs, and whether the sizes of the
+    outputs depend on data."""
 
     case: Case
     nodes: tuple[str, ...]
@@ -127,7 +128,7 @@ class Placed:
 
 
 def add(case: Case, main: Function, feeds: dict[str, Array], number: int) -> Placed:
-    """Appends the nodes of the case to `main`, and what they read to `feeds`."""
+    """Appends the nodes of the case to `main`, and the values that they read to `feeds`."""
     name, seed = f"c{number}", zlib.crc32(case.id.encode())
     inputs: list[Tensor | None] = []
     for i, x in enumerate(case.operands):
@@ -208,7 +209,7 @@ def _epilogue(case: Case, y: Tensor, main: Function, feeds: dict[str, Array], na
 
 
 def fed(dtype: str, *shape: int, values: str = "normal", quantization: Quantization | None = None) -> Operand:
-    """An operand of a run."""
+    """An operand that is fed in each run."""
     return Operand(dtype, shape, values, quantization=quantization)
 
 
@@ -218,7 +219,7 @@ def const(dtype: str, *shape: int, values: str = "normal", quantization: Quantiz
 
 
 def given(array: Any, dtype: str = "i64", constant: bool = True) -> Operand:
-    """These numbers, as a constant or fed."""
+    """An operand with these numbers, either constant or fed."""
     data = np.asarray(array).astype(numpy_dtype(dtype))
     return Operand(dtype, data.shape, "given", constant, data=data)
 

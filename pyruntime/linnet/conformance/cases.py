@@ -66,7 +66,7 @@ def is_quick(case: Case) -> bool:
 
 
 def all_cases() -> list[Case]:
-    """Every case. A case that is added to the end of a list changes no other id of another op or dtype."""
+    """Every case. A case that is added to the end of a list does not change the ids of cases of other ops or dtypes."""
     made: list[Case] = []
     numbers: Counter[tuple[str, str]] = Counter()
     for cases in _LISTS:

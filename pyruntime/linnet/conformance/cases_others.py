@@ -124,7 +124,7 @@ def recurrents() -> Iterator[Case]:
 
 
 def refused() -> Iterator[Case]:
-    """Ops whose sizes depend on data, and ops that no device takes yet: a device may take them."""
+    """Ops whose sizes depend on data, and ops that no device takes yet. A device is allowed to take them."""
     boxes = given([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]]], "f32", constant=False)
     yield Case("nms", "f32", (boxes, fed("f32", 1, 1, 3, values="positive"), given([3]), given(0.5, "f32")), usual=True)
     for dtype in ("f32", "i32", "bool"):

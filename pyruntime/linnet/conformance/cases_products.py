@@ -58,7 +58,7 @@ def _window(
     op: str, dtype: str, x: tuple[int, ...], out: int, kernel: tuple[int, ...], bias: bool = True, epilogue: str = "",
     usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
-    """x: [n, c, d...], given with channels in front also if they are last."""
+    """x: the shape [n, c, d...]. It is given with the channels at axis 1 even if the case has them last."""
     group, channels = attributes.get("group", 1), x[1]
     last = attributes.get("channel_axis", 1) == -1
     shape = (x[0], *x[2:], x[1]) if last else x

@@ -19,7 +19,8 @@ def _case(
     requant: str = "float_rne", output: str = "", zeros: bool = False, bias: bool = True, w: str = "i8", epilogue: str = "",
     usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
-    """axis: of the output channels in the weights. channels: scales per channel. zeros: zero points of the weights."""
+    """axis: the axis of the output channels in the weights. channels: whether scales are per channel. zeros: whether
+    the weights have zero points."""
     output = output or dtype
     count = weights[axis] * (attributes.get("group", 1) if op == "conv_transpose" else 1)
     kept: tuple[Quantization | None, ...] = (per_tensor(*_Y[output]),) if output in _Y else ()
@@ -38,7 +39,7 @@ def _case(
 
 
 def _schemes() -> Iterator[tuple[str, str, bool, bool]]:
-    """dtype of x, requant mode, scales per channel, whether the usual list has it."""
+    """Yields (dtype of x, requant mode, whether scales are per channel, whether the usual list has the case)."""
     for dtype in _X:
         for mode in _MODES:
             for channels in (False, True):

@@ -42,7 +42,7 @@ def check_device(
     seconds: no more cases start after this time; None: all cases run.
     cases: which list: "quick" (one dtype for most ops), "usual" (about a fifth of all cases), or "all".
     case: the id of one case, which runs alone.
-    Raises FileError if there is no such device, and UsageError.
+    Raises FileError if there is no such device. Raises UsageError if an argument is wrong.
     """
     begun = time.monotonic()
     chosen = _chosen(ops, cases, case, seconds)
@@ -69,7 +69,8 @@ def check_device(
 
 
 def _repeat_alone(device: Device, cases: Sequence[Case], results: Sequence[Result]) -> None:
-    """Notes if a case differs only beside others, because the command that is printed for it then finds nothing."""
+    """Adds a note to a case that differs only together with others, because the command printed for it would then find
+    nothing."""
     bad = [(case, result) for case, result in zip(cases, results, strict=True) if result.status == "differs"]
     for case, result in bad[:_REPEATED] if len(cases) > 1 else ():
         (alone,) = run_cases(device, [case])
@@ -107,7 +108,8 @@ def _chosen(ops: Sequence[str] | None, which: str, case: str | None, seconds: fl
 
 
 def _batches(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Cases of one op and dtype, which share kernels. The first batch of each comes before the second of any."""
+    """Batches of cases of one op and dtype, which share kernels. The first batches of all ops and dtypes come before
+    the second ones."""
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
         groups.setdefault((case.op, case.dtype), []).append(case)

@@ -1,5 +1,5 @@
-"""Compares the results of a device with the CPU's: integers bit for bit, floats within a tolerance, NaN and infinities at the
-same places."""
+"""Compares the results of a device with those of the CPU: integers bit for bit, and floats within a tolerance. NaN and
+infinities must be at the same places."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LONG = 256  # numbers in a sum, from which on the tolerance grows with the root
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """worst: the largest difference; of floats, divided by the largest result. where: an index of a result that differs
-    most, () if the shapes or dtypes differ. wrong: how many of the results are outside of the tolerance."""
+    """worst: the largest difference; for floats, it is divided by the largest result. where: the index of a result that
+    differs most, () if the shapes or dtypes differ. wrong: how many results are outside the tolerance."""
 
     worst: float
     wrong: int = 0
@@ -91,7 +91,7 @@ def _number(value: Any) -> str:
 
 
 def real(array: Array, dtype: str) -> Array:
-    """Floats of any dtype as f64. NumPy would warn of some NaN."""
+    """Floats of any dtype as f64, without NumPy's warnings about some NaN."""
     with np.errstate(invalid="ignore"):
         if dtype == "bf16":
             values: Array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)

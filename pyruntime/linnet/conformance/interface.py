@@ -1,5 +1,5 @@
-"""Checks of a device's interface, on cases that the device takes: sessions on two threads, another batch size, the bytes
-that `allocate` gets, and times of steps."""
+"""Checks of a device's interface, with cases that the device takes: sessions on two threads, another batch size, the
+number of bytes that `allocate` is asked for, and times of steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Skipped(Exception):
 
 
 def check_interface(device: Device, taken: Sequence[Case]) -> list[Finding]:
-    """taken: cases that run on the device and agree."""
+    """Makes all checks. taken: cases that run on the device and agree with the CPU."""
     found: list[Finding] = []
     checks: dict[str, Callable[[Device, Batch], str]] = {
         "two sessions on two threads give the results of one": _threads,

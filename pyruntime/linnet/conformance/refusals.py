@@ -1,5 +1,5 @@
-"""Says how a case that a device refuses differs from the cases of the same op that it takes. A device gives no reason itself:
-its `cost` is only negative."""
+"""Says how a case that a device refuses differs from the cases of the same op that it takes. A device itself gives no
+reason: it only returns a negative `cost`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _features(case: Case) -> Iterator[str]:
-    """What a device may decide by, except lengths. The first ones say most."""
+    """The features of a case by which a device may decide, except lengths. The most informative ones come first."""
     operands = [(i, x) for i, x in enumerate(case.operands) if x is not None]
     yield from (f"{x.dtype} as operand {i}" for i, x in operands if x.dtype != case.dtype)
     if case.dtypes:

@@ -13,8 +13,8 @@ STATES = ("agrees", "differs", "failed", "refused", "no step")
 class Result:
     """One case. status: "agrees", "differs", "failed" (a call failed), "refused" (the device did not take the step) or
     "no step" (the planner needs none, as for a reshape). about: shapes and attributes. why: what differs or failed, or why
-    the step is on the CPU. worst: the largest difference; of floats, divided by the largest result. where: index of a
-    result that differs most. kernel: the name that the device gave."""
+    the step is on the CPU. worst: the largest difference; for floats, it is divided by the largest result. where: index
+    of a result that differs most. kernel: the name that the device gave its kernel."""
 
     id: str
     op: str
@@ -42,8 +42,8 @@ class Finding:
 
 @dataclasses.dataclass
 class CheckReport:
-    """Returned by linnet.check_device. device: the name that plans use. given: the name that opens it. left_out: how many
-    cases were not run because `seconds` had passed."""
+    """Returned by linnet.check_device. device: the device's name in plans. given: the name by which it was opened.
+    left_out: how many cases were not run because `seconds` had passed."""
 
     device: str
     given: str

@@ -1,5 +1,5 @@
-"""Runs cases on a device and on the CPU. Many cases are one graph, because a session takes longer than a small step. If the
-graph fails as a whole, its halves are run, down to the case that fails."""
+"""Runs cases on a device and on the CPU. Many cases share one graph, because making a session takes longer than a small
+step. If the whole graph fails, its halves are run, and so on, until the case that fails is found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHY = {
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A graph of independent cases, and what a run of it gets."""
+    """A graph of independent cases, and the values that a run of it is fed."""
 
     graph: Graph
     feeds: dict[str, Array]

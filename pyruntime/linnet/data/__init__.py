@@ -1,4 +1,4 @@
-"""Data for training: sources of examples that are accessed by number, and a loader that makes batches of them.
+"""Data for training: sources, whose examples are accessed by number, and a loader, which makes batches of examples.
 A batch depends only on the seed, the epoch and its position, so a resumed run sees the same batches as an uninterrupted
 one."""
 

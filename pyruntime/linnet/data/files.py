@@ -58,7 +58,8 @@ def read_idx(path: str | Path) -> Array:
 def mnist(
     folder: str | Path, part: str = "train", *, names: tuple[str, str] = ("x", "t"), flat: bool = False
 ) -> Arrays:
-    """Loads MNIST, Fashion-MNIST and other data sets distributed as these four files: pixels f32 in [0, 1], labels i32.
+    """Loads MNIST, Fashion-MNIST and other data sets that consist of the same four files. Pixels are f32 in [0, 1],
+    labels i32.
 
     folder: contains train-images-idx3-ubyte, train-labels-idx1-ubyte and the two t10k files, with or without .gz. part:
     "train" or "test". flat: images are [784] instead of [1, 28, 28]. Raises FileError.
@@ -94,12 +95,12 @@ def read_csv(
     names: tuple[str, str] = ("x", "t"),
     delimiter: str = ",",
 ) -> Arrays:
-    """Reads a CSV file with a header: f32 [n, columns] of the input columns (default: all except the target), and the
-    target column.
+    """Reads a CSV file with a header. Returns the input columns (default: all except the target) as f32 [n, columns],
+    and the target column.
 
     Targets that are integers become i32, other numbers f32 [n]. Words become i32 indices into the sorted list of words,
-    which is `classes`. Raises FileError with the line number if a value is not a number, UsageError for an unknown
-    column.
+    which is `classes`. Raises FileError with the line number if a value is not a number. Raises UsageError for an
+    unknown column.
     """
     path = Path(path)
     try:
@@ -132,7 +133,7 @@ def read_csv(
 
 
 def _labels(words: list[str]) -> tuple[Array, list[str]]:
-    """Integers become i32, other numbers f32, words the indices of the sorted words."""
+    """Integers become i32 and other numbers f32. Words become indices into the sorted list of words."""
     for read, dtype in ((int, np.int32), (float, np.float32)):
         try:
             return np.array([read(word) for word in words], dtype), []

@@ -26,7 +26,8 @@ class Loader:
     shuffle: use a different order in every epoch. drop_last: leave out the last batch of an epoch if it is not full.
     augment: functions of (batch, random generator), applied in order (linnet.data.flip, shift, crop, or your own).
     shard: (index, count): this worker's part of every epoch; all workers get the same number of examples. prefetch: how
-    many batches a thread prepares ahead. Default: 2, or 0 for plain arrays, where a thread costs more than it saves.
+    many batches a thread prepares ahead. Default: 2. For plain arrays it is 0, because a thread would cost more time
+    than it saves.
     """
 
     source: Source
@@ -94,7 +95,8 @@ class Loader:
 
 
 def _ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
-    """The same batches, prepared by a thread, `depth` ahead. An exception in the thread is raised here."""
+    """The same batches, prepared in advance by a thread, up to `depth` of them. An exception in the thread is raised
+    here."""
     ready: queue.Queue[tuple[Batch | None, BaseException | None]] = queue.Queue(depth)
     stop = threading.Event()
 

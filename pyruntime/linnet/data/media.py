@@ -1,6 +1,6 @@
 """Reads images and audio for `linnet run` into the arrays expected by models with preprocessing from linnet.preprocess.
-Images are decoded by Pillow (`pip install linnet[image]`). Audio is decoded by soundfile if installed; otherwise PCM by
-`wave`."""
+Images are decoded by Pillow (`pip install linnet[image]`). Audio is decoded by soundfile if it is installed. Otherwise,
+only PCM files are decoded, by Python's `wave`."""
 
 from __future__ import annotations
 

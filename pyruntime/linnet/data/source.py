@@ -1,5 +1,5 @@
-"""Sources of examples: any object with a length that returns a batch for a list of indices. Arrays in memory are one
-kind."""
+"""Sources of examples. A source is any object that has a length and returns a batch for a list of indices. Arrays in
+memory are one kind."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Source:
         return _Subset(self, np.asarray(indices, np.int64))
 
     def split(self, share: float, seed: int = 0) -> tuple[Source, Source]:
-        """Splits randomly into two sources without common examples. The first has 1 - share of the examples, the second
-        the rest."""
+        """Splits randomly into two sources without common examples. The first has the fraction 1 - share of the
+        examples, the second the rest."""
         if not 0.0 < share < 1.0:
             raise UsageError(
                 "the share is out of range", code=101, expected="a number above 0 and below 1", got=repr(share)
@@ -73,9 +73,9 @@ class _Subset(Source):
 class Arrays(Source):
     """Arrays by input name. All have one row per example.
 
-    prepare: a function from a stored batch to the batch that the model takes, for example from u8 pixels to f32, so
-    that memory holds the smaller form. classes: names of the labels, if any. Raises UsageError if there are no arrays
-    or their lengths differ.
+    prepare: a function that converts a stored batch to the batch that the model takes, for example u8 pixels to f32. So
+    memory holds the smaller form. classes: names of the labels, if any. Raises UsageError if there are no arrays or
+    their lengths differ.
     """
 
     def __init__(

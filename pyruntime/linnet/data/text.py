@@ -16,7 +16,8 @@ Array = npt.NDArray[Any]
 
 
 class Characters(Source):
-    """Windows of a text: ids i32 [length], and as targets the same ids shifted by one character. See `characters`."""
+    """Windows of a text. Each has ids, i32 [length]; its targets are the same ids shifted by one character. See
+    `characters`."""
 
     def __init__(self, text: str, length: int, step: int, vocabulary: str | None, names: tuple[str, str]) -> None:
         if length < 1 or step < 1 or len(text) <= length:

@@ -1,5 +1,5 @@
-"""A connection to a target, from the first signal that is caught to the last file that is removed, and a folder there with
-the files that were sent."""
+"""A connection to a target, and a folder there with the files that were sent. Signals are caught until the last file is
+removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOCKET: Final = 60  # the longest name of a folder for sockets; their paths are
 
 @dataclasses.dataclass
 class Leftover:
-    """left: the folder that may still be on the target, and `removal` the command that removes it."""
+    """left: the folder that may still be on the target. removal: the command that removes it."""
 
     left: str = ""
     removal: str = ""
@@ -30,7 +30,8 @@ class Leftover:
 
 @contextlib.contextmanager
 def connected(target: Target, show: Callable[[str], None]) -> Iterator[None]:
-    """Connects, and disconnects at the end. Raises Interrupted after SIGINT and SIGTERM, SyncError if that fails."""
+    """Connects, and disconnects at the end. Raises Interrupted after SIGINT or SIGTERM. Raises SyncError if it cannot
+    connect."""
     with Interrupts() as interrupts:
         target.interrupts = interrupts
         with _scratch(target):
@@ -46,8 +47,8 @@ def connected(target: Target, show: Callable[[str], None]) -> Iterator[None]:
 def opened(
     target: Target, files: Mapping[str, bytes], more: int, leftover: Leftover, show: Callable[[str], None]
 ) -> Iterator[Folder]:
-    """A folder on the target with these files and room for `more` bytes. At the end it is removed, unless its `keep` is set and
-    nothing has failed; `leftover` tells if that could not be confirmed."""
+    """A folder on the target with these files and room for `more` bytes. At the end the folder is removed, unless its
+    `keep` is set and nothing has failed. If the removal could not be confirmed, `leftover` names the folder."""
     folder = Folder(target, sum(map(len, files.values())) + more + _SPARE)
     good = False
     try:
@@ -65,7 +66,7 @@ def opened(
 
 @contextlib.contextmanager
 def _scratch(target: Target) -> Iterator[None]:
-    """A private folder of the host, which a holder removes like those of targets."""
+    """A private folder on the host. A holder (a shell, see folder.py) removes it, as on targets."""
     host = Local("this machine")
     host.interrupts = target.interrupts
     place = tempfile.gettempdir()

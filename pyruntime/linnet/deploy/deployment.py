@@ -20,7 +20,7 @@ from linnet.report.tables import count
 
 @dataclasses.dataclass
 class Request:
-    """What is wanted. dtypes, threads: () for the defaults."""
+    """What to do. dtypes, threads: () for the defaults."""
 
     target: Target
     model: Path
@@ -37,8 +37,8 @@ class Request:
 
 @dataclasses.dataclass
 class Outcome(Leftover):
-    """What a deployment has found so far. timed: the signature that was timed. kept: the folder that was to be kept, and
-    `commands` what to run in it."""
+    """What a deployment has found so far. timed: the signature that was timed. kept: the folder that is kept at the
+    user's request. commands: what to run in this folder."""
 
     machine: Machine | None = None
     files: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -51,11 +51,12 @@ class Outcome(Leftover):
 
 
 def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> None:
-    """Deploys, and fills in `outcome` on the way, so that it tells after an error what was done. show: gets lines of progress.
+    """Deploys. Fills in `outcome` on the way, so that after an error it shows what was done. show: called with lines of
+    progress.
 
-    Raises Interrupted after SIGINT and SIGTERM, and Error: UsageError, FileError and ConversionError about the model,
-    SyncError about the connection, DeviceError if a tool fails or results differ. In each case nothing is left on the target,
-    or outcome.left is not "".
+    Raises Interrupted after SIGINT or SIGTERM; UsageError, FileError and ConversionError about the model; SyncError
+    about the connection; DeviceError if a tool fails or results differ. In each case nothing is left on the target,
+    unless outcome.left names a folder.
     """
     target = request.target
     with connected(target, show):
@@ -87,7 +88,7 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
 
 
 def _verify(folder: Folder, models: Models, outcome: Outcome, show: Callable[[str], None]) -> None:
-    """Raises DeviceError after all dtypes if one differs."""
+    """Compares all dtypes, and then raises DeviceError if one differs."""
     interrupts = folder.target.interrupts
     words = send_sample(folder, models.sample)
     with interrupts.at_once():
@@ -103,7 +104,8 @@ def _verify(folder: Folder, models: Models, outcome: Outcome, show: Callable[[st
 
 
 def _bench(request: Request, folder: Folder, models: Models, outcome: Outcome, show: Callable[[str], None]) -> None:
-    """By default on one thread, and on as many as the tool takes by itself: the cores of the largest cluster."""
+    """By default, measures on one thread and on the tool's own number of threads, which is that of the cores in the
+    largest cluster."""
     if models.timed != "infer":
         show(f"the times are those of the signature {models.timed}: the model without the steps that prepare a picture")
     for variant in models.variants:
@@ -130,7 +132,7 @@ def _measure(
 def measure(
     folder: Folder, models: Models, variant: Variant, seconds: float, threads: int | None, what: str
 ) -> dict[str, Any]:
-    """Runs linnet-bench. threads: None for the cores of the largest cluster. what: for messages."""
+    """Runs linnet-bench. threads: None for the cores of the largest cluster. what: words for messages."""
     words = [
         "--seconds",
         f"{seconds:g}",

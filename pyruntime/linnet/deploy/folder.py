@@ -1,6 +1,6 @@
-"""A folder on a target that cannot outlive its deployment. A shell there, the holder, makes the folder, reads its standard
-input, and at the end of file kills what runs in the folder and removes it. The input ends when the host closes it, when the
-host's process ends for any reason, and when the connection is lost."""
+"""A folder on a target that cannot outlive its deployment. A shell on the target, the holder, makes the folder and
+reads its standard input. At the end of this input, it kills what runs in the folder and removes the folder. The input
+ends when the host closes it, when the host's process ends for any reason, or when the connection is lost."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ echo none
 class Folder:
     """A folder on `target` with room for `need` bytes. `open` makes it and `close` removes it.
 
-    path: "" until it is made. gone: whether the holder has confirmed that nothing is left. keep: whether it is to stay at the
-    end, if nothing fails.
+    path: "" until the folder is made. gone: whether the holder has confirmed that nothing is left. keep: whether to
+    keep the folder at the end if nothing fails.
     """
 
     def __init__(self, target: Target, need: int = 0) -> None:
@@ -71,8 +71,8 @@ class Folder:
         self._rest = b""
 
     def open(self) -> None:
-        """Makes the folder. Raises FileError if no place is writable, allows execution and has room, SyncError if the
-        target does not answer, Interrupted after a signal. `close` must be called whatever is raised."""
+        """Makes the folder. Raises FileError if there is no place that is writable, allows execution and has room;
+        SyncError if the target does not answer; Interrupted after a signal. `close` must be called in any case."""
         target = self.target
         target.interrupts.check()
         bases = " ".join(f'"{base}"' for base in target.bases)
@@ -97,7 +97,8 @@ class Folder:
                 refused.append(line.split(" "))
 
     def close(self, keep: bool = False) -> bool:
-        """Ends the holder. Returns whether it says that the folder is removed, or kept as asked."""
+        """Ends the holder. Returns whether the holder confirms that the folder is removed, or kept if that was
+        requested."""
         holder = self._holder
         if holder is None or holder.stdin is None or holder.stdout is None or holder.stderr is None:
             return self.gone
@@ -124,11 +125,12 @@ class Folder:
         return said
 
     def run(self, script: str, data: bytes = b"", timeout: float | None = None) -> Done:
-        """Runs a script in the folder; the holder ends it. The script's last command must begin with `exec`."""
+        """Runs a script in the folder. If the script still runs at the end, the holder kills it. The script's last
+        command must begin with `exec`."""
         return self.target.run(self._noted(script), data, timeout)
 
     def send(self, data: bytes, name: str) -> None:
-        """Writes a file of the folder. Raises FileError."""
+        """Writes a file in the folder. Raises FileError."""
         self.target.interrupts.check()
         done = self.target.send(data, f"{self.path}/{name}")
         if done.status:
@@ -138,7 +140,7 @@ class Folder:
             )  # fmt: skip
 
     def fetch(self, name: str) -> bytes:
-        """Reads a file of the folder. Raises FileError."""
+        """Reads a file in the folder. Raises FileError."""
         self.target.interrupts.check()
         done = self.target.fetch(f"{self.path}/{name}")
         if done.status:
@@ -152,7 +154,8 @@ class Folder:
         return f"cd {shlex.quote(self.path)} && : >.pids/$$ && [ ! -e .ended ] && {script}"
 
     def _line(self, end: float, holder: subprocess.Popen[bytes] | None = None) -> str | None:
-        """The holder's next line, or None at the end of its output, after `end`, and (while it opens) after a signal."""
+        """The holder's next line. None at the end of its output, after the time `end`, or, while the folder is being
+        opened, after a signal."""
         opening = holder is None
         holder = holder or self._holder
         assert holder is not None and holder.stdout is not None

@@ -1,5 +1,5 @@
-"""SIGINT and SIGTERM during a deployment. They wait until what is on the target has an owner that will remove it: waits poll
-for them, and only what computes on the host is interrupted at once."""
+"""SIGINT and SIGTERM during a deployment. A signal takes effect only when something is ready to remove what is on the
+target: code that waits polls for signals. Only computations on the host are interrupted at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM arrived. Not KeyboardInterrupt itself: if that passes through `exec`, as in a module that is being
-    imported, Python ends by SIGINT later, whatever exit status the program gives."""
+    """SIGINT or SIGTERM arrived. This is not KeyboardInterrupt, because Python later ends by SIGINT, whatever exit
+    status the program gives, if a KeyboardInterrupt has passed through `exec` (as in a module that is being
+    imported)."""
 
 
 class Interrupts:
-    """Within `with`, the first signal is kept until `check`, which raises Interrupted. Later ones change nothing,
+    """Within `with`, the first signal is kept until `check`, which raises Interrupted. Later signals change nothing,
     because the removal is then under way."""
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within it, a signal raises Interrupted immediately: for computations on the host."""
+        """A context in which a signal raises Interrupted immediately, for computations on the host."""
         self._at_once = True
         try:
             self.check()

@@ -31,7 +31,7 @@ class Local(Target):
 
 
 class Emulated(Local):
-    """This machine, with tools of another CPU. Their results are those of the CPU, their times are not."""
+    """This machine, with tools for another CPU. Their results are those of that CPU, but their times are not."""
 
     kind = "emulate"
     own_tools = False

@@ -1,4 +1,4 @@
-"""What a target's processor is, and which tools it runs."""
+"""Finds what processor a target has, and which tools it can run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ exit 0
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """architecture: of the tools that run there. cpu, board: names if the system tells them, else "". virtual: it says that it is
-    a virtual machine."""
+    """architecture: that of the tools that run there. cpu, board: names if the system tells them, else "". virtual:
+    whether the system says that it is a virtual machine."""
 
     architecture: str
     machine: str
@@ -43,7 +43,7 @@ class Machine:
 
 
 def machine_of(target: Target) -> Machine:
-    """Asks the target. Raises SyncError if it does not answer, Error if no tools are made for its processor."""
+    """Asks the target. Raises SyncError if it does not answer. Raises Error if there are no tools for its processor."""
     done = target.run(_SCRIPT, timeout=30)
     values: dict[str, str] = {}
     cpu: dict[str, str] = {}
@@ -75,8 +75,9 @@ def machine_of(target: Target) -> Machine:
 
 
 def architecture(machine: str, bits: int, features: str | None = None) -> str:
-    """The architecture of the tools for what `uname -m` says, or "". bits: of the programs there, or 0 if unknown; a 64-bit
-    kernel may have 32-bit programs. features: of /proc/cpuinfo; an ARMv7 without NEON gets tools for ARMv6."""
+    """The architecture of the tools that fit the output of `uname -m`, or "". bits: 32 or 64 bits of the programs
+    there, or 0 if unknown; a 64-bit kernel may have 32-bit programs. features: those in /proc/cpuinfo; an ARMv7 without
+    NEON gets tools for ARMv6."""
     name = _NAMES.get(machine, "")
     if bits == 32:
         name = {"aarch64": "armv7", "armv7": "armv7", "armv6": "armv6"}.get(name, "")

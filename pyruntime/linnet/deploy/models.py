@@ -1,4 +1,4 @@
-"""The models to deploy: one file, in each dtype that is wanted, and a sample of its inputs."""
+"""The models to deploy: one model in each requested dtype, and a sample of its inputs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Feeds = Mapping[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """How to read the model and its samples: the options of `linnet convert`. note: gets texts about files that cannot be
-    read."""
+    """How to read the model and its samples: the options of `linnet convert`. note: called with texts about files that
+    cannot be read."""
 
     calibration: Path | None = None
     samples: int | None = None
@@ -38,8 +38,8 @@ class Source:
 
 @dataclasses.dataclass
 class Variant:
-    """The model in one dtype: its graph, and the file that is sent. exact: the results have the same bits on every machine.
-    prefix: of the names on the target, where several models are sent."""
+    """The model in one dtype: its graph, and the file that is sent. exact: whether the results have the same bits on
+    every machine. prefix: the beginning of its names on the target, if several models are sent."""
 
     dtype: str
     graph: Graph
@@ -58,9 +58,9 @@ class Variant:
 
 @dataclasses.dataclass
 class Models:
-    """variants: in the order wanted. reference: the float model that the others are compared with, if there is one.
-    sample: values of all inputs of `infer`. drawn: they are random. open: inputs of which the tools must be told the shape.
-    timed: the signature to time, with the shapes `timed_open` that the tool must be told."""
+    """variants: in the requested order. reference: the float model with which the others are compared, if there is one.
+    sample: values of all inputs of `infer`. drawn: whether they are random. open: inputs whose shapes must be given to
+    the tools. timed: the signature to time. timed_open: its input shapes that must be given to the tool."""
 
     variants: list[Variant]
     reference: Variant | None
@@ -75,8 +75,9 @@ def prepare(
     path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool,
     verify: bool = True,
 ) -> Models:  # fmt: skip
-    """Makes the model in each of `dtypes`, () for the default: a quantized .lnt file as it is; otherwise f32, and with
-    calibration also i8. verify: whether `sample` is needed. Raises UsageError, FileError and ConversionError."""
+    """Makes the model in each of `dtypes`. By default, (), a quantized .lnt file stays as it is; other models are made
+    in f32 and, with calibration, also in i8. verify: whether `sample` is needed. Raises UsageError, FileError and
+    ConversionError."""
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
     from linnet.quantization.samples import calibration_samples
@@ -106,7 +107,7 @@ def prepare(
 
 
 def own_dtype(graph: Graph) -> str:
-    """The dtype that a graph computes in, which is noted in the graph."""
+    """The dtype in which a graph computes, as noted in its metadata."""
     from linnet.ir.graph import dtype_of_graph
 
     return graph.metadata.setdefault("dtype", dtype_of_graph(graph))
@@ -116,8 +117,8 @@ def make(
     graph: Graph, content: bytes, dtypes: Sequence[str], batches: Iterable[Feeds] | None, first: Feeds | None,
     shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True, effort: str = "normal",
 ) -> Models:  # fmt: skip
-    """Makes a graph in each of `dtypes`. content: its file. batches: for the dtypes that are calibrated. first: the sample, None
-    for a random one. effort: of the quantization."""
+    """Makes a graph in each of `dtypes`. content: the file of the graph. batches: samples for the dtypes that need
+    calibration. first: the sample, None for a random one. effort: that of the quantization."""
     from linnet.quantization.entry import quantize
 
     own = own_dtype(graph)
@@ -139,7 +140,7 @@ def make(
 
 
 def is_exact(graph: Graph) -> bool:
-    """Whether no kernel may round differently on another machine: all ops that read floats are exact."""
+    """Whether the results are the same on every machine, because all ops that read floats are exact."""
     from linnet.ir import traits
 
     exact = traits.having("exact") | traits.POINTWISE | traits.CONTROL
@@ -154,7 +155,8 @@ def is_exact(graph: Graph) -> bool:
 def random_sample(
     content: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None = None
 ) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
-    """Seeded random inputs of a model's file, or `first`; and the shapes of inputs that the model leaves open."""
+    """Seeded random inputs for a model's file, or `first`. Also returns the shapes of the inputs that the model leaves
+    open."""
     from linnet.session.model import Model
     from linnet.session.open_sizes import open_batches
     from linnet.session.random_inputs import random_feeds

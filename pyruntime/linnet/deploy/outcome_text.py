@@ -21,8 +21,8 @@ _ABSENT = "-"
 
 
 def tables(outcome: Outcome, emulated: bool = False) -> list[Table]:
-    """What was compared, what was measured, and the state of the machine meanwhile; none for what was not. Each fits in 80
-    columns. emulated: times and memory are those of an emulator."""
+    """Tables of what was compared, of what was measured, and of the machine's state meanwhile. What was not done has no
+    table. Each table fits into 80 columns. emulated: whether times and memory are those of an emulator."""
     found = []
     if outcome.compared:
         found.append(_verified(outcome))
@@ -82,8 +82,8 @@ def _sorted(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def machine_line(outcome: Outcome, emulated: bool) -> str:
-    """The machine as linnet-bench describes it: board, processor, cores, memory, system. Without its results, or if
-    they are those of the host, the machine as the shell there describes it."""
+    """The machine as linnet-bench describes it: board, processor, cores, memory, system. If there are no results of
+    linnet-bench, or if they describe the host, the machine as the target's shell describes it."""
     from linnet.session.machine import machine_text
 
     if outcome.results and not emulated:
@@ -151,17 +151,17 @@ def plot(outcome: Outcome, name: str, file: Path) -> None:
 
 
 def number(value: float | None) -> str:
-    """Milliseconds."""
+    """Milliseconds as text."""
     return _ABSENT if value is None else f"{value:.3f}"
 
 
 def bytes_of(value: int | None) -> str:
-    """A size, "-" if it is not known."""
+    """A size as text, or "-" if it is not known."""
     return _ABSENT if value is None else size(value)
 
 
 def change(row: Mapping[str, Any], key: str) -> str:
-    """ "41 -> 63", with the highest of a list."""
+    """The value before and after, such as "41 -> 63". If a value is a list, its largest number is shown."""
     values = [(row.get(when) or {}).get(key) for when in ("before", "after")]
     values = [max(v, default=None) if isinstance(v, list) else v for v in values]
     if all(v is None for v in values):

@@ -1,5 +1,5 @@
-"""The file of `linnet report`: what may be in it, and nothing else. Such files come from people whom a reader does not know, so
-each key is checked: its type, its range, and that texts are short and plain."""
+"""The file of `linnet report`, and a check that it contains nothing but what is allowed. Such files come from people
+whom a reader does not know. So each key is checked: its type, its range, and that texts are short and plain."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def text(report: Mapping[str, Any]) -> str:
 
 
 def plain(value: str | None, most: int = 120) -> str | None:
-    """A text of the system as a report may have it: other characters become spaces. None if nothing is left."""
+    """A text from the system in the form that a report may contain: characters that are not allowed become spaces. None
+    if nothing is left."""
     return " ".join(re.sub(f"(?!{_PLAIN}).", " ", value or "", flags=re.DOTALL).split())[:most].strip() or None
 
 

@@ -30,7 +30,7 @@ _CHECK: Final = 3.0  # and a comparison
 
 @dataclasses.dataclass
 class Request:
-    """What is wanted. models: names of standard models, and paths. dtypes, threads: () for the defaults."""
+    """What to measure. models: names of standard models, and paths. dtypes, threads: () for the defaults."""
 
     target: Target
     models: Sequence[str | Path]
@@ -43,7 +43,7 @@ class Request:
 
 @dataclasses.dataclass
 class Found(Leftover):
-    """The report so far; its file has these parts once `rows` are complete. bad: what differed, in words."""
+    """The report so far. When `rows` is complete, these parts make up the file. bad: what differed, in words."""
 
     machine: dict[str, Any] = dataclasses.field(default_factory=dict)
     models: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -53,7 +53,7 @@ class Found(Leftover):
     version: str = ""
 
     def report(self, request: Request) -> dict[str, Any]:
-        """The content of the file, checked as a reader checks it."""
+        """The content of the file, after the same checks that a reader makes."""
         return report_file.checked(
             {
                 "format": report_file.FORMAT, "linnet": self.version,
@@ -73,8 +73,9 @@ class _Subject:
 
 
 def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> None:
-    """Fills in `found` on the way, so that it tells after an error what was measured. show: gets lines of progress. Raises
-    whatever `deployment.deploy` does, but results that differ are a finding, not an error."""
+    """Measures everything. Fills in `found` on the way, so that after an error it shows what was measured. show: called
+    with lines of progress. Raises whatever `deployment.deploy` raises, except that results that differ are a finding,
+    not an error."""
     target = request.target
     with connected(target, show):
         machine = machine_of(target)
@@ -137,7 +138,8 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
 
 
 def _verify(folder: Folder, subject: _Subject, found: Found, show: Callable[[str], None]) -> None:
-    """Compares with scalar kernels on the host. If the host is the target, fast kernels would be compared with themselves."""
+    """Compares with scalar kernels on the host. If the host is also the target, a comparison with fast kernels would
+    compare them with themselves."""
     models, interrupts = subject.models, folder.target.interrupts
     words = send_sample(folder, models.sample)
     for variant in models.variants:
@@ -161,7 +163,7 @@ def _bench(
     request: Request, folder: Folder, machine: Machine, subject: _Subject, variant: Variant, found: Found,
     show: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """By default on the cores of the largest cluster, and then on one thread."""
+    """By default, measures on the cores of the largest cluster, and then on one thread."""
     wanted: list[int | None] = [*request.threads] or [None, 1]
     first, done = len(found.rows), set[int]()
     for threads in wanted:
@@ -196,8 +198,8 @@ def _row(result: dict[str, Any], name: str, emulated: bool) -> dict[str, Any]:
 
 
 def _machine(result: dict[str, Any], machine: Machine, emulated: bool) -> dict[str, Any]:
-    """The facts of linnet-bench without what could identify the owner. The release of a kernel that somebody has compiled may
-    end with the name of a host, so only its numbers are taken."""
+    """The facts from linnet-bench without anything that could identify the owner. The release name of a self-compiled
+    Linux kernel may end with the name of a host, so only its numbers are taken."""
     facts = result["machine"]
     system = re.match(r"(\S+) (\d+(?:\.\d+)*)?", facts["system"])
     kernel = f"{system[1]} {system[2] or ''}".strip() if system else platform.system()
@@ -210,7 +212,8 @@ def _machine(result: dict[str, Any], machine: Machine, emulated: bool) -> dict[s
 
 
 def _state(state: dict[str, Any], emulated: bool) -> dict[str, Any]:
-    """The clock is that of the fastest core. An emulated CPU has neither clock nor temperature."""
+    """The state of the machine. The clock is that of the fastest core. An emulated CPU has neither clock nor
+    temperature."""
     clocks = [mhz for mhz in state["mhz"] if mhz]
     if emulated:
         return {"celsius": None, "mhz": None, "throttled": None}

@@ -23,7 +23,7 @@ def machine_line(report: Mapping[str, Any]) -> str:
 
 
 def tables(rows: Rows, verified: Rows) -> list[Table]:
-    """The results and the times; none for what is not there."""
+    """A table of the results and a table of the times, each only if there is something to show."""
     found = []
     if verified:
         made = table(
@@ -58,7 +58,7 @@ def tables(rows: Rows, verified: Rows) -> list[Table]:
 
 
 def throttled(rows: Rows) -> list[str]:
-    """One line if the machine was throttled in some rows."""
+    """One line that says so if the machine was throttled during some rows."""
     texts = [text for row in rows if (text := row["after"]["throttled"] or row["before"]["throttled"])]
     if not texts:
         return []

@@ -19,7 +19,7 @@ _IDLE: Final = 10  # seconds after which a connection without commands ends by i
 
 
 class Ssh(Target):
-    """`host`, reached by the ssh of this system with its configuration. options: further -o options."""
+    """The machine `host`. It is reached by this system's ssh with its configuration. options: further -o options."""
 
     kind = "ssh"
 
@@ -91,7 +91,7 @@ class Ssh(Target):
         return done.status == 255
 
     def _failure(self, log: str) -> Error:
-        """What ssh wrote before it gave up, as an error that says what to do."""
+        """An error with what ssh wrote before it gave up, and with what to do."""
         lines = [line.strip() for line in log.splitlines() if line.strip() and "Warning: Permanently added" not in line]
         got = lines[-1].rstrip(".") if lines else "no message"
         by_hand = shlex.join(["ssh", *self.options, self.host])

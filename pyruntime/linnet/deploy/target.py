@@ -1,5 +1,5 @@
-"""A machine to deploy to. A new kind of target is a subclass with its own way to run a shell script there, in a file of its
-own, and a line in address.py."""
+"""A machine to deploy to. A new kind of target needs a subclass in a file of its own, which knows how to run a shell
+script there, and a line in address.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _POLL: Final = 0.1  # seconds between two looks for a signal
 
 
 class Done:
-    """How a command on a target ended. status: its exit status, or minus a signal's number if the host's own child ended by
-    one."""
+    """How a command on a target ended. status: its exit status. If a signal ended the process on the host, minus the
+    number of the signal."""
 
     def __init__(self, status: int, out: bytes, err: bytes) -> None:
         self.status, self.out, self.err = status, out, err.decode(errors="replace")
@@ -32,11 +32,11 @@ class Done:
 
 
 class Target:
-    """A machine that runs shell scripts. `name` is how messages call it.
+    """A machine that runs shell scripts. `name` is its name in messages.
 
-    kind: the word for it in reports. bases: folders in which to try to make a folder, as words of the shell there. prefix:
-    words in front of each tool. architecture: of the tools, if it does not depend on what the machine says. own_tools:
-    whether the tools of this installation run there.
+    kind: the word for it in reports. bases: folders in which to try to make a folder, as words for the shell there.
+    prefix: words in front of each tool. architecture: that of the tools, if it does not depend on what the machine
+    says. own_tools: whether the tools of this installation run there.
     """
 
     kind = ""
@@ -53,26 +53,28 @@ class Target:
     # ---- what a kind of target says
 
     def connect(self) -> None:
-        """Makes the machine reachable. May write to `scratch`, a private folder of the host. Raises Error with what to do."""
+        """Makes the machine reachable. May write to `scratch`, a private folder on the host. Raises Error, which says
+        what to do."""
 
     def close(self) -> None:
         """Ends the connection. Raises nothing."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the connection while the host runs no command there for long."""
+        """Keeps the connection open while the host runs no command there for a long time."""
         yield
 
     def command(self, script: str) -> list[str]:
-        """The words of a command on the host that runs a script on the target with its standard input and output."""
+        """The words of a command that runs a script on the target. The command runs on the host, and the script has its
+        standard input and output."""
         raise NotImplementedError
 
     def by_hand(self, script: str) -> str:
-        """What a person types on the host to run a script there."""
+        """The command that a person types on the host to run a script on the target."""
         return shlex.join(self.command(script))
 
     def lost(self, done: Done) -> bool:
-        """Whether a command ended because the connection did."""
+        """Whether a command ended because the connection was lost."""
         return False
 
     def send(self, data: bytes, path: str) -> Done:
@@ -86,12 +88,13 @@ class Target:
     # ---- running
 
     def start(self, script: str, stdin: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        """Starts a script. Its host process has its own session: a Ctrl-C in the terminal does not reach it."""
+        """Starts a script. Its process on the host has its own session, so a Ctrl-C in the terminal does not reach
+        it."""
         return start(self.command(script), stdin)
 
     def run(self, script: str, data: bytes = b"", timeout: float | None = None) -> Done:
-        """Runs a script to its end, with `data` as its input. Raises Interrupted if a signal arrives, SyncError after
-        `timeout` seconds or if the connection ends."""
+        """Runs a script to its end, with `data` as its input. Raises Interrupted if a signal arrives. Raises SyncError
+        after `timeout` seconds, or if the connection ends."""
         with (
             tempfile.TemporaryFile() as file
         ):  # has no name; Popen.communicate loses input that takes longer than its timeout

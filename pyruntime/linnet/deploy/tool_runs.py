@@ -16,7 +16,7 @@ _CANNOT = ("exec format error", "cannot execute", "permission denied", "not foun
 
 
 def words_of(folder: Folder, tool: str, model: str, words: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> str:
-    """The command in the folder's shell, from the tool on."""
+    """The part of the command that begins with the tool, for the shell in the folder."""
     opened = [word for name, shape in shapes.items() for word in ("--shape", f"{name}={','.join(map(str, shape))}")]
     return shlex.join([*folder.target.prefix, f"./{tool}", model, *words, *opened])
 
@@ -48,7 +48,7 @@ def result_of(
 
 
 def failure(folder: Folder, tool: str, done: Done, what: str) -> Error:
-    """A tool's failure in words."""
+    """The error that describes a tool's failure."""
     number = -done.status if done.status < 0 else done.status - 128 if 128 < done.status < 160 else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else ""
     got = f"exit status {done.status}" if done.status >= 0 else f"signal {name}"

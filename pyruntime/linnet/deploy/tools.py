@@ -1,4 +1,4 @@
-"""Where the native tools for an architecture are. They are static programs, which need nothing on the target."""
+"""Finds the native tools for an architecture. They are static programs, which need nothing on the target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from linnet.clib.errors import FileError
 
 def find(arch: str, tool: str, own: bool = False) -> Path:
     """Returns the file of a tool: in the folder that LINNET_TARGETS names, in the package linnet, or in a source tree where
-    `make cross TARGET=ARCH` has put it. own: the tools of this installation serve as well. Raises FileError."""
+    `make cross TARGET=ARCH` has put it. own: whether the tools of this installation may be used as well. Raises
+    FileError."""
     for path in _places(arch, tool, own):
         if path.is_file():
             return path
@@ -46,7 +47,8 @@ def _places(arch: str, tool: str, own: bool) -> Iterator[Path]:
 
 
 def _unpacked(archive: Path) -> Path:
-    """The folder in the cache with the archive's files. Its name has their digest, so an update has another folder."""
+    """The folder in the cache with the archive's files. Its name contains their digest, so an update gets a new
+    folder."""
     data = archive.read_bytes()
     arch = archive.name.split(".")[0]
     folder = cache_dir() / "targets" / f"{arch}-{hashlib.sha256(data).hexdigest()[:16]}"

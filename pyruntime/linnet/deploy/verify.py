@@ -1,4 +1,4 @@
-"""Compares what a model gives on a target with what it gives on the host."""
+"""Compares a model's results on a target with those on the host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ Values = dict[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass
 class Compared:
-    """One output of a model in one dtype. equal: all bits are. worst: the largest difference, as a fraction of the range of the
-    host's values; it is at `index`. tolerance: what is allowed, 0 if all bits must be equal. from_f32: the largest distance of
-    the target's values from those of the float model on the host, likewise; None if there is no float model."""
+    """One output of a model in one dtype. equal: whether all bits are equal. worst: the largest difference, as a
+    fraction of the range of the host's values; it is at `index`. tolerance: the largest difference allowed, 0 if all
+    bits must be equal. from_f32: the largest difference from the float model on the host, measured in the same way;
+    None if there is no float model."""
 
     dtype: str
     output: str
@@ -114,8 +115,8 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
 
 
 def distance(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[float, tuple[Any, ...]]:
-    """The largest difference as a fraction of the range of the finite expected values, and its index. A NaN or an infinity that
-    is not at the same place in both is infinitely far."""
+    """The largest difference as a fraction of the range of the finite expected values, and its index. If a NaN or an
+    infinity is not at the same place in both, the difference is infinite."""
     if got.size == 0:
         return 0.0, (0,) * got.ndim
     a, b = got.astype(np.float64), expected.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Writes a file so that a reader, or a crash, leaves either the old file or the complete new one."""
+"""Writes a file so that a reader sees either the old file or the complete new one, even after a crash."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
 
 
 def _write(file: BinaryIO, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
-    """Writes a MiB at a time: one write of 400 MB takes three to eight times as long."""
+    """Writes a MiB at a time, because one write of 400 MB takes three to eight times as long."""
     for piece in pieces:
         with memoryview(piece) as view:
             for at in range(0, len(view), _MOST):

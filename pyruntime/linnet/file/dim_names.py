@@ -1,6 +1,6 @@
 """Names of open dimensions in a .lnt file. Dimensions with the same name should have the same size, but some exporters
-give every image axis the same name. Python therefore reads the names when it plans for open shapes, to report which
-inputs disagree."""
+give every image axis the same name. So Python reads the names when it plans for open shapes, to report which inputs
+disagree."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def read(source: bytes | str | Path, signature: str) -> Names:
 
 
 def assigns(source: bytes | str | Path, signature: str) -> bool:
-    """Whether the signature updates variables. Its gradients were derived on the assumption that equal names mean equal
-    sizes."""
+    """Whether the signature updates variables. If it does, its gradients rely on equal sizes for equal names."""
     both = entry_of(source, signature)
     nodes = both[1].tables(tables.FUNCTION_NODES) if both is not None else ()
     return any(node.short(tables.NODE_OP) == OPS["assign"]["id"] for node in nodes)

@@ -1,4 +1,4 @@
-"""Names in a .lnt file: those of its steps, and those that a user may have meant by a name that is unknown."""
+"""Names in a .lnt file: those of its steps, and those that a user may have meant by an unknown name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def near(source: bytes | str | Path, signature: str, name: str, fed: bool) -> str:
-    """The names that are nearest to one that is unknown, for the field `expected` of an error: of inputs, outputs, steps and
-    results. fed: it was to be fed, so that the inputs are the usual names, otherwise the outputs are."""
+    """The names of inputs, outputs, steps and results that are most similar to an unknown name, for the field
+    `expected` of an error. If none is similar, the usual names: the inputs if the name was to be fed (fed), otherwise
+    the outputs."""
     both = entry_of(source, signature)
     if both is None:
         return ""

@@ -1,5 +1,5 @@
-"""The names of nodes in a file, by which errors, timings and traces name them: those of the source model's nodes.
-A node that a converter or a pass made from several source nodes is called like the one that does most of its work."""
+"""The names of nodes in a file, which errors, timings and traces use: those of the source model's nodes. If a converter
+or a pass made a node from several source nodes, it has the name of the source node that does most of its work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _HEAVY = traits.family("product", "recurrent")
 
 
 def step_names(function: Function) -> dict[Node, str]:
-    """The name of each node, by which every tool and the file know it."""
+    """The name of each node, as in the file and in every tool."""
     return dict(zip(function.nodes, node_names(function.nodes), strict=True))
 
 
 def merged_into(steps: Mapping[str, str]) -> dict[str, str]:
-    """For the name of each source node that has no step of its own, the first step that it became a part of. steps: the
-    `source` of each step by its name."""
+    """For each source node that has no step of its own: its name, and the first step of which it became a part. steps:
+    the `source` of each step, by the step's name."""
     found: dict[str, str] = {}
     for step, source in steps.items():
         for part in source.split("+"):
@@ -27,9 +27,9 @@ def merged_into(steps: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_names(nodes: Sequence[Node]) -> list[str]:
-    """The names of a function's nodes. A node keeps a name of its own. Otherwise it gets that of its source node, or of its
-    first output if there is no source. Of several nodes from one source node, the heaviest gets the plain name, and the
-    others the name with their op."""
+    """The names of a function's nodes. If a node has a name, it keeps it. Otherwise it gets the name of its source
+    node, or of its first output if there is no source. If several nodes come from one source node, the heaviest gets
+    the plain name, and the others get the name with their op."""
     wanted = [node.name or _source_name(node) for node in nodes]
     owner: dict[str, int] = {}
     for i, (node, name) in enumerate(zip(nodes, wanted, strict=True)):
@@ -50,7 +50,8 @@ def node_names(nodes: Sequence[Node]) -> list[str]:
 
 
 def _rank(node: Node) -> int:
-    """A name of its own is never taken from a node; then come heavy ops."""
+    """The priority with which a node gets a name. Nodes with names of their own come first, so that they keep them;
+    then come heavy ops."""
     return 2 if node.name else 1 if node.op in _HEAVY else 0
 
 

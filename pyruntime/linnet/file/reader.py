@@ -31,7 +31,7 @@ def read(path: Path, kind: type[G]) -> G:
 
 
 def read_model(graph: G, content: bytes | mmap.mmap, where: str) -> G:
-    """As read_into, but raises FileError for a checkpoint too."""
+    """Like read_into, but also raises FileError for a checkpoint."""
     if (digest := read_into(graph, content, where).metadata.get(CHECKPOINT_KEY)) is not None:
         raise checkpoint_as_model(where, digest)
     return graph
@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
 
 def from_bytes(content: bytes | mmap.mmap, where: str = "memory", verify: bool = True) -> Graph:
     """The graph of a .lnt file in memory. Its constants are read-only views of `content`. verify: whether to check the
-    weights against their digests, so that damaged weights are not written again with matching digests."""
+    weights against their digests. Otherwise, damaged weights could be written again with matching digests."""
     return read_into(Graph(), content, where, verify)
 
 
@@ -151,7 +151,7 @@ class _Reader:
         return range(count)
 
     def spend(self, size: int) -> None:
-        """Counts bytes that are copied, because a small structure can refer to the same ones many times."""
+        """Counts bytes that are copied, because a small structure can refer to the same bytes many times."""
         self.left -= size
         if self.left < 0:
             raise ValueError("the same bytes are referenced too many times")

@@ -1,5 +1,5 @@
-"""Reads single fields of a file's structure (schema/linnet.fbs), so that a session needs no package beyond NumPy and cffi.
-The C library has verified the file; for other content, the methods raise struct.error, IndexError or ValueError."""
+"""Reads single fields of a file's structure (schema/linnet.fbs), so that a session needs only the packages NumPy and
+cffi. The C library has verified the file. For other content, methods may raise struct.error, IndexError or ValueError."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Table(NamedTuple):
     at: int
 
     def _field(self, field: int) -> int:
-        """Where the field is, or 0 if the file leaves it out."""
+        """The position of the field, or 0 if the file leaves it out."""
         layout = self.at - int(_BACK.unpack_from(self.data, self.at)[0])
         entry = 4 + 2 * field
         if layout < 0 or entry >= _SHORT.unpack_from(self.data, layout)[0]:
@@ -47,7 +47,7 @@ class Table(NamedTuple):
         return _text(self.data, _behind(self.data, at)) if at else ""
 
     def _entries(self, field: int) -> Iterator[int]:
-        """The place of each entry of a list whose entries have four bytes."""
+        """The position of each entry of a list whose entries have four bytes."""
         if not (at := self._field(field)):
             return
         start = _behind(self.data, at)
@@ -70,7 +70,7 @@ def root(data: bytes) -> Table:
 
 
 def _behind(data: bytes, at: int) -> int:
-    """Follows the offset at this place."""
+    """Follows the offset at this position."""
     return at + int(_OFFSET.unpack_from(data, at)[0])
 
 

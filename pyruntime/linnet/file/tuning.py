@@ -17,7 +17,7 @@ _RATE = "machine "
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """The kernel for the calls with this key, and why: a comment above the line."""
+    """The kernel for the calls with this key, and the reason, which is a comment above the line."""
 
     key: str
     kernel: str
@@ -41,7 +41,7 @@ def text_of(
     lines: Sequence[Line], library: str, machine: str, threads: int, rates: Mapping[str, float] | None = None
 ) -> str:
     """The text of a tuning file. The header says with which library, instruction set and number of threads it was
-    measured. rates: of the machine, by name ("avx2 f32", "memory")."""
+    measured. rates: those of the machine, by name ("avx2 f32", "memory")."""
     out = [f"linnet-tuning {VERSION} library {library} machine {machine} threads {threads}"]
     out += [f"{_RATE}{name} = {rate:.6g}" for name, rate in (rates or {}).items()]
     for line in lines:
@@ -50,5 +50,6 @@ def text_of(
 
 
 def write(path: str | Path, text: str) -> None:
-    """Replaces the file at once, or leaves it as it was. Raises FileError if it cannot be written."""
+    """Writes the file atomically: it is replaced completely or stays as it was. Raises FileError if it cannot be
+    written."""
     write_atomic(Path(path), iter([text.encode()]))

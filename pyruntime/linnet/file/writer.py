@@ -64,8 +64,8 @@ def _round_up(n: int, to: int) -> int:
 def chunks(
     graph: Graph, packed_weights: Mapping[str, npt.NDArray[Any]] | None = None
 ) -> Iterator[bytes | bytearray | memoryview]:
-    """The file's bytes, piece by piece. packed_weights: what kernels have packed, by key (linnet.pack). Raises GraphError
-    if the graph is not well formed."""
+    """The file's bytes, piece by piece. packed_weights: weights that kernels have packed, by key (linnet.pack). Raises
+    GraphError if the graph is not well formed."""
     segments = _Segments()
     writer = _Writer(graph, segments, packed_weights or {})
     structure = bytearray(writer.structure())
@@ -95,9 +95,9 @@ def to_bytes(graph: Graph) -> bytes:
 
 
 def write(graph: Graph, path: Path) -> None:
-    """Writes the file so that a reader, or a crash, leaves either the old file or the complete new one.
+    """Writes the file so that a reader sees either the old file or the complete new one, even after a crash.
 
-    Raises FileError if the folder cannot be written, GraphError if the graph is not well formed.
+    Raises FileError if the folder cannot be written. Raises GraphError if the graph is not well formed.
     """
     write_atomic(path, chunks(graph))
 
@@ -162,7 +162,7 @@ class _Writer:
         return bytes(b.Output())
 
     def needs(self, kind: str, name: str) -> None:
-        """Raises the file's version to the one that schema/versions.toml gives for what is being written."""
+        """Raises the file's version number to the one that schema/versions.toml demands for what is being written."""
         self.version = max(self.version, VERSIONS[kind].get(name, 1))
 
     def offsets(self, items: list[int]) -> int:

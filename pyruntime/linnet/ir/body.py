@@ -1,5 +1,5 @@
-"""Body: the function of a branch or loop while it is being built. It captures the outside values that it uses by
-itself. While a body is open, every new node goes into it (Function.emit), even if its operands belong to another
+"""Body: the function of a branch or loop while it is being built. It captures outside values automatically when they
+are used. While a body is open, every new node goes into it (Function.emit), even if its operands belong to another
 function."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from linnet.ir.function import Function, Tensor, Variable, refuse_other_graphs
 
 
 class Body(Function):
-    """A function inside `outer`. Its inputs are `parameters`, followed by one for each captured outside tensor
+    """A function inside `outer`. Its inputs are `parameters`, followed by one input for each captured outside tensor
     (`captured`)."""
 
     def __init__(self, outer: Function, name: str) -> None:
@@ -48,7 +48,7 @@ class Body(Function):
         )
 
     def own(self, tensor: Tensor) -> Tensor:
-        """The tensor as seen from this function: a parameter that carries it in, or a copy of the constant."""
+        """The tensor as seen from this function: a parameter that brings in the value, or a copy of the constant."""
         if tensor.function is self:
             return tensor
         refuse_other_graphs(self.graph, tensor)
@@ -70,7 +70,7 @@ class Body(Function):
         return self.captured[outer]
 
     def read(self, variable: Variable) -> Tensor:
-        """The variable's value from before the run. It is read outside and carried in."""
+        """The variable's value from before the run. It is read outside the body and comes in through a parameter."""
         if variable not in self._reads:
             self._reads[variable] = self.own(self.outer.read(variable))
         return self._reads[variable]

@@ -1,7 +1,7 @@
 """Element types (linnet's names, their numbers in files and in C, NumPy's types), quantization, and dimensions.
-NumPy has no bf16; bf16 arrays hold the bit patterns as uint16. Arrays of i4 and u4 have the element types of ml_dtypes, with
-one element in a byte; files and the library keep two in a byte (`packed`, `unpacked`). ml_dtypes is imported for them only:
-running a model needs no package besides NumPy and cffi."""
+NumPy has no bf16; bf16 arrays hold the bit patterns as uint16. Arrays of i4 and u4 have the element types of ml_dtypes,
+with one element per byte; files and the library store two per byte (`packed`, `unpacked`). ml_dtypes is imported only
+for these types: running other models needs no package besides NumPy and cffi."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def dtype_of(dtype: npt.DTypeLike) -> str:
 
 
 def numbers_of(value: Any, dtype: str | None = None) -> npt.NDArray[Any]:
-    """A number, array or nested list as an array, of linnet's dtype if one is given. Raises UsageError for anything else."""
+    """A number, array or nested list as an array. It has the given dtype (linnet's name), if there is one. Raises
+    UsageError for anything else."""
     try:
         array = np.asarray(value, None if dtype is None else numpy_dtype(dtype))
     except (TypeError, ValueError, OverflowError) as error:
@@ -99,7 +100,8 @@ def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
 
 
 def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array as files and the library store it: i4 and u4 as bytes of two elements, the first one in the low half."""
+    """The array as files and the library store it: bytes of i4 and u4 hold two elements, the first one in the low
+    half."""
     array = np.ascontiguousarray(array)
     if array.dtype.name not in _NARROW:
         return array
@@ -110,7 +112,7 @@ def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
-    """The tensor whose bytes are `data`."""
+    """The inverse of `packed`: the tensor whose bytes are `data`."""
     if bits_of(dtype) != 4:
         return data.view(numpy_dtype(dtype)).reshape(shape)
     codes = np.stack([data & 15, data >> 4], -1).reshape(-1)[: math.prod(shape)]
@@ -120,7 +122,7 @@ def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> n
 
 
 def to_bf16(array: npt.ArrayLike) -> npt.NDArray[np.uint16]:
-    """f32 numbers as the bit patterns of bf16, rounded to nearest even. NaN stays NaN."""
+    """f32 numbers as bit patterns of bf16, rounded to nearest, ties to even. NaN stays NaN."""
     data = np.asarray(array, np.float32)
     bits = data.view(np.uint32).astype(np.uint64)
     nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -134,8 +136,8 @@ def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 @dataclasses.dataclass
 class Quantization:
-    """real = (stored - zero) * scale. One entry per tensor (`axis` None), one per slice along `axis`, or one per `block`
-    elements along `axis`; the shape of `scale` and `zero` is then that of the blocks (`blocks_of`)."""
+    """real = (stored - zero) * scale. There is one scale and zero per tensor (`axis` is None), per slice along `axis`,
+    or per `block` elements along `axis`. With blocks, the shape of `scale` and `zero` is that of `blocks_of`."""
 
     scale: npt.NDArray[np.float32]
     zero: npt.NDArray[np.int32]

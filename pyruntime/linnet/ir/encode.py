@@ -1,5 +1,5 @@
-"""Encodes the attributes of nodes as flatbuffer bytes, driven by the op table, and decodes them.
-They are written front to back in one piece, so that the same encoding serves a single node (emit) and a whole file."""
+"""Encodes the attributes of nodes as flatbuffer bytes, driven by the op table, and decodes them. They are written from
+front to back in one piece. So the same encoding is used for a single node (emit) and for a whole file."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def _bad(op: str, name: str, expected: str, got: object) -> GraphError:
 
 
 def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[Any, int]) -> tuple[bytes, int]:
-    """The op's attribute table as position-independent bytes (place them at a multiple of 8), and the table's offset in
-    them.
+    """The op's attribute table as position-independent bytes, and the table's offset in these bytes. They must be
+    placed at a multiple of 8.
 
     Layout: vtable, table, vectors. Attributes equal to their default are omitted. `functions` gives the index of each
     function that an attribute may refer to.
@@ -173,7 +173,7 @@ def encode_node(op: str, attributes: dict[str, Any]) -> bytes:
 
 
 class _NoFunctions(dict[Any, int]):
-    """For a single node, it does not matter which function it refers to."""
+    """Indices of functions for a single node, for which it does not matter which function an attribute refers to."""
 
     def __missing__(self, key: Any) -> int:
         return 0

@@ -18,8 +18,9 @@ _RANK = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 
 class Expr:
     """A value of a program under construction. Python's operators and the methods below create new values. Numbers
-    become immediates of the other operand's type. Of two register types, the wider is used (i32 < i64 < f32 < f64).
-    unsigned: an i64 register that holds a u64; operations that depend on the sign then use several instructions."""
+    become immediates of the other operand's type. If operands have two register types, the wider one is used (i32 < i64
+    < f32 < f64). unsigned: whether an i64 register holds a u64 value; operations that depend on the sign then need
+    several instructions."""
 
     __array_ufunc__ = None  # makes NumPy scalars defer to our operators
 
@@ -94,7 +95,7 @@ class Expr:
         return self._of(Instruction("cast", kind, (self.register,)))
 
     def for_store(self, dtype: str | None) -> Expr:
-        """The value to store as this dtype. A store converts like `cast`, but would read u64 values as signed."""
+        """The value to store as this dtype. A store converts as `cast` does, but would treat u64 values as signed."""
         kind = REGISTER[dtype] if dtype is not None else self.kind
         return self.cast(kind) if self.unsigned and kind in FLOATS else self
 
@@ -118,7 +119,7 @@ class Expr:
         return self._of(Instruction(opcode, "i32", (self.register,), extra=(multiplier, shift)))
 
     def table(self, values: int, kind: str = "f32") -> Expr:
-        """The element at index (this value) of input number `values`, a 1-D tensor."""
+        """The element of a 1-D tensor, input number `values`, whose index is this value."""
         return self._of(Instruction("table", kind, (self.cast("i32").register,), operand=values))
 
     def __add__(self, other: Expr | float) -> Expr:
@@ -202,7 +203,8 @@ class Expr:
 
 
 def positive_power(x: Expr, exponent: float) -> Expr:
-    """x to a power, for x >= 0. 1/2 and 3/4 take square roots, which are several times as fast as `pow` and at most 2 ulp off."""
+    """x to a power, for x >= 0. The powers 1/2 and 3/4 use square roots, which are several times as fast as `pow` and
+    wrong by at most 2 ulp."""
     if exponent not in (0.5, 0.75):
         return x.binary("pow", exponent)
     root = x.unary("sqrt")
@@ -249,7 +251,7 @@ def _divide_unsigned(a: Expr, b: Expr) -> Expr:
 
 
 class Value(Protocol):
-    """What a program needs to know about an input."""
+    """An input as far as a program needs to know it."""
 
     @property
     def dtype(self) -> str: ...

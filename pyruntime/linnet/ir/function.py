@@ -60,14 +60,14 @@ class Variable(Operators):
     trainable: bool = True  # whether optimizers update it by default
 
     def tensor(self, like: Value | None = None) -> Tensor:
-        """Reads the value from before the run. The read is in the function of `like`; None: in the function that the
-        graph is building."""
+        """Reads the value from before the run. The read is in the function of `like`. If that is None, it is in the
+        function that the graph is building."""
         return (like.function if like is not None else self.function).read(self)
 
     @property
     def function(self) -> Function:
-        """The function in which it is read if no other operand determines it: the one that its graph is building.
-        Raises UsageError."""
+        """The function in which the variable is read if no other operand determines this: the one that its graph is
+        building. Raises UsageError."""
         if self.graph is None:
             raise UsageError(
                 "the variable does not belong to a graph",
@@ -134,8 +134,8 @@ class Tensor(Operators):
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """One runtime op. inputs may contain None (an absent optional operand). attributes are by name; defaults may be
-    omitted."""
+    """One call of a runtime op. inputs: may contain None (an absent optional operand). attributes: by name; defaults
+    may be omitted."""
 
     op: str
     inputs: list[Tensor | None]
@@ -290,8 +290,9 @@ class Function:
         outputs: Sequence[Tensor] | None = None,
         nodes: Sequence[Node] | None = None,
     ) -> None:
-        """Copies `old` into this empty function. functions: replacements for the functions that its nodes refer to, if
-        they differ. inputs, outputs, nodes: the part to copy. Variables become those of this graph with the same names.
+        """Copies `old` into this empty function. functions: other functions to which the copied nodes refer instead of
+        those of `old`. inputs, outputs, nodes: the part to copy. Variables become those of this graph with the same
+        names.
         """
         inputs = old.inputs if inputs is None else inputs
         outputs = old.outputs if outputs is None else outputs
@@ -355,8 +356,8 @@ def emit(
 
     If every operand is a constant and the result is small, it is computed at once and constants are returned.
     inputs: tensors; a variable is read in the function of the other operands, or in `function`.
-    quantization, dtypes: of the outputs, if the op leaves them open (quantize, conv, matmul, map, ...).
-    name: of the node, and of its first output.
+    quantization, dtypes: those of the outputs, if the op leaves them open (quantize, conv, matmul, map, ...).
+    name: the name of the node and of its first output.
     fold: False keeps a node even if all its operands are constants. Raises linnet.GraphError if the operands do not
         match the op.
     """
@@ -373,8 +374,8 @@ def emit(
 
 
 def refuse_other_graphs(graph: Home, *items: Operators | Function | None) -> None:
-    """Raises UsageError if a tensor, variable or function belongs to another graph. Nothing connects two graphs: a
-    signature would take a variable of the same name, or find none."""
+    """Raises UsageError if a tensor, variable or function belongs to another graph. Two graphs cannot be connected: a
+    signature would use a variable of its own graph with the same name, or find none."""
     for item in items:
         if item is None:
             continue

@@ -96,7 +96,7 @@ class Graph:
 
     @property
     def label(self) -> str:
-        """Names the graph in messages: its number in the order of creation, and the first names in it."""
+        """The graph's name in messages: its number in the order of creation, and the first names in it."""
         parts = {
             "input": [t.name for t in self.main.inputs], "variable": list(self.variables), "signature": list(self.signatures),
         }  # fmt: skip
@@ -111,7 +111,8 @@ class Graph:
         return f"<linnet.{type(self).__name__}: {self.label}>"
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
-        """Whether a result of `size` bytes may become a constant, within the total limit for all of them."""
+        """Whether a result of `size` bytes may become a constant. There is a limit for the total of all such
+        results."""
         return size <= (limit if self.folded < FOLD_TOTAL else FOLD_TINY)
 
     def function(self, name: str = "main") -> Function:
@@ -184,7 +185,8 @@ class Graph:
         """`with graph.scope("layer1"):` puts "layer1/" before the names of everything created inside. Scopes nest.
 
         reuse: True shares variables: every variable named inside is the existing one with that name, so that a model
-        can be built once for training and again, with the same weights, for inference. None: as in the enclosing scope.
+        can be built once for training and again, with the same weights, for inference. None: the same as in the
+        enclosing scope.
         """
         outer = self.prefix, self.reuse, self._scopes
         self.prefix, self._scopes = f"{outer[0]}{name}/", {}
@@ -210,8 +212,8 @@ class Graph:
         new: the new value, or a function that computes it from the current value. If a layer is used more than once,
         its functions are applied one after another; the same function object counts once. along: the update belongs to
         every training step that computes this tensor (None: to every step). `optimizer.minimize` includes it. For
-        updates written by hand, use `updates={**graph.side_updates_of([loss]), w: ...}`. Inside a branch or loop, every
-        training step has the update, and `new` must not be a value from the body (UsageError).
+        updates written by hand, use `updates={**graph.side_updates_of([loss]), w: ...}`. Inside a branch or loop, the
+        update belongs to every training step, and `new` must not be a value from the body (UsageError).
         """
         if not isinstance(variable, Variable) or not (isinstance(new, Operators) or callable(new)):
             raise UsageError(
@@ -289,11 +291,11 @@ class Graph:
     ) -> None:
         """Declares an entry point, in one of two ways.
 
-        signature(name, function, inputs, outputs): from a function. Names default to those of its tensors.
-        signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): copies what the
-        outputs and updates need from where the tensors were built, and simplifies it (linnet.passes). Every update
-        happens in each run, after all reads. replace: tensors to use instead of others, only in this signature; they
-        must not depend on the tensors they replace. Raises UsageError if a needed placeholder is not among the inputs.
+        signature(name, function, inputs, outputs): uses a function. Names default to those of its tensors.
+        signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): copies the nodes
+        that the outputs and updates need, and simplifies them (linnet.passes). Every update happens in each run, after
+        all reads. replace: tensors to use instead of others, only in this signature; they must not depend on the
+        tensors that they replace. Raises UsageError if a needed placeholder is not among the inputs.
         """
         if isinstance(function, Function):
             refuse_other_graphs(self, function)
@@ -336,7 +338,7 @@ class Graph:
         self.signatures[name] = Signature(part, list(feeds), list(results))
 
     def _simplify(self, function: Function) -> None:
-        """Simplifies the part of a graph that a signature takes. linnet.Graph runs the passes here."""
+        """Simplifies the part of a graph that a signature takes. linnet.Graph overrides this to run the passes."""
 
     def _adopt(self, function: Function) -> None:
         """Adds the functions to which the nodes of a function refer, directly or indirectly, to `functions`."""
@@ -390,7 +392,7 @@ def nodes_behind(
     signature: str,
     replace: Mapping[Tensor, Tensor] | None = None,
 ) -> list[Node]:
-    """The nodes that outputs depend on, back to the inputs, in order. replace: tensors to read instead of others."""
+    """The nodes on which outputs depend, back to the inputs, in order. replace: tensors to read instead of others."""
     replace = replace or {}
 
     def behind(outputs: Iterable[Tensor]) -> set[int]:
@@ -431,8 +433,8 @@ _COMPUTED = ("f64", "f32", "f16", "bf16", "i8", "u8", "i16", "u16")  # not of co
 
 
 def dtype_of_graph(graph: Graph) -> str:
-    """The dtype in which the heavy ops compute: as recorded by the converter, or else that of most of them. Unsigned
-    integers count as signed ones of the same width, because both are models of the same kind."""
+    """The dtype in which the heavy ops compute: the one that the converter has recorded, or else that of most of these
+    ops. Unsigned integers count as signed ones of the same width, because models with them are of the same kind."""
     from linnet.ir import traits
 
     if "dtype" in graph.metadata:

@@ -54,8 +54,8 @@ def outputs_of(
     dtypes: Sequence[str],
     may_fold: Callable[[int], bool] | None,
 ) -> Found:
-    """The outputs of a node that is not control flow. may_fold: whether this many bytes may become a constant; None:
-    fold only known shapes. Raises GraphError."""
+    """The outputs of a node that is not control flow. may_fold: a function that says whether this many bytes may become
+    a constant; None: fold only known shapes. Raises GraphError."""
     if op == "shape" and inputs and (dims := known_shape(inputs[0], attributes)) is not None:
         return Found([("i64", dims.shape)], [dims])
     message = encode_node(op, attributes)
@@ -84,7 +84,7 @@ def outputs_of_user_op(
     quantization: Sequence[Quantization | None],
     user_ops: Mapping[str, Registered],
 ) -> Found:
-    """The outputs of a node of a user op, from its own shape rule. Raises GraphError."""
+    """The outputs of a node of a user op, by the shape rule of this op. Raises GraphError."""
     name = user_op_name(attributes)
     if name not in user_ops:
         raise GraphError(
@@ -100,7 +100,7 @@ def outputs_of_user_op(
 
 
 def _refined(inferred: tuple[Dim, ...] | None, wanted: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Combines the inferred shape with what the operand says about its unknown sizes."""
+    """Combines the inferred shape with what is known from the operand about its unknown sizes."""
     if inferred is None or len(inferred) != len(wanted):
         return wanted
     return tuple(b if a is None else a for a, b in zip(inferred, wanted, strict=True))
@@ -162,8 +162,8 @@ def infer(
     dtypes: Sequence[str] = (),
     user_op: Any = ffi.NULL,
 ) -> list[Spec]:
-    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. user_op: the
-    linnet_user_op whose rule it is, if the message is a node of one. Raises GraphError."""
+    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. user_op: if the message is
+    a node of a user op, the linnet_user_op with the shape rule. Raises GraphError."""
     keep: list[Any] = []
     given = operands(inputs, keep)
     made = ffi.new("linnet_operand[]", max(outputs, 1))
@@ -240,8 +240,8 @@ def evaluate(
 
 
 def evaluate_node(node: Step, limit: int = 0) -> list[np.ndarray[Any, Any]] | None:
-    """Values of a node whose inputs are all constants. None if it cannot be computed in advance, or if its results have
-    more bytes than `limit` and also more than four times the bytes of the inputs."""
+    """Values of a node whose inputs are all constants. None if the node cannot be computed in advance. Also None if its
+    results have more bytes than `limit` and more than four times the bytes of the inputs."""
     message = encode_node(node.op, node.attributes)
     quantization = [t.quantization for t in node.outputs]
     specs = infer(message, node.inputs, len(node.outputs), quantization, [t.dtype for t in node.outputs])
@@ -268,7 +268,7 @@ def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
 
 
 def _trips(inputs: Sequence[Known | None], body: Callee) -> Dim:
-    """The trip count of a loop, if only the trip count ends it and it is known."""
+    """The number of iterations of a loop, if it is known and nothing else ends the loop."""
     begins = inputs[1] if len(inputs) > 1 else None
     ends = begins is not None and (begins.data is None or body.outputs[0] is not body.inputs[1])
     known = None if ends else symbolic.elements_of(inputs[0] if inputs else None)

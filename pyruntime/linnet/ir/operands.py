@@ -1,5 +1,5 @@
 """Protocols for the parts of a tensor, a node and a function that shape rules, arithmetic and encoding read. The
-modules of these rules do not import linnet.ir.function, which calls them."""
+modules that contain these rules cannot import linnet.ir.function, because it calls them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Known(Operand, Protocol):
 
 
 class Step(Protocol):
-    """The parts of a node that are read."""
+    """The parts of a node that these modules read."""
 
     @property
     def op(self) -> str: ...
@@ -58,7 +58,7 @@ class Registered(Protocol):
 
 @runtime_checkable
 class Callee(Protocol):
-    """The parts that are read of a function to which an attribute refers: a branch, a loop body, or a called
+    """The parts that these modules read of a function to which an attribute refers: a branch, a loop body, or a called
     function."""
 
     @property

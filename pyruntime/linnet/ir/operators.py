@@ -1,6 +1,5 @@
-"""Python's operators on tensors and variables, with NumPy's meaning and broadcasting. They create ordinary nodes.
-Numbers become immediates of a map, arrays become constants of the tensor's dtype, and variables a read of their value.
-"""
+"""Python's operators on tensors and variables, with NumPy's meaning and broadcasting. They create ordinary nodes. Numbers
+become immediates of a map, arrays become constants of the tensor's dtype, and variables become a read of their value."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class Arithmetic(Generic[T]):
         def function(self) -> Any: ...
 
     def __bool__(self) -> bool:
-        """Raises UsageError: Python's `if` and `and` cannot use a comparison of the graph, because nothing is computed
+        """Raises UsageError: Python's `if` and `and` cannot use a comparison of tensors, because nothing is computed
         yet."""
         raise UsageError(
             "a tensor has no truth value while the graph is being built", code=101, tensor=self.name,
@@ -185,7 +184,7 @@ def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
 
 
 def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
-    """Both as tensors of one function, which is that of the operand that already is a tensor."""
+    """Both values as tensors of one function: that of the operand that is already a tensor."""
     left = a.tensor(b if isinstance(b, Arithmetic) else None)
     if isinstance(b, Arithmetic):
         return left, b.tensor(left)

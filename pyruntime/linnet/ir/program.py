@@ -25,9 +25,9 @@ MAX_INSTRUCTIONS = 200
 
 
 class Instruction(NamedTuple):
-    """One value. kind: the register type in the file (for comparisons, that of the operands). args: registers. number:
-    immediate of const. operand: input of load, load_dequantized or table, or axis of iota. extra: multiplier and shift
-    of fixed_multiply."""
+    """An instruction, which computes one value. kind: the register type in the file (for comparisons, that of the
+    operands). args: registers. number: the immediate of const. operand: the input of load, load_dequantized or table,
+    or the axis of iota. extra: the multiplier and shift of fixed_multiply."""
 
     opcode: str
     kind: str
@@ -43,7 +43,7 @@ class Instruction(NamedTuple):
 
 
 class Store(NamedTuple):
-    """From a register to an output. quantized: whether the output's quantization is applied."""
+    """Stores a register in an output. quantized: whether the output's quantization is applied."""
 
     register: int
     quantized: bool
@@ -67,7 +67,7 @@ class Program:
         self._known: dict[Any, int] = {}
 
     def add(self, instruction: Instruction) -> int:
-        """The register of this instruction, which is added if it is new."""
+        """Returns the register of this instruction. The instruction is added if it is new."""
         register = self._known.setdefault(_key(instruction), len(self.code))
         if register == len(self.code):
             self.code.append(instruction)
@@ -81,7 +81,7 @@ class Program:
 
     @staticmethod
     def decode(attributes: dict[str, Any]) -> Program:
-        """The program of a map node's attributes. Raises GraphError if it is malformed."""
+        """The program in a map node's attributes. Raises GraphError if it is malformed."""
         program = Program()
         registers: list[int] = []
         words = attributes["program"]

@@ -1,6 +1,6 @@
-"""Propagates the names of open dimensions through a graph, and tracks partly known shape vectors: `Shape`, `Gather`,
-`Concat`, `Reshape` over an open batch. The C shape rules know only numbers, so the effect of a name is found by
-evaluating the rules twice."""
+"""Propagates the names of open dimensions through a graph, and tracks partly known shape vectors, such as those that
+`Shape`, `Gather`, `Concat` and `Reshape` compute if the batch is open. The C shape rules know only numbers, so the
+effect of a name is found by evaluating the rules twice."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LONGEST = 16  # elements; longer vectors are not tracked
 
 
 def named(infer: Infer, inputs: Sequence[Operand | None], specs: list[Spec]) -> list[Spec]:
-    """Adds names to specs where an output dimension always equals an input dimension. To find out, the shape rule is
-    evaluated with two sets of numbers in place of the names. An output dimension that has a name's number both times
-    gets that name."""
+    """Adds names to specs: an output dimension that always equals an input dimension gets its name. To find out, the
+    shape rule is evaluated with two sets of numbers in place of the names. If an output dimension has the number of the
+    same name both times, it gets this name."""
     if not any(shape is not None and None in shape for _, shape in specs):
         return specs
     names = list(dict.fromkeys(d for t in inputs if t is not None and t.shape for d in t.shape if isinstance(d, str)))
@@ -123,8 +123,8 @@ ELEMENTS: dict[str, Callable[[Sequence[Known | None], dict[str, Any]], Elements 
 
 
 def elements(op: str, inputs: Sequence[Known | None], attributes: dict[str, Any], spec: Spec) -> Elements | None:
-    """What is known about the elements of an op's first output. For a short output at least the number of elements is
-    known."""
+    """What is known about the elements of an op's first output. If the output is short, at least the number of elements
+    is known."""
     dtype, shape = spec
     if dtype not in _INTEGERS or shape is None or len(shape) > 1:
         return None
@@ -188,7 +188,7 @@ def _reshaped(inputs: Sequence[Known | None], attributes: dict[str, Any]) -> tup
 
 
 def _rest(whole: tuple[Dim, ...] | None, parts: Sequence[Dim]) -> Dim:
-    """The single missing factor in a product of dimensions, if it is one number or one name."""
+    """The missing factor in a product of dimensions, if it is a single number or name."""
     if whole is None or None in whole or None in parts:
         return None
     names = [d for d in whole if isinstance(d, str)]

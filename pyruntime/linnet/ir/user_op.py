@@ -1,5 +1,5 @@
-"""User ops: ops of a program that a graph names (docs/user_ops.md). UserOp is one op: Python functions, or functions of a C
-library. It builds nodes, and C calls it through the callbacks of linnet_ext.h."""
+"""User ops: ops of a program that a graph names (docs/user_ops.md). UserOp is one op, made of Python functions or of
+functions of a C library. It builds nodes, and C calls it through the callbacks of linnet_ext.h."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
 
 class AtMost(NamedTuple):
-    """A dimension that only the kernel knows, in the result of a shape rule (UserOp.at_most)."""
+    """A dimension in the result of a shape rule that only the kernel knows (UserOp.at_most)."""
 
     size: int
 
@@ -90,7 +90,7 @@ def _bad_attribute(name: str, expected: str, got: object) -> GraphError:
 
 
 def unpack(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that `pack` has packed. Lists come back as tuples."""
+    """The attributes that `pack` has packed. Lists become tuples."""
     texts, at = [], 0
     for size in attributes["sizes"]:
         texts.append(attributes["text"][at : at + size])
@@ -112,16 +112,17 @@ def unpack(attributes: Mapping[str, Any]) -> dict[str, Any]:
 class UserOp:
     """An op of the program, which a graph or file names.
 
-    name: a domain that you own and a name, "com.example.crop". A file contains the name and the version, not the op.
+    name: a domain that you own, followed by a name: "com.example.crop". A file contains the name and the version, not
+        the op.
     run: the kernel: run(*arrays, **attributes) gives an array, or a list of arrays if there are several outputs. It
-        gets copies of the operands; None for an absent one. Arrays of bf16 are uint16.
+        gets copies of the operands, and None for an absent operand. Arrays of bf16 are uint16.
     shape: the shape rule: shape(*operands, **attributes) gives (dtype, shape), or a list of them. The operands have
-        dtype, shape and value (Known). A dimension that is not known yet is None. Without a rule every call needs
-        `outputs`, with complete shapes.
+        dtype, shape and value (Known). A dimension that is not known yet is None. If there is no rule, every call needs
+        `outputs` with complete shapes.
     gradient: gradient(inputs, outputs, gradients, **attributes) builds nodes and gives one gradient per input, or None
         for an input without one. An entry of `gradients` is None if that output is not used.
-    version: raise it when files need a newer kernel. An op runs nodes of its version and of earlier ones.
-    inputs, outputs: the number of operands, or (least, most); None: any number.
+    version: increase it when files need a newer kernel. An op runs nodes of its own version and of earlier versions.
+    inputs, outputs: the number of operands and of outputs, or (least, most); None: any number.
     exact: the same operands always give the same bits, so constant results may be computed once.
     decides_sizes: the kernel decides dimensions for which the shape rule gives UserOp.at_most(n). Its result may then
         be smaller in these dimensions.
@@ -197,8 +198,8 @@ class UserOp:
         function: Function | None = None,
         version: int | None = None,
     ) -> list[Tensor]:
-        """As calling the op, but the attributes may have any names. version: the version that the node needs, at most
-        the op's. Raises GraphError."""
+        """Like a call of the op, but attributes may have any names. version: the version that the node needs, at most
+        that of the op. Raises GraphError."""
         like = next((x for x in operands if isinstance(x, Tensor)), None)
         tensors = [None if x is None else checked(x).tensor(like) for x in operands]
         function = function or next((t.function for t in tensors if t is not None), None)
@@ -221,7 +222,7 @@ class UserOp:
 
     @staticmethod
     def at_most(size: int | None) -> AtMost | None:
-        """For the result of a shape rule: a dimension that only the kernel knows. size: its largest possible value;
+        """A dimension that only the kernel knows, for the result of a shape rule. size: its largest possible value;
         None: not known yet."""
         return None if size is None else AtMost(int(size))
 
@@ -240,7 +241,7 @@ class UserOp:
 
     @cached_property
     def pointer(self) -> Any:
-        """The linnet_user_op. It is valid as long as this object."""
+        """The linnet_user_op struct. It is valid as long as this object exists."""
         made = ffi.new("linnet_user_op *")
         made.struct_size = ffi.sizeof("linnet_user_op")
         self._name = ffi.new("char[]", self.name.encode())
@@ -255,8 +256,8 @@ class UserOp:
     # ---- what C calls ----
 
     def _guarded(self, call: Any, body: Callable[[], None]) -> int:
-        """0, or 1 if the function raised an exception. Its text goes into C's error record, and the exception becomes
-        the cause of the one that is raised from the record."""
+        """Returns 0, or 1 if the function raised an exception. The text of the exception goes into C's error record.
+        When an exception is later raised from the record, this one becomes its cause."""
         try:
             body()
         except BaseException as error:
@@ -375,7 +376,7 @@ def _attributes(call: Any) -> dict[str, Any]:
 
 
 def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, Registered]:
-    """Adds ops to a table by name. Raises UsageError for another op with the name of one that is there."""
+    """Adds ops to a table by name. Raises UsageError if the table already has another op with the same name."""
     for op in ops:
         if not isinstance(op, UserOp):
             raise UsageError("user_ops must be a list of linnet.UserOp", code=101, got=f"{op!r:.60}")
@@ -387,8 +388,8 @@ def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, R
 
 
 def named_in(graph: Graph) -> list[UserOp]:
-    """Ops in place of those that the nodes of a graph name and that the graph does not have, so that its file can be
-    opened without them. They cannot run."""
+    """Stand-ins for the ops that the nodes of a graph name but the graph does not have. So its file can be opened
+    without these ops. Stand-ins cannot run."""
     versions: dict[str, int] = {}
     for node in (node for function in graph.functions for node in function.nodes if node.op in traits.REGISTERED):
         name = user_op_name(node.attributes)

@@ -1,5 +1,5 @@
-"""Losses as graphs, with one value per example or element; take `.mean()` or `.sum()` of them. Names and meanings are
-PyTorch's. Labels are checked at run time. An invalid label is an error that names it, and no variable changes."""
+"""Losses as graphs. They return one value per example or element; take `.mean()` or `.sum()` of these. Names and meanings
+are PyTorch's. Labels are checked at run time. If a label is invalid, the error names it, and no variable changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the arguments of losses: tensors and variables, and for targets also arrays and numbers."""
+"""Converts the arguments of losses. They are tensors and variables; targets may also be arrays and numbers."""
 
 from __future__ import annotations
 

@@ -28,12 +28,14 @@ def softmax_cross_entropy(
     weights: Weights | None = None,
     ignore_index: int | None = None,
 ) -> Tensor:
-    """-log(softmax(logits)[label]) per example (Bridle 1990); torch.nn.functional.cross_entropy with reduction="none".
+    """-log(softmax(logits)[label]) per example (Bridle 1990), as torch.nn.functional.cross_entropy with
+    reduction="none".
 
-    logits: float, with the classes along `axis`. labels: integers in that shape without `axis`, or class probabilities
-    as floats in the shape of the logits. label_smoothing: this fraction of the label is spread over all classes
-    (Szegedy et al. 2016). weights: weight of each class, [classes]. ignore_index: examples with this label have loss 0;
-    `average` computes a mean that does not count them. Returns one value per example, in the dtype of the logits.
+    logits: float, with the classes along `axis`. labels: integers in the shape of the logits without `axis`, or class
+    probabilities as floats in the shape of the logits. label_smoothing: this fraction of the label's probability is
+    spread over all classes (Szegedy et al. 2016). weights: weight of each class, [classes]. ignore_index: examples with
+    this label have loss 0; `average` computes a mean that does not count them. Returns one value per example, in the
+    dtype of the logits.
     """
     smoothing = number("label_smoothing", label_smoothing, least=0.0, below=1.0 + 1e-12)
     x, labels = operands(logits, labels)
@@ -85,8 +87,8 @@ def nll(
 
 
 def average(loss: Operators, labels: Any, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
-    """The mean of the values of softmax_cross_entropy with these weights and this ignore_index: their sum divided by
-    the total weight of the labels that count. PyTorch's reduction="mean"."""
+    """The mean of the values that softmax_cross_entropy returned for the same weights and ignore_index: their sum
+    divided by the total weight of the labels that count. This is PyTorch's reduction="mean"."""
     counts = (
         ops.gather(_vector(weights, loss), _known(labels, ignore_index)) if weights is not None else (loss * 0.0 + 1.0)
     )
@@ -94,7 +96,8 @@ def average(loss: Operators, labels: Any, *, weights: Weights | None = None, ign
 
 
 def sigmoid_cross_entropy(logits: Operators, targets: Any, *, positive_weight: Weights | None = None) -> Tensor:
-    """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise; binary_cross_entropy_with_logits.
+    """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise, as PyTorch's
+    binary_cross_entropy_with_logits.
 
     targets: floats in [0, 1]. positive_weight: factor of the first term, broadcast.
     """
@@ -127,7 +130,8 @@ def hinge(prediction: Operators, target: Any, margin: float = 1.0, *, squared: b
 
 def multi_margin(logits: Operators, labels: Any, margin: float = 1.0, *, squared: bool = False) -> Tensor:
     """For each example, the mean over classes of max(0, margin - logits[label] + logits[class]), leaving out the
-    label's own class (Crammer and Singer 2001); multi_margin_loss. logits [batch, classes], labels [batch]."""
+    label's own class (Crammer and Singer 2001), as PyTorch's multi_margin_loss. logits [batch, classes], labels
+    [batch]."""
     logits, labels = operands(logits, labels)
     own = -nll(logits, labels)
     classes = (logits.shape or (None,))[-1]

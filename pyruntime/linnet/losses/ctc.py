@@ -1,5 +1,5 @@
-"""Connectionist temporal classification: the probability of a label sequence, summed over all alignments to time. It is
-a scan over time in log space; its gradient is the gradient of the scan."""
+"""Connectionist temporal classification: the probability of a label sequence, summed over all ways to align it with the
+time steps. It is a scan over time in log space; its gradient is the gradient of the scan."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def ctc(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """-log(probability of the labels) per example (Graves et al. 2006); torch.nn.functional.ctc_loss of
+    """-log(probability of the labels) per example (Graves et al. 2006), as torch.nn.functional.ctc_loss of
     log_softmax(logits).
 
     logits: float [time, batch, classes]; log-probabilities work as well. labels: i32 or i64 [batch, most]. Only the
     first `lengths` [batch] labels of each row count; the rest may be any valid class. times: i32 or i64 [batch], the
     number of time steps of each example. Returns [batch]. If the labels do not fit into the time steps, the value is
-    infinity, or 0 with zero_infinity, and there is no gradient.
+    infinity (or 0 with zero_infinity=True), and there is no gradient.
     """
     if logits.shape is None or labels.shape is None or len(logits.shape) != 3 or len(labels.shape) != 2:
         raise UsageError(
@@ -81,8 +81,8 @@ def ctc(
 
 
 def _path(labels: Operators, most: int, blank: int) -> tuple[Tensor, Tensor]:
-    """The labels with blanks around and between them, [batch, 2 * most + 1], and where a step may skip a blank: at
-    labels that differ from the previous label."""
+    """The labels with blanks around and between them, [batch, 2 * most + 1], and the places where a step may skip a
+    blank. These are the labels that differ from the previous label."""
     wide = ops.expand_dims(labels.cast("i64"), 2)
     pairs = ops.concat([elementwise([wide], lambda v: v * 0 + blank), wide], 2)
     inner = ops.copy([pairs], kind="reshape", shape=[0, 2 * most])[0]

@@ -1,4 +1,5 @@
-"""Losses of real numbers and of directions. They are elementwise and broadcast, unless stated otherwise."""
+"""Losses for real numbers and for the directions of vectors. They are elementwise and broadcast, unless stated
+otherwise."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def huber(prediction: Operators, target: Any, delta: float = 1.0) -> Tensor:
 
 
 def smooth_l1(prediction: Operators, target: Any, beta: float = 1.0) -> Tensor:
-    """Half the squared difference divided by beta, up to beta; beyond it, |difference| - beta / 2 (Girshick 2015). beta
-    0: mae."""
+    """Half the squared difference divided by beta, up to beta; beyond it, |difference| - beta / 2 (Girshick 2015). If
+    beta is 0, this is mae."""
     limit = number("beta", beta, least=0.0)
     if limit == 0:
         return mae(prediction, target)

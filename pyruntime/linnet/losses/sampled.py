@@ -26,16 +26,16 @@ def sampled_softmax(
     candidates: Operators | None = None,
     remove_hits: bool = True,
 ) -> Tensor:
-    """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al.
-    2015; tf.nn.sampled_softmax_loss). The logarithm of the expected count of a class in the sample is subtracted from
-    its logit.
+    """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example, computed from only `samples`
+    classes (Jean et al. 2015; as tf.nn.sampled_softmax_loss). The logarithm of the expected count of a class in the
+    sample is subtracted from its logit.
 
     weight: [classes, size];
     bias: [classes];
     x: float [batch, size];
     labels: i32 or i64 [batch].
     candidates: i64 [samples], the classes to use. By default they are drawn log-uniformly, so classes should be sorted
-        by falling frequency; the draw is shared by the whole batch and new in each step.
+        by falling frequency. The whole batch shares the draw, and every step makes a new one.
     remove_hits: a sample that equals an example's label does not count for that example. Use this loss for training
         only; evaluate with softmax_cross_entropy. The gradients of weight and bias are sparse.
     """

@@ -94,8 +94,8 @@ def per_axis(value: Sizes, count: int, what: str) -> list[int]:
 
 
 def padding_of(padding: Padding, count: int) -> dict[str, Any]:
-    """Attributes of conv and pool for "valid", "same" (as in TensorFlow: the extra element goes to the end), one number
-    per axis, or all begins followed by all ends."""
+    """Attributes of conv and pool for a padding. The padding is "valid", "same" (as in TensorFlow: an extra element
+    goes to the end), one number per axis, or the numbers at all beginnings followed by those at all ends."""
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
             raise UsageError("unknown padding", code=101, expected="'same', 'valid' or numbers", got=repr(padding))

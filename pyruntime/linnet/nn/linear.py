@@ -21,7 +21,7 @@ def dense(
     bias_start: Start = init.zeros,
     name: str = "",
 ) -> Tensor:
-    """activation(x @ weight + bias) over the last axis: x [..., inputs] -> [..., units].
+    """Returns activation(x @ weight + bias) over the last axis: x [..., inputs] -> [..., units].
 
     Variables `weight` [inputs, units] and `bias` [units], of x's dtype.
     """
@@ -49,5 +49,5 @@ def embedding(
 
 
 def flatten(x: Operators, axis: int = 1) -> Tensor:
-    """Merges all axes from `axis` on into one: [batch, ...] -> [batch, all the rest]."""
+    """Merges the axis `axis` and all later ones into one. By default: [batch, ...] -> [batch, all the rest]."""
     return ops.reshape(x, [*[0] * axis, -1])

@@ -1,4 +1,5 @@
-"""Batch, layer, group and instance normalization. Batch normalization keeps moving averages through side updates."""
+"""Batch, layer, group and instance normalization. Batch normalization updates its moving averages in each training
+step, by graph.side_update."""
 
 from __future__ import annotations
 
@@ -34,9 +35,9 @@ def batch_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel (Ioffe and Szegedy 2015).
 
-    training: True uses the statistics of the batch, and every training step mixes them into the moving averages with
-    weight `momentum` (the weight of the new value, as in PyTorch; Keras' momentum is 1 - this). False uses the moving
-    averages. Raises UsageError inside a branch or loop while training. Variables `scale` and `bias`, and the
+    training: True uses the statistics of the batch, and every training step mixes them into the moving averages.
+    `momentum` is the weight of the new statistics, as in PyTorch (Keras' momentum is 1 minus this weight). False uses
+    the moving averages. Raises UsageError inside a branch or loop while training. Variables `scale` and `bias`, and the
     non-trainable `mean` and `variance` (sample variance, n / (n - 1)), all [channels].
     """
     with layer(x, "batch_norm", name) as graph:

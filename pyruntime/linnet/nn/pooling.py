@@ -1,4 +1,4 @@
-"""Pooling: sliding windows (max, average), and over all spatial axes at once."""
+"""Pooling (maximum or average) over sliding windows, or over all spatial axes at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""RNN, GRU and LSTM layers over whole sequences, optionally stacked and bidirectional. One op runs all steps of a
-layer, after one matmul with all its inputs."""
+"""RNN, GRU and LSTM layers over whole sequences, optionally stacked and bidirectional. One matmul multiplies all inputs
+of a layer by its weights; then one op runs all steps."""
 
 from __future__ import annotations
 

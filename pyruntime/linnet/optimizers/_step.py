@@ -1,4 +1,4 @@
-"""The parts of one optimizer step: its scalars, the map that applies a rule, and the state kept in variables."""
+"""The parts of one optimizer step: its scalars, the map node that applies a rule, and the state kept in variables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from linnet.ir.program import REGISTER
 class Step:
     """The learning rate and the other scalars of a step. All variables of the step share them.
 
-    function: where the step is built. rate, scalars: numbers or scalar tensors; inside the body of a map, expressions.
+    function: where the step is built. rate, scalars: numbers or scalar tensors. Inside the body of a map they are
+        expressions.
     when: a bool scalar; if it is false, nothing changes.
     """
 
@@ -36,7 +37,8 @@ class Step:
         return self.function.read(variable)
 
     def of(self, w: Tensor) -> Step:
-        """A copy with scalars in the dtype in which w is computed, so that an f64 rate does not make everything f64."""
+        """A copy whose scalars have the dtype in which w is computed. Otherwise an f64 rate would make everything
+        f64."""
         kind = REGISTER[w.dtype]
 
         def cast(value: Any) -> Any:
@@ -83,8 +85,8 @@ class Step:
 
 
 def state(graph: Graph, name: str, value: npt.ArrayLike) -> Variable:
-    """The variable of this name, which no optimizer trains. It is created if it does not exist, so that signatures
-    share it."""
+    """A state variable with this name, which no optimizer trains. It is created only if it does not exist, so
+    signatures share it."""
     if name not in graph.variables:
         graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False)
     return graph.variables[name]

@@ -103,7 +103,7 @@ class RMSProp(Optimizer):
 
 class Adam(Optimizer):
     """Kingma and Ba 2015: w - rate * m' / (sqrt(v') + epsilon), with moving averages m of g and v of g squared, each
-    corrected for starting at 0.
+    corrected because it starts at 0.
 
     betas: decay of the two averages. amsgrad: uses the largest v so far instead of v (Reddi et al. 2018). lazy: treat
     SparseRows as torch.optim.SparseAdam does.
@@ -160,7 +160,8 @@ class LAMB(Adam):
     """Layer-wise adaptive moments for large batches (You et al. 2020): w - rate * |w| / |r| * r, where r = m' /
     (sqrt(v') + epsilon) + weight_decay * w is Adam's step plus weight decay. If |w| or |r| is 0, the ratio is 1.
 
-    skip: selects the variables without ratio and weight decay; by default biases and other vectors.
+    skip: selects the variables to which neither the ratio nor weight decay applies; by default biases and other
+    vectors.
     """
 
     rows: ClassVar[str] = "never"

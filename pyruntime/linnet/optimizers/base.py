@@ -1,5 +1,5 @@
-"""The base class of all optimizers: slots and step counters as variables, the learning rate, and one map per variable.
-An optimizer emits ordinary nodes; the C library is not involved."""
+"""The base class of all optimizers: slots (the state of a rule) and step counters as variables, the learning rate, and
+one map node per variable. An optimizer adds ordinary nodes to the graph; the C library knows nothing of it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ class Optimizer:
                 return w - rate * (0.9 * momentum + 0.1 * g).sign(), 0.99 * momentum + 0.01 * g
 
     learning_rate: see Rate.
-    weight_decay: this multiple of the variable is added to its gradient (L2).
+    weight_decay: the variable times this factor is added to its gradient (L2).
     decoupled: instead, weight_decay * rate times the variable is subtracted before the step.
-    decay: selects the variables with weight decay; default all.
+    decay: selects the variables to which weight decay applies; default: all.
     maximize: ascend instead of descend.
     clip: a function of all gradients that returns those to apply, called before anything else (see linnet.clip).
-    lazy: if a variable's gradient is SparseRows (as for an embedding), rows without a gradient and their slots do not
-        change, as in torch.optim.SparseAdam, and the cost of a step does not depend on the number of rows. Without
-        lazy, the result equals that of a dense gradient; for SGD and AdaGrad without weight decay both are the same.
+    lazy: affects variables whose gradient is SparseRows (as for an embedding). Rows without a gradient and their slots
+        do not change, as in torch.optim.SparseAdam, and the cost of a step does not depend on the number of rows.
+        Without lazy, the result equals that of a dense gradient. For SGD and AdaGrad without weight decay, lazy makes
+        no difference to the result.
     loss_scale: a number or a DynamicLossScale by which the loss is multiplied before it is differentiated, so that
-        small gradients survive 16 bits.
+        small gradients do not become 0 in 16 bits.
     """
 
     slots: ClassVar[Mapping[str, float] | Sequence[str]] = ()
@@ -98,8 +99,8 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} does not define rule")
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
-        """Scalars shared by all variables, by the name under which `rule` receives them. step: f64 scalar, 1 at the
-        first step."""
+        """Scalars that all variables share. The names are those under which `rule` receives them. step: f64 scalar, 1
+        at the first step."""
         return {}
 
     def update(self, variable: Variable, w: Tensor, g: Tensor, slots: list[Tensor], step: Step) -> list[Tensor]:
@@ -123,7 +124,8 @@ class Optimizer:
     def update_rows(
         self, variable: Variable, w: Tensor, g: SparseRows, slots: list[Tensor], step: Step
     ) -> list[Tensor]:
-        """New values if only some rows have a gradient: applies `update` to these and leaves the others unchanged."""
+        """New values if only some rows have a gradient: applies `update` to these rows and leaves the others
+        unchanged."""
         total = g.sums()
         made = self.update(variable, total.take(w), total.rows, [total.take(s) for s in slots], step)
         return [total.put(old, new) for old, new in zip([w, *slots], made, strict=True)]
@@ -148,7 +150,7 @@ class Optimizer:
 
         loss: a float tensor with one element. variables: those to train; default: all trainable ones that the loss
         depends on. Other updates of the loss (`graph.side_update`: moving averages, counters) are included. Raises
-        UsageError if there is nothing to train, GraphError for a node without a gradient.
+        UsageError if there is nothing to train. Raises GraphError for a node whose op has no gradient.
         """
         loss = loss.tensor()
         if loss.shape is None or any(d != 1 for d in loss.shape):
@@ -190,8 +192,8 @@ class Optimizer:
         return {v: unscaled(g, scale) for v, g in zip(variables, found, strict=True)}
 
     def apply(self, gradients: Mapping[Variable, Gradient], when: Tensor | None = None) -> Updates:
-        """Updates from given gradients, one per variable, in its shape. when: a bool scalar of the same function; if it
-        is false, nothing changes and the step is not counted. Raises UsageError."""
+        """Updates from given gradients: one per variable, with the variable's shape. when: a bool scalar of the same
+        function; if it is false, nothing changes and the step is not counted. Raises UsageError."""
         for variable, g in gradients.items():
             _check(variable, g)
         if not gradients:
@@ -243,7 +245,7 @@ class Optimizer:
         return dict(self.slots) if isinstance(self.slots, Mapping) else dict.fromkeys(self.slots, 0.0)
 
     def _slot(self, variable: Variable, name: str, value: float) -> Variable:
-        """A slot in at least f32, because a moving average in 16 bits would stop changing."""
+        """The variable of a slot, in at least f32: a moving average in 16 bits would stop changing."""
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
         shape = variable.value.shape
         start = (

@@ -14,7 +14,7 @@ from linnet.optimizers.base import Optimizer, Rate
 
 
 class SGD(Optimizer):
-    """w - rate * g (Robbins and Monro 1951). SparseRows are added to their rows, independent of `lazy`."""
+    """w - rate * g (Robbins and Monro 1951). A gradient of SparseRows changes only its rows, with or without `lazy`."""
 
     rows: ClassVar[str] = "exact"
 
@@ -76,8 +76,8 @@ class LARS(Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017), for large batches.
 
     m = momentum * m + rate * trust * |w| / (|g| + weight_decay * |w| + epsilon) * (g + weight_decay * w); w - m. If |w|
-    or |g| is 0, the ratio is 1. skip: selects the variables that get plain momentum, without ratio and weight decay; by
-    default biases and other vectors.
+    or |g| is 0, the ratio is 1. skip: selects the variables that get plain momentum, without the ratio and without
+    weight decay; by default biases and other vectors.
     """
 
     slots = ("momentum",)

@@ -1,5 +1,5 @@
-"""L-BFGS as a graph. The last pairs of steps and gradient changes are variables; the two-loop recursion is ordinary
-nodes. All variables that are trained together form one vector."""
+"""L-BFGS as a graph. Variables hold the last pairs of steps and gradient changes; the two-loop recursion consists of
+ordinary nodes. All variables that are trained together form one vector."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
 
 
 class LBFGS(Optimizer):
-    """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4): torch.optim.LBFGS with max_iter=1.
+    """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4), as torch.optim.LBFGS with max_iter=1.
     Each run is one iteration with a fixed step of learning_rate times the direction (the length of the very first step
     is at most 1).
     There is no line search, so use a rate below 1 if full steps overshoot. Run it several times on one batch for more
     iterations.
 
     history: number of pairs that are kept. tolerance: a step is skipped if no gradient is larger than this.
-    tolerance_change: a step is also skipped if the slope along the direction is not steeper than this (0: continue to
-    the last digit). The memory is 2 * history + 2 times that of the variables.
+    tolerance_change: a step is also skipped if the slope along the direction is not steeper than this. With 0, it
+    continues to the last digit. The memory is 2 * history + 2 times that of the variables.
     """
 
     rows: ClassVar[str] = "never"
@@ -131,8 +131,8 @@ class LBFGS(Optimizer):
 
 
 def _two_loops(q: Tensor, scale: Tensor, steps: Tensor, changes: Tensor, stored: Tensor, history: int) -> Tensor:
-    """The inverse Hessian times q, from the pairs in the ring buffers, newest to oldest and back. Pairs that are not
-    stored yet count as 0."""
+    """The inverse Hessian times q. It is computed from the pairs in the ring buffers, from the newest to the oldest and
+    back. Pairs that are not stored yet count as 0."""
     taken: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for age in range(history):
         slot, there = pointwise(

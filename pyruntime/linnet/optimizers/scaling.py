@@ -1,5 +1,5 @@
-"""Loss scaling: the loss is multiplied by a factor before it is differentiated, so that small gradients survive 16
-bits. A step whose gradients overflowed is skipped (Micikevicius et al. 2018)."""
+"""Loss scaling: the loss is multiplied by a factor before it is differentiated, so that small gradients do not become 0
+in 16 bits. A step whose gradients overflowed is skipped (Micikevicius et al. 2018)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from linnet.optimizers._step import number, state
 
 
 class DynamicLossScale:
-    """A scale that grows while gradients stay finite and falls when they do not, as torch.amp.GradScaler.
+    """A scale that grows while gradients stay finite and falls when they do not, as in torch.amp.GradScaler.
 
     initial: the first scale. growth: the factor after `interval` steps without overflow. backoff: the factor after a
-    step with overflow, which changes no variable. The scale is kept in the variable "loss_scale/scale".
+    step with overflow, which changes no variable. The variable "loss_scale/scale" holds the scale.
     """
 
     def __init__(

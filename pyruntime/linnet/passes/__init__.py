@@ -1,6 +1,6 @@
 """Graph simplification in Python, independent of the target. It removes dead and duplicate nodes, folds constants, and
-fuses pointwise chains. `run` applies all passes. Each pass is also a function over one linnet.Function that returns
-whether it changed anything."""
+fuses pointwise chains. `run` applies all passes. Each pass is also a function that takes one linnet.Function and
+returns whether it changed anything."""
 
 from __future__ import annotations
 

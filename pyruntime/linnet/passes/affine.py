@@ -1,5 +1,5 @@
-"""Folds scales and offsets per channel after a convolution or matrix product into its weight and bias.
-This is batch-norm folding (Jacob et al. 2018, section 3.2), and the same for Mul, Add, Sub and Div by constants."""
+"""Folds scales and offsets per channel after a convolution or matrix product into its weight and bias. This is
+batch-norm folding (Jacob et al. 2018, section 3.2). Mul, Add, Sub and Div with constants are folded in the same way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def absorb(function: Function) -> bool:
 
 
 def only_reader(node: Node, readers: Mapping[Tensor, Sequence[Node]], given: Container[Tensor]) -> Node | None:
-    """The single node that reads the first output of `node`, or None. given: the function's outputs, which are read
+    """The single node that reads the first output of `node`, or None. given: the function's outputs, which have readers
     outside too."""
     y = node.outputs[0]
     found = readers.get(y, ())
@@ -114,7 +114,7 @@ def affine_of(node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, A
 
 
 def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, Array] | None:
-    """Interprets the program with pairs (scale, offset) as values. Returns None if anything is not affine in x."""
+    """Interprets the program with pairs (scale, offset) as values. Returns None if a value is not affine in x."""
     values: list[tuple[Array, Array]] = []
     zero, one = np.zeros(channels), np.ones(channels)
     assert x.rank is not None
@@ -150,7 +150,7 @@ def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int)
 
 
 def _per_channel(tensor: Tensor | None, channels: int, axis: int, rank: int) -> Array | None:
-    """A constant that is uniform along every axis but the channel axis, as one number per channel."""
+    """A constant as one number per channel, if it is uniform along every axis except the channel axis."""
     if tensor is None or tensor.data is None or tensor.dtype not in FLOATS or tensor.data.ndim > rank:
         return None
     shape = [1] * (rank - tensor.data.ndim) + list(tensor.data.shape)
@@ -170,7 +170,7 @@ def statistics(node: Node) -> tuple[Array, Array] | None:
 
 
 def normalizations_to_maps(function: Function) -> None:
-    """Turns a batch_norm that was not folded into a weight into x * scale + offset, which fuses with the maps around
+    """If a batch_norm was not folded into a weight, turns it into x * scale + offset, which fuses with the maps around
     it."""
     for position, node in enumerate(list(function.nodes)):
         x = node.inputs[0] if node.op == "batch_norm" else None

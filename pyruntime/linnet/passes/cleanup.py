@@ -1,6 +1,6 @@
 """Removes dead nodes and functions, common subexpressions, and copies and casts without effect.
-Each pass works on one function in place and returns whether it changed anything. An output of a function never shares a
-tensor with readers of another value: a run may be fed the output, and only the readers of the output get what is fed."""
+Each pass works on one function in place and returns whether it changed anything. An output of a function is never
+merged with another value. A run may feed the output, and then only the readers of the output may get the fed value."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def _quantization_key(quantization: Quantization | None) -> Any:
 
 
 def _value_key(tensor: Tensor) -> Any:
-    """A key that is equal for constants of equal value, and for reads of the same variable. Of a large constant it has only
-    some bytes, because a digest of all of them takes longer than reading the file did."""
+    """A key that is equal for constants of equal value, and for reads of the same variable. For a large constant, the
+    key contains only some of the bytes, because a digest of all bytes would take longer than reading the file."""
     if tensor.variable is not None:
         return "variable", tensor.variable.name
     assert tensor.data is not None
@@ -117,7 +117,7 @@ def _bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
 
 
 def _same_value(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of the same key have the same value."""
+    """Whether two tensors with the same key have the same value."""
     return a is b or a.data is b.data or np.array_equal(_bytes_of(a), _bytes_of(b))
 
 
@@ -134,8 +134,8 @@ def _node_key(node: Node) -> Any:
 
 
 def remove_identities(function: Function) -> bool:
-    """Removes copies, casts and maps that return their input unchanged. A node that makes an output is removed if
-    nothing else reads its input, which then gets the output's name."""
+    """Removes copies, casts and maps that return their input unchanged. If the node makes an output of the function, it
+    is removed only if nothing else reads its input; the input then gets the output's name."""
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     given, consumers = set(function.outputs), function.consumers()

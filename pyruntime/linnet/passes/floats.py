@@ -1,6 +1,6 @@
-"""Converts a quantized graph to floats: every integer that represents a real number becomes that number.
-The result can be differentiated. Activation rounding is kept as straight-through nodes or removed. Saturation is always
-kept, because it often is the network's own relu."""
+"""Converts a quantized graph to floats: every integer that represents a real number becomes this number. The result can
+be differentiated. Rounding of activations is kept as straight-through nodes, or removed. Saturation is always kept,
+because it often is the network's relu."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, 
 
 
 def to_floats(graph: Graph, rounding: bool = False) -> None:
-    """Rewrites `graph.main` so that quantized tensors become f32. rounding: whether activations are rounded as the
-    integers were, with straight-through gradients; otherwise they only saturate. Inputs and outputs keep their dtypes.
+    """Rewrites `graph.main` so that quantized tensors become f32. rounding: whether activations are rounded as in the
+    integer model, with straight-through gradients. If false, they only saturate. Inputs and outputs keep their dtypes.
     """
     old = graph.main
     graph.main = Function(graph, "main")
@@ -169,7 +169,8 @@ class _Floats:
                 new.name = self.new.unique(old.name) if new.name != old.name else new.name
 
     def relabelled(self, node: Node) -> bool:
-        """The same integers with another scale. Importers move the scale of a product's weights into such a node."""
+        """The floats of a node whose result has the same integers with another scale. Importers move the scale of a
+        product's weights into such a node."""
         x, y = node.inputs[0], node.outputs[0]
         if (
             x is None
@@ -190,7 +191,7 @@ class _Floats:
         return True
 
     def product(self, node: Node) -> None:
-        """The float product of the real numbers. The integer bias has the scale of x times that of w."""
+        """The float product of the real numbers. The scale of the integer bias is that of x times that of w."""
         x, w = node.inputs[0], node.inputs[1]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         y = node.outputs[0]
@@ -217,8 +218,8 @@ class _Floats:
         self.keep(node, [self.settled(made, y.quantization, y.dtype)])
 
     def map(self, node: Node) -> None:
-        """The same program on floats. Values that were dequantized when loaded are loaded directly; values that were
-        quantized when stored go through `settled`."""
+        """The same program on floats. Values that the program dequantizes when it loads them are loaded directly.
+        Values that it quantizes when it stores them go through `settled`."""
         old = program_of(node)
         assert old is not None
         plain = {i.operand for i in old.code if i.opcode in ("load", "table")}
@@ -254,8 +255,8 @@ class _Floats:
 
     def codes(self, node: Node) -> bool:
         """Rewrites a program over stored integers (for example TFLite's sums of quantized tensors) as the same program
-        over real numbers. A loaded value is real / scale + zero, and fixed-point factors become factors. Returns False
-        if the node has no such program or the program cannot be rewritten."""
+        over real numbers. A loaded value becomes real / scale + zero, and fixed-point factors become float factors.
+        Returns False if the node has no such program or the program cannot be rewritten."""
         program = program_of(node)
         assert program is not None
         given = {i: t for i, t in enumerate(node.inputs) if t is not None}
@@ -313,7 +314,7 @@ class _Floats:
         return made
 
     def sum_of_codes(self, node: Node) -> bool:
-        """Rewrites a sum of stored integers in i32. Returns whether the node is one."""
+        """Rewrites a sum of stored integers in i32. Returns whether the node is such a sum."""
         x, y = node.inputs[0], node.outputs[0]
         if (
             x is None

@@ -1,6 +1,6 @@
-"""Constant folding: nodes whose inputs are all constants are computed now, by the C library's reference kernels.
-`emit` folds small values while a graph is built. This pass folds what became constant later, and larger values on
-request."""
+"""Constant folding: if all inputs of a node are constants, the C library's reference kernels compute its outputs at
+once. `emit` folds small values while a graph is built. This pass folds values that became constant later and, on
+request, larger values."""
 
 from __future__ import annotations
 

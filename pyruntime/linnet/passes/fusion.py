@@ -1,5 +1,5 @@
-"""Fuses chains of pointwise nodes into one map node, so that C runs them in one pass or as one epilogue of a heavy op.
-A producer is fused only if nothing else reads it and none of its elements would be computed twice."""
+"""Fuses chains of pointwise nodes into one map node, so that C runs them in one pass over the data, or as one epilogue
+of a heavy op. A producer is fused only if nothing else reads it and none of its elements would be computed twice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _candidate(
 
 
 def _same_size(tensor: Tensor, loaded: list[Tensor | None], producer: Node, inner: Opened) -> bool:
-    """Whether a map that loads these tensors runs over the producer's shape, judged by the known dimensions."""
+    """Whether a map that loads these tensors runs over the shape of the producer, as far as dimensions are known."""
     shape = iteration_shape([t for t in loaded if t is not None])
     if shape is None or tensor.shape is None or len(shape) != len(tensor.shape):
         return False

@@ -1,5 +1,5 @@
-"""Lookups in tables that are computed from constants: looks up the rows first and computes only those.
-An embedding stored in 8 or 16 bits therefore keeps this size in memory, and planning does not widen the whole table."""
+"""For lookups in tables that are computed from constants: looks up the rows first and computes only these rows. So an
+embedding stored in 8 or 16 bits keeps this size in memory, and planning does not widen the whole table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from linnet.passes.rewrite import join_sources, put_in_place, splice
 def look_up_first(function: Function) -> bool:
     """gather(map(constants), indices) along the first axis becomes map(gather(constant, indices), ...).
 
-    This is done only if all readers of the table are such gathers and the table is wider than the constants it is
-    computed from. Otherwise it is better to compute the table once while planning. Returns whether anything changed.
+    This is done only if all readers of the table are such gathers, and if the table has more bytes than the constants
+    from which it is computed. Otherwise it is better to compute the table once while planning. Returns whether anything
+    changed.
     """
     places: dict[Node, list[Node]] = {}
     consumers, given = function.consumers(), set(function.outputs)
@@ -38,7 +39,7 @@ def _looks_up(node: Node, table: Tensor) -> bool:
 
 
 def _narrow(node: Node) -> bool:
-    """Whether the map loads only constants, of fewer bytes than its result, and works row by row."""
+    """Whether the map loads only constants, which have fewer bytes than its result, and works row by row."""
     shape = node.outputs[0].static_shape
     program = program_of(node)
     if not shape or program is None or len(program.loads) != len(node.inputs):

@@ -1,6 +1,6 @@
 """Replaces the last layer of a classifier: `replace_head`.
-The layers before it (the features) keep their weights. These stay constant or are trained too, depending on
-`trainable`."""
+The layers before it compute the features and keep their weights. These weights stay constant or are trained too,
+depending on `trainable`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def replace_head(
 ) -> Tensor:
     """Gives a classifier a new last layer for `classes` classes, in place, and returns its logits [batch, classes].
 
-    The old head is the last matmul or 1x1 conv with weights of its own before the output, with everything after it (for
-    example a softmax). `output` selects the output if there are several. The new head is dense, with variables
+    The old head is the last matmul or 1x1 conv before the output that has weights of its own, and everything after it
+    (for example a softmax). `output` selects the output if there are several. The new head is dense, with variables
     `head/weight` (Glorot) and `head/bias` (zeros). The signature "infer" then has the outputs "logits" and
     "probabilities" only, and the head's input is the tensor `features` of `graph.main`. standardize: the head first
-    subtracts `head/mean` and multiplies by `head/scale`, variables that no optimizer trains (zeros and ones until they
-    are set). Raises UsageError for a bad argument, GraphError if no such layer is found.
+    subtracts `head/mean` and multiplies by `head/scale`, which are variables that no optimizer trains (zeros and ones
+    until they are set). Raises UsageError for a bad argument. Raises GraphError if no such layer is found.
     """
     if classes < 2:
         raise UsageError("a classifier needs at least two classes", code=101, expected="2 or more", got=str(classes))
@@ -113,7 +113,8 @@ def _weights(node: Node) -> Tensor | None:
 
 
 def _vectors(layer: Node) -> Tensor:
-    """The layer's input as vectors [batch, features]. The image before a 1x1 conv is averaged, whatever its size."""
+    """The layer's input as vectors [batch, features]. An image before a 1x1 conv is averaged over its pixels, whatever
+    its size."""
     x = layer.inputs[0]
     assert x is not None
     if x.shape is None:

@@ -1,6 +1,6 @@
-"""Batch normalization with computed statistics, as in training, becomes maps, which fuse with their neighbours.
-With constants or variables, as in inference, the node is kept: it has its own kernel or is folded into the op before
-it."""
+"""If the statistics of a batch normalization are computed, as in training, it becomes maps, which fuse with their
+neighbours. If they are constants or variables, as in inference, the node is kept: it has its own kernel or is folded
+into the op before it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, bef
     """Records in `places` that the nodes emitted after the first `before` nodes of the function replace `node`, and
     that `result` replaces its output. `splice` then moves them.
 
-    source: provenance to add to that of the new nodes.
+    source: provenance that is added to that of the new nodes.
     """
     function = result.function
     made = function.nodes[before:]

@@ -1,6 +1,6 @@
 """Batch norms of imported networks: turns their statistics into variables and adds a signature that re-estimates them
-from data. Training leaves them frozen, as is usual in fine-tuning. Data of another kind may need new statistics (Li et
-al. 2016).
+from data. Training leaves the statistics frozen, as is usual in fine-tuning. Data of another kind may need new
+statistics (Li et al. 2016).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from linnet.passes.weights import declare
 
 def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate") -> list[Variable]:
     """Adds a signature that normalizes with the statistics of the current batch and moves the stored statistics of
-    every batch norm towards them: new = (1 - momentum) * old + momentum * the batch's (unbiased variance), as a forward
-    pass of PyTorch in training mode does.
+    every batch norm towards them: new = (1 - momentum) * old + momentum * (value of the batch), with the unbiased
+    variance. A forward pass of PyTorch in training mode does the same.
 
     graph: as returned by `trainable`, with its content in `main`. The statistics become variables under their names in
     the file. No optimizer trains them, and they are returned. The signature has the inputs and outputs of "infer"; run

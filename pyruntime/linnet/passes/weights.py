@@ -33,11 +33,11 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     the graph.
 
     patterns: names of constants as in the original file, with `*`, `?` and `[...]`. "*" matches all weights (one
-    dimension or more); statistics of batch_norm and other settings must be named. Constants that no pattern matches
-    stay constant, and no gradients are computed for them. Integer weights and activations of a quantized model become
-    floats first. The content of the signature "infer" is then in `graph.main`, where a loss can be built on it
-    (`graph.find`); other signatures are removed. Raises UsageError for a graph without "infer", and for a pattern
-    without a match; the error lists similar names.
+    dimension or more); statistics of batch_norm and other settings must be named. Other constants stay constant, and no
+    gradients are computed for them. Integer weights and activations of a quantized model become floats first. The
+    content of the signature "infer" is then in `graph.main`, where a loss can be built on it (`graph.find`); other
+    signatures are removed. Raises UsageError if the graph has no signature "infer", or if a pattern matches nothing;
+    the error lists similar names.
     """
     if "infer" not in graph.signatures:
         raise UsageError(
@@ -67,8 +67,8 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
 
 
 def to_main(graph: Graph) -> tuple[list[str], list[str]]:
-    """Moves the content of the signature "infer" into `graph.main`, where more can be built on it, and removes other
-    signatures. Returns the names of the signature's inputs and outputs."""
+    """Moves the content of the signature "infer" into `graph.main`, where more nodes can be added to it, and removes
+    other signatures. Returns the names of the signature's inputs and outputs."""
     signature = graph.signatures["infer"]
     inner = signature.function
     graph.main = Function(graph, "main")
@@ -98,8 +98,8 @@ def declare(graph: Graph, names: Sequence[str], results: Sequence[str]) -> None:
 
 
 def compute_weights(function: Function) -> None:
-    """Weights that nodes compute from constants (transposed, widened from 8 bits) become constants again, under the
-    weight's name."""
+    """Weights that nodes compute from constants (by transposing, or by widening from 8 bits) become constants again,
+    under the weight's name."""
     origin: dict[Tensor, str] = {}
     for node in function.nodes:
         inputs = [t for t in node.inputs if t is not None]
@@ -122,7 +122,7 @@ def compute_weights(function: Function) -> None:
 
 
 def _give_names_back(function: Function) -> None:
-    """Renames a constant w_1 to w if the w that it was computed from no longer exists."""
+    """Renames a constant w_1 to w if the constant w from which it was computed no longer exists."""
     alive = {t.name for t in function.tensors()}
     for tensor in function.tensors():
         if tensor.data is None:
@@ -163,7 +163,7 @@ def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
 
 def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -> list[Tensor]:
     """The tensors whose names match. given: the tensors, each with whether "*" matches it. what: their kind, for the
-    message. Raises UsageError with similar names for a pattern without a match."""
+    message. Raises UsageError with similar names if a pattern matches nothing."""
     chosen: dict[Tensor, None] = {}
     for pattern in patterns:
         exact = [t for t in given if t.name == pattern]
@@ -183,11 +183,12 @@ def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -
 
 
 def freeze(graph: G, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> G:
-    """A graph with only the signature "infer", in which variables that are never assigned become constants. It is as
-    small and fast as a converted model.
+    """Returns a graph with only the signature "infer", in which variables that are never assigned become constants. It
+    is as small and fast as a converted model.
 
     values: {variable name: array} to use instead of initial values, for example a `Store` after training. signature:
-    the one to keep (as "infer"). Raises UsageError if the signature does not exist or a value has the wrong shape.
+    the signature to keep, under the name "infer". Raises UsageError if the signature does not exist or a value has the
+    wrong shape.
     """
     if signature not in graph.signatures:
         raise UsageError(

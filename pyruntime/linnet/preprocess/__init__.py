@@ -1,5 +1,5 @@
-"""Steps before and after a model as part of its graph, so that the host feeds photos and audio and reads labels and
-boxes. Every function takes a graph and returns a new one. docs/preprocess.md has examples."""
+"""Adds steps before and after a model to its graph, so that the host feeds photos and audio and reads labels and boxes.
+Every function takes a graph and returns a new one. docs/preprocess.md has examples."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Audio preprocessing from PCM samples to a model's input: resampling, short-time spectra, mel bands, logarithms, MFCC.
-Framing, window and DFT are one strided convolution; the rest is two matrix products and maps."""
+One strided convolution does framing, window and DFT. The rest consists of two matrix products and maps."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Features:
     window_function: "hann", "hamming" or "rectangular", periodic.
     frame: "fft": frames are `fft` samples long with the window in the middle (librosa, torchaudio); "window": frames
         are `window` samples, with zeros added at the end (TensorFlow).
-    centre: "reflect" or "zero" centres frame t on sample t * hop and extends the signal that way (librosa, torchaudio,
-        Whisper); None: frame t begins there.
+    centre: "reflect" or "zero": frame t is centred on sample t * hop, and the signal is extended by reflection or zeros
+        (librosa, torchaudio, Whisper). None: frame t begins at sample t * hop.
     power: 2, or 1 for magnitudes.
     mels: number of bands, or None for the plain spectrum.
     low, high: in Hz (high: default half the rate).
     mel_scale: "htk" or "slaney".
     mel_norm: None or "slaney".
-    triangles: straight lines over "hz" or "mel".
+    triangles: "hz" or "mel": the scale over which the sides of the triangular filters are straight lines.
     log: None, "ln", "log10", or "db" (10 log10 of powers, 20 log10 of magnitudes).
     offset: added before the logarithm.
     floor: smallest value before the logarithm.
-    range: values further than this below the largest (in the log's unit) are raised to that limit.
-    mfcc: number of cepstral coefficients, with dct "ortho" or "tensorflow".
+    range: values that are further than this below the largest one (in the log's unit) are raised to this limit.
+    mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow".
     mean, std: (x - mean) / std at the end; numbers, or one per feature.
-    peak: divides the samples by the largest magnitude first.
+    peak: first divide the samples by the largest magnitude.
     pre_emphasis: a in x[t] - a x[t - 1] (0: none).
     """
 
@@ -144,9 +144,9 @@ def audio(
     features: what to compute; None: the samples themselves.
     rate: sample rate of the features in Hz.
     source_rate: sample rate of the audio, if it must be resampled (SciPy's resample_poly).
-    samples: the audio is cut or padded with zeros at the end to this length (at `rate`). Default: as many as the
-        model's frames need, or no change if the number of frames is open. If this gives more frames than the model
-        takes, the last ones are dropped.
+    samples: the audio is cut, or padded with zeros at the end, to this number of samples (at `rate`). Default: as many
+        as the model's frames need, or no change if the number of frames is open. If this gives more frames than the
+        model takes, the last ones are dropped.
     layout: "TF": frames, then features; "FT": features, then frames; default: derived from the model's input. Integer
         inputs receive the result through their quantization.
     Raises UsageError for an invalid value, or if the result does not match the model.
@@ -242,7 +242,7 @@ def _places(old: Tensor, count: int | None, layout: str | None, name: str) -> tu
 
 
 def _to_length(x: Tensor, samples: int) -> Tensor:
-    """Cut to a length, or padded with zeros at the end."""
+    """The signal cut to a length, or padded with zeros at the end."""
     function = x.function
     missing = pointwise([ops.shape(x)], lambda n: -(n - samples), "i64")
     pads = ops.concat([function.constant(np.zeros(1, np.int64)), missing], 0)
@@ -272,7 +272,7 @@ def _resampled(x: Tensor, source: int, rate: int) -> Tensor:
 
 
 def _features(x: Tensor, f: Features, rate: int) -> Tensor:
-    """[features, frames]."""
+    """Returns the features, [features, frames]."""
     if f.pre_emphasis:
         first = ops.copy([x], kind="pad", pads=[1, -1])[0]
         x = pointwise([x, first], lambda v, before: v - before * f.pre_emphasis)

@@ -1,5 +1,5 @@
-"""Makes a classifier print its best classes: finds the output with one number per class, tells probabilities from logits by
-running the model, and appends top_k with the labels."""
+"""Makes a classifier return its best classes. Finds the output with one number per class, runs the model to tell
+probabilities from logits, and appends top_k with the labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def classes(
 
 
 def _classes_of(shape: Any) -> int | None:
-    """The number of classes if a tensor of this shape has one number for each, for one picture or an open batch."""
+    """The number of classes, if a tensor of this shape has one number per class for one picture or an open batch."""
     if not shape:
         return None
     large = [d for d in (shape[1:] if len(shape) > 1 else shape) if d != 1]
@@ -97,7 +97,8 @@ def _wrong_number(name: str, count: int, given: int) -> UsageError:
 
 
 def _kind(graph: Graph, signature: str, name: str) -> str:
-    """ "probabilities", "scores" or "logits": what an output is on noise, on black and on bright pictures."""
+    """Returns "probabilities", "scores" or "logits": what an output is, judged by runs on noise, on black and on
+    bright pictures."""
     from linnet.session.model import Model
     from linnet.session.random_inputs import random_feeds
     from linnet.session.session import Session

@@ -136,8 +136,8 @@ class Edit:
 
 
 def copy_signature(graph: Graph, signature: str, name: str) -> Graph:
-    """A graph with one more signature `name`, equal to `signature`. This keeps the bare model next to the one with
-    added steps. Weights are stored once. Raises UsageError if `signature` is unknown or `name` is taken."""
+    """A graph with one more signature `name`, equal to `signature`. So a file can contain both the bare model and the
+    model with added steps. Weights are stored once. Raises UsageError if `signature` is unknown or `name` is taken."""
     edit = Edit(graph, signature)
     if name in edit.graph.signatures:
         raise UsageError(
@@ -153,8 +153,7 @@ def copy_signature(graph: Graph, signature: str, name: str) -> Graph:
 
 
 def keep_outputs(graph: Graph, outputs: Sequence[str], *, signature: str = "infer") -> Graph:
-    """A graph whose signature has only these outputs, in this order. Nodes that only the other outputs needed are
-    removed.
+    """A graph whose signature has only these outputs, in this order. Nodes that only other outputs need are removed.
     Raises UsageError for an unknown output or an empty list."""
     edit = Edit(graph, signature)
     if not outputs or isinstance(outputs, str):

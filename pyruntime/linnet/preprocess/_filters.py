@@ -96,8 +96,8 @@ def dct(count: int, mels: int, kind: str) -> Doubles:
 
 
 def resampler(up: int, down: int) -> tuple[Doubles, int]:
-    """(taps [up, n], zeros in front). Output k is the sum of taps[k % up] times n samples, starting at sample k // up *
-    down - zeros.
+    """Returns (taps [up, n], zeros in front). Output k is the sum of n samples times taps[k % up]. The samples start at
+    k // up * down - zeros.
 
     The filter is that of scipy.signal.resample_poly: a Kaiser window (beta 5) of 2 * 10 * max(up, down) + 1 points.
     """

@@ -1,4 +1,4 @@
-"""Where a photo's pixels go in a model's input: the new size and offset, as shape arithmetic in the graph.
+"""Computes where a photo's pixels go in a model's input: the new size and offset, as shape arithmetic in the graph.
 The steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same `Fit`."""
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ FITS = ("stretch", "shortest", "longest", "letterbox")
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """How a photo is brought to size. resize: (height, width); 0 for one of them keeps the aspect ratio; None: not
-    resized. For shortest and longest, both numbers are that side. canvas: size to crop or pad to at the end."""
+    """How a photo is brought to the model's size. resize: (height, width); 0 for one of them keeps the aspect ratio;
+    None: not resized. For "shortest" and "longest", both numbers are the length of that side. canvas: the size to which
+    the photo is cropped or padded at the end."""
 
     kind: str = "stretch"
     resize: tuple[int, int] | None = None

@@ -1,5 +1,5 @@
-"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalization,
-layout, dtype. Antialiased resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
+"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalization, layout,
+dtype. Antialiased resizing works along the rows first and rounds to u8 after each axis, as Pillow's Image.resize does."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def image(
     and the model's dtype. That is f32, f16, or integers through the input's quantization (rounded half to even, from a
     table computed in f64, so the result is exact).
 
-    fit: "stretch": resize to `resize` (height, width), default the model's own size; one of the two may be None to keep
-        the aspect ratio. "shortest", "longest": that side becomes `resize`, then `crop` is cut from the middle (padded
-        with `pad` if the photo is smaller); default crop: the model's size. "letterbox": the whole photo inside
-        `resize` (default: the model's size), with the rest filled with `pad` (0 to 255), on both sides or, with
-        align="corner", below and on the right.
+    fit: "stretch": resize to `resize` (height, width), by default the model's own size; one of the two may be None to
+        keep the aspect ratio. "shortest", "longest": resize this side to `resize`, then cut `crop` from the middle
+        (padded with `pad` if the photo is smaller); default crop: the model's size. "letterbox": fit the whole photo
+        into `resize` (default: the model's size) and fill the rest with `pad` (0 to 255). The rest is on both sides or,
+        with align="corner", below and on the right.
     multiple: the resized sides are rounded to multiples of it (for models with open sizes, such as text detectors).
     filter: "bilinear", "bicubic" (a = -0.5) or "nearest".
-    antialias: widen the filter when shrinking, as Pillow does; False samples as OpenCV's INTER_LINEAR does (bicubic
-        then has a = -0.75).
-    colour: what the model takes: "RGB", "BGR", "grey".
+    antialias: widen the filter when the photo shrinks, as Pillow does. False: sample as OpenCV's INTER_LINEAR does
+        (bicubic then has a = -0.75).
+    colour: the channels that the model takes: "RGB", "BGR", "grey".
     mean, std: numbers, or one per channel in the model's order.
     scale: default 1/255, or 1 for integer inputs without quantization.
     layout: "NCHW", "NHWC", "CHW" or "HWC"; default: derived from the model's input.
@@ -178,8 +178,8 @@ def _grey(x: Tensor, source: str) -> Tensor:
 
 
 def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
-    """Resizes u8 [H,W,C] to (height, width) `size`: along rows, then along columns, each rounded to u8. Without
-    antialiasing, in one step with one rounding."""
+    """Resizes u8 [H,W,C] to (height, width) `size`: first along rows, then along columns, rounded to u8 each time.
+    Without antialiasing, it resizes in one step with one rounding."""
     mode = _FILTERS[filter]
     smooth = antialias and mode != "nearest"
     how = {

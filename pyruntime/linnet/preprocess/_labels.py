@@ -21,10 +21,11 @@ _NUMBERED = re.compile(r"\s*(\d+)\s*[:,;\t ]\s*(.*\S)\s*$")
 
 
 def read_labels(labels: Labels) -> list[str]:
-    """The labels themselves, or those of a file: one per line, lines such as `3: cat` or `3 cat`, CSV with a column of numbers,
-    JSON (a list, or a dict from numbers to labels or from labels to numbers), or such a dict as Python prints it. Where a
-    number has several words, as in Keras's index of ImageNet, the last one is the label. Numbers that are left out have the
-    label "". Raises UsageError if the file cannot be read, a number is given twice, or a label contains a line break."""
+    """The given labels, or those in a file. The file may have one label per line, lines such as `3: cat` or `3 cat`,
+    CSV with a column of numbers, JSON (a list, or a dict from numbers to labels or from labels to numbers), or such a
+    dict as Python prints it. If a number has several words, as in Keras's index of ImageNet, the last one is the label.
+    Numbers that are left out have the label "". Raises UsageError if the file cannot be read, a number is given twice,
+    or a label contains a line break."""
     if not isinstance(labels, str | Path):
         return _checked([str(label) for label in labels])
     try:

@@ -1,5 +1,5 @@
-"""How pixels become the input of a model, by the names that `--image` and `--pixels` take: one word for the scaling, and details
-such as `fit=stretch` where the model differs."""
+"""Recipes for turning pixels into the input of a model, by the names that `--image` and `--pixels` take. A recipe is
+one word for the scaling, with details such as `fit=stretch` for models that differ."""
 
 from __future__ import annotations
 
@@ -49,15 +49,17 @@ _DETAILS: dict[str, Callable[[str], Any]] = {
 
 
 def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | None = "raw") -> Graph:
-    """A graph whose image input is a photo, u8 [height, width, 3] in RGB, of any size: `image` with arguments that a spec names.
+    """A graph whose image input is a photo of any size, u8 [height, width, 3] in RGB. It calls `image` with the
+    arguments that a spec names.
 
-    spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet" (for torchvision and timm: the shorter side becomes 256/224 of the model's
-    size, the middle is cut out, and mean and standard deviation are those of ImageNet), "unit" (values from 0 to 1), "symmetric"
-    (-1 to 1) or "raw" (0 to 255), which are also called "0..1", "-1..1" and "0..255"; these three stretch the photo to the
-    model's size. Without NAME, it is "unit". KEY=VALUE is the input's name, where the
-    model has several inputs that may be pictures (input=x), or an argument of `image`: colour=BGR, fit=letterbox, resize=256,
-    crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255, mean=0.5:0.4:0.3, std=0.25.
-    keep: name of a signature that keeps the model's own input, for runs without these steps. None: there is none.
+    spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet", "unit", "symmetric" or "raw". "imagenet" is for torchvision and
+    timm: the shorter side becomes 256/224 of the model's size, the middle is cut out, and mean and standard deviation
+    are those of ImageNet. The other three stretch the photo to the model's size: "unit" (also "0..1") gives values from
+    0 to 1, "symmetric" ("-1..1") from -1 to 1, and "raw" ("0..255") from 0 to 255. Without NAME, it is "unit".
+    KEY=VALUE is an argument of `image` or, if several inputs of the model may be pictures, the name of one (input=x).
+    Examples: colour=BGR, fit=letterbox, resize=256, crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255,
+    mean=0.5:0.4:0.3, std=0.25.
+    keep: name of a signature that keeps the model's own input, for runs without these steps. None: no such signature.
     Raises UsageError for a spec that does not have this form, or that does not fit the model.
     """
     name, steps = recipe_steps(graph, spec, signature)
@@ -153,7 +155,7 @@ def _picture(
 
 
 def pixels_graph(shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]) -> Graph:
-    """A graph that only turns a photo "x" into "y", a model's input of this shape and dtype: the steps without the model."""
+    """A graph of only the steps, without the model. It turns a photo "x" into "y", an input of this shape and dtype."""
     plain = Graph()
     x = plain.placeholder("x", shape, dtype)
     x.quantization = quantization

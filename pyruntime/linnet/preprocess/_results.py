@@ -1,5 +1,5 @@
-"""Steps after a model that make its outputs readable: activations, the k best classes with labels, CTC text, masks.
-Labels are stored in the file's metadata, where linnet-run, `linnet run` and any host find them (docs/preprocess.md)."""
+"""Steps after a model that make its outputs readable: activations, the k best classes with labels, CTC text, masks. Labels
+are stored in the file's metadata, where linnet-run, `linnet run` and any host program find them (docs/preprocess.md)."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def ctc(
     every step, merges repeats and removes `blank`. It returns "text" i64 [n], indices of labels, and "scores" f32 [n],
     the output at these steps.
 
-    labels: one per class, including the blank (with any text). A list shorter by one is taken to lack the blank; a list
-    shorter by two (PaddleOCR) also lacks a space at the end. The tools print the joined labels. Raises UsageError for
-    an unknown output, more than one sequence, or a wrong number of labels.
+    labels: one per class, including the blank (with any text). If the list is shorter by one, the blank is taken to be
+    missing. If it is shorter by two (PaddleOCR), a space at the end is missing too. The tools print the joined labels.
+    Raises UsageError for an unknown output, more than one sequence, or a wrong number of labels.
     """
     edit = Edit(graph, signature)
     edit.function.source = "postprocess:ctc"

@@ -1,6 +1,6 @@
 """Steps after object and face detectors: decoding anchors and strides to boxes, non-maximum suppression, and mapping to
-photo pixels. Each decoder returns candidates in pixels of the model's input. `_finish` selects among them and undoes
-resizing and letterboxing."""
+photo pixels. Each decoder returns candidates in pixels of the model's input. `_finish` selects among them and maps them
+back to the photo."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Options(TypedDict, total=False):
     score_threshold: minimum score of a candidate (0.25).
     iou_threshold: a box is dropped if it overlaps a better one of its class by more than this (0.45).
     limit: maximum number of boxes (100).
-    multi_label: a box may be reported once per class; otherwise only with its best class (False).
+    multi_label: whether a box may be reported once per class (False: only with its best class).
     labels: one per class, or a text file with one per line.
-    names: of the outputs: boxes, scores, classes, keypoints.
+    names: names of the outputs: boxes, scores, classes, keypoints.
     keep: also keep the decoded outputs.
     input: the photo input, if there are several.
     size: (height, width) of the model's input, if its shape does not give them.
-    signature: "infer".
+    signature: the signature to change ("infer").
     """
 
     score_threshold: float
@@ -95,8 +95,8 @@ def ssd(
     activation: str | None = "sigmoid",
     **options: Unpack[Options],
 ) -> Graph:
-    """Boxes from a detector with anchors: `boxes` [1,M,4 + 2K] and `scores` [1,M,C]. The outputs are those of `yolo`,
-    and with K > 0 also "keypoints" f32 [n,K,2].
+    """Boxes from a detector with anchors: `boxes` [1,M,4 + 2K] and `scores` [1,M,C]. The outputs are those of `yolo`.
+    If K > 0, "keypoints" f32 [n,K,2] is added.
 
     anchors: f32 [M,4]: centre x and y, width, height, as fractions of the model's input (`mediapipe_anchors`). coding:
     "mediapipe": offsets x, y, width, height, keypoints..., in pixels. "ssd": y, x, height, width in TensorFlow's box
@@ -309,8 +309,8 @@ def _size(edit: Edit, options: Options) -> tuple[int, int]:
 
 
 def _finish(edit: Edit, outputs: Sequence[str], found: _Candidates, options: Options) -> Graph:
-    """Applies non-maximum suppression per class, keeps the best `limit` in descending order, and adds photo
-    coordinates, names and labels."""
+    """Applies non-maximum suppression per class, keeps the `limit` best boxes in descending order of score, maps them
+    to the photo, and adds names and labels."""
     function = edit.function
     boxes, scores = found.boxes, found.scores
     classes = scores.shape[0] if scores.shape else None

@@ -1,5 +1,5 @@
-"""`--eval`: how well a model does its task, by a function of a Python file or on a folder of labelled pictures.
-Higher is better."""
+"""The option `--eval`: measures how well a model does its task, by a function of a Python file or on a folder of
+labelled pictures. Higher is better."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ Names = Mapping[str, str]
 
 
 class Evaluation(Protocol):
-    """What `--eval` names. remarks: what a reader of the figures has to know, for example where the labels are from."""
+    """The evaluation that `--eval` names. remarks: what a reader of the figures must know, for example where the labels
+    come from."""
 
     remarks: list[str]
 
     def measure(self, subject: Subject, names: Names | None = None) -> dict[str, float]:
-        """The figures of a model, by name. names: {name that a script uses: name of the subject's output}."""
+        """The figures of a model, by name. names: {name that a script uses: name of the output of this model}."""
         ...
 
 
 def evaluation(
     source: str | Path, *, image: str | None = None, note: Callable[[str], object] = warnings.warn
 ) -> Evaluation | None:
-    """The evaluation that a source names, or None for a folder without sub-folders: it has pictures without labels, on which only
+    """The evaluation that a source names. None for a folder without sub-folders: its pictures have no labels, so only
     agreement can be measured.
 
     source: FILE.py:FUNCTION, called with run(feeds) -> {output: array}; it returns a number or {name: number}; higher is better.
-    Or a folder with one sub-folder of pictures for each class: see `Pictures`. image: the recipe for models that do not take
-    pictures themselves. note: is called with a text that names the files that cannot be read. Raises UsageError.
+    Or a folder with one sub-folder of pictures for each class: see `Pictures`. image: the recipe for models that do not
+    take pictures themselves. note: called with a text that names the files that cannot be read. Raises UsageError.
     """
     if is_script(source):
         return ScriptEvaluation(Script(source, "evaluation"))
@@ -101,10 +102,10 @@ class ScriptEvaluation:
 
 @dataclasses.dataclass
 class Pictures:
-    """Labelled pictures: the name of a sub-folder is the name or the number of a class. What the classes are called is in
-    labels.txt, labels.json or classes.txt of the folder, or in the model's metadata; otherwise sub-folders that are numbers are
-    the classes with these numbers, and others are the classes in sorted order. Measures top-1 and, of six classes or more,
-    top-5."""
+    """Labelled pictures: the name of a sub-folder is the name or the number of a class. The names of the classes are in
+    labels.txt, labels.json or classes.txt of the folder, or in the model's metadata. Without names, sub-folders named
+    by numbers are the classes with these numbers, and other sub-folders are the classes in sorted order. Measures top-1
+    accuracy and, if there are six classes or more, top-5 accuracy."""
 
     root: Path
     folders: Sequence[Path]
@@ -154,8 +155,9 @@ Ranking = Callable[[Mapping[str, Array]], list[int]]
 
 
 def classifier(subject: Subject) -> tuple[Ranking, int | None, list[str]]:
-    """How the best classes, best first, follow from a model's outputs; the number of classes, or None if the model gives only the
-    best; and the labels of its metadata. Raises UsageError if no output is a list of scores."""
+    """Returns three things: a function that finds the best classes in a model's outputs, best first; the number of
+    classes, or None if the model gives only the best ones; and the labels in its metadata. Raises UsageError if no
+    output is a list of scores."""
     metadata = subject.graph.metadata
     for spec in subject.outputs:
         about = parse_io(metadata.get(io_key("infer", spec.name), ""))

@@ -1,5 +1,5 @@
-"""How far results agree with those of another model, summed over samples: signal-to-noise ratio, cosine, largest difference, and
-how often the best class is the same."""
+"""How well results agree with those of another model, over all samples: signal-to-noise ratio, cosine, largest
+difference, and how often the best class is the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ KEEPS_HALVES = 1 << 50
 
 
 def decibel(signal: float, noise: float) -> float:
-    """10 log10(signal / noise): infinite without noise, minus infinite for noise that is not finite or no signal."""
+    """10 log10(signal / noise). Infinity if there is no noise; minus infinity if the noise is not finite or there is no
+    signal."""
     if not math.isfinite(noise):
         return -math.inf
     if noise <= 0.0:
@@ -28,7 +29,8 @@ def decibel(signal: float, noise: float) -> float:
 
 
 class Agreement:
-    """Sums over samples of one output. The rows of `add` are examples if the output is a list of scores for each."""
+    """Sums over the samples for one output. If the output is a list of scores for each example, each row given to `add`
+    is one example."""
 
     def __init__(self) -> None:
         self.signal = self.noise = self.other = self.product = self.largest = 0.0
@@ -36,8 +38,8 @@ class Agreement:
         self.integers = True
 
     def add(self, wanted: Array, got: Array, batch: int = 1) -> None:
-        """wanted, got: real numbers of the same number of elements. batch: the examples in them. Raises UsageError if the sizes
-        differ."""
+        """wanted, got: real numbers, with the same number of elements. batch: the number of examples in them. Raises
+        UsageError if the sizes differ."""
         if wanted.size != got.size:
             raise UsageError(
                 "the outputs differ in size", code=104, expected=str(list(wanted.shape)), got=str(list(got.shape)),
@@ -63,7 +65,7 @@ class Agreement:
 
     @property
     def sqnr(self) -> float:
-        """Power of the wanted values over that of the differences, in dB."""
+        """The power of the wanted values divided by the power of the differences, in dB."""
         return decibel(self.signal, self.noise)
 
     @property
@@ -73,11 +75,11 @@ class Agreement:
 
     @property
     def top1(self) -> float | None:
-        """Share of the examples whose best class is the same, or None if the output is no list of scores."""
+        """Share of the examples whose best class is the same, or None if the output is not a list of scores."""
         return self.same / self.rows if self.rows else None
 
     def figures(self) -> dict[str, float | None]:
-        """All of them by name; `equal` is the share of equal integers, and None for other dtypes."""
+        """All figures by name; `equal` is the share of equal integers, or None for other dtypes."""
         return {
             "top1": self.top1, "sqnr_db": self.sqnr, "cosine": self.cosine, "largest": self.largest,
             "equal": self.equal / self.count if self.integers and self.count else None,
@@ -95,6 +97,6 @@ def score_rows(values: Array, batch: int = 1) -> int:
 
 
 def batch_of(feeds: Any) -> int:
-    """The examples in a sample: the first size that all inputs of rank 2 and more share, else 1."""
+    """The number of examples in a sample: the first dimension, if all inputs of rank 2 or more share it, else 1."""
     found = {np.shape(value)[0] for value in feeds.values() if np.ndim(value) > 1}
     return int(found.pop()) if len(found) == 1 else 1

@@ -1,6 +1,6 @@
-"""Quantization-aware training: a graph that rounds during training as its integer form will.
-The quantizer decides which tensors become integers. `fake_quantize` is inserted exactly there, and `linnet.quantize`
-uses the ranges that were trained. Scheme and straight-through gradients: Jacob et al. 2018, section 3."""
+"""Quantization-aware training: during training, the graph rounds values as its integer form will do later. The quantizer
+decides which tensors become integers. `fake_quantize` is inserted exactly there, and `linnet.quantize` uses the ranges
+that were trained. The scheme and the straight-through gradients are those of Jacob et al. 2018, section 3."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ def quantize_aware(
     values: Mapping[str, npt.ArrayLike] | None = None,
     variables: str | Sequence[str] = "*",
 ) -> Graph:
-    """Returns a graph to train whose forward pass rounds weights and activations as `linnet.quantize(..., dtype)` will.
+    """Returns a graph for training. Its forward pass rounds weights and activations as `linnet.quantize(..., dtype)`
+    will.
 
     graph: has the signature "infer" and is usually already trained in floats. Batch norms are folded into the weights.
     calibration: typical inputs {name: array}, which give the initial activation ranges.
     weight_bits: 2 to 8.
-    ranges: "average" moves the ranges with each training step (side updates: new = momentum * old + (1 - momentum) *
-        the batch's); "learned" makes them trainable variables.
+    ranges: "average" makes each training step move the ranges towards those of its batch (side updates: new = momentum
+        * old + (1 - momentum) * range of the batch). "learned" makes the ranges trainable variables.
     values: values of the graph's variables, for example a `Store`.
-    variables: which weights to train, as for `trainable`. The content of the result is in `main` (`find`), as in an
-        imported graph; "infer" rounds, and the signature "float" does not. Build the loss on it, train, and call
-        `linnet.quantize(result, values=store)`, which then needs no calibration.
+    variables: which weights to train, as for `linnet.passes.trainable`. The content of the result is in `main`
+        (`find`), as in an imported graph; "infer" rounds, and the signature "float" does not. Build the loss on `main`,
+        train, and call `linnet.quantize(result, values=store)`, which then needs no calibration.
     Raises UsageError for a bad argument or batch.
     """
     if (
@@ -132,8 +133,8 @@ def trained_ranges(graph: Graph, values: Mapping[str, npt.ArrayLike] | None) -> 
 
 
 def _decide(graph: Graph, dtype: str) -> tuple[Decisions, dict[Tensor, Tensor]]:
-    """The quantizer of the graph with its variables as constants, and the tensor of `main` that corresponds to each of
-    its tensors."""
+    """The decisions of the quantizer for a copy of the graph whose variables are constants, and the tensor of `main`
+    for each tensor of this copy."""
     plain = Graph()
     plain.variables, plain.user_ops = graph.variables, graph.user_ops
     function = plain.function("infer")
@@ -222,8 +223,8 @@ class _Inserter:
         return made
 
     def _observe(self) -> None:
-        """Adds side updates that make the ranges follow the batches. They belong to the tensors that are trained
-        through the ranges."""
+        """Adds side updates that make the ranges follow the batches. A range's updates run with any step whose loss
+        depends on the tensors that use the range."""
         keep = self.momentum
         for root, tensors in self.seen.items():
             for kind, end in zip(("min", "max"), self.ends[root], strict=True):

@@ -20,7 +20,7 @@ Feeds = Mapping[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass
 class Range:
-    """Smallest and largest value seen so far. Starts empty."""
+    """The smallest and the largest value seen so far. It starts empty."""
 
     low: float = float("inf")
     high: float = float("-inf")
@@ -103,8 +103,9 @@ def batches_for(path: str | Path, graph: Graph) -> list[dict[str, npt.NDArray[An
 
 
 def load_arrays(path: Path, inputs: Mapping[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
-    """One sample: the array of an .npy file for the only input, or those of an .npz file by the names of the inputs. An axis for
-    a batch of 1 is added where it is missing. Raises UsageError if the file cannot be read or has no array for an input."""
+    """One sample: the array of an .npy file for the only input, or the arrays of an .npz file by the names of the
+    inputs. A batch axis of size 1 is added to an array that lacks it. Raises UsageError if the file cannot be read or
+    has no array for an input."""
     try:
         content = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

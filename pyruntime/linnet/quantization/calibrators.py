@@ -1,5 +1,5 @@
-"""Calibrators: the range that a tensor stored as integers covers, from what was seen of it.
-Min-max, mean of extremes, moving average, percentile, least squared error, entropy (Migacz 2017), and `auto`, the least noise."""
+"""Calibrators choose the range of a tensor stored as integers from the values seen: min-max, mean of extremes, moving
+average, percentile, least squared error, entropy (Migacz 2017), or `auto`, which takes the range with the least noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _POWER = 2.4  # of errors, for `auto`: values that are cut off weigh more than t
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A range, the calibrator that gave it, and its noise: the mean squared error over the mean square of the values."""
+    """A range, the calibrator that chose it, and its noise: the mean squared error divided by the mean square of the
+    values."""
 
     low: float
     high: float
@@ -29,7 +30,8 @@ class Choice:
 
 
 def choose(seen: Seen, calibrator: str, levels: int) -> Choice:
-    """The range that a calibrator gives for a tensor with this many levels (256 for i8). Raises UsageError for another name."""
+    """The range that a calibrator chooses for a tensor with this many levels (256 for i8). Raises UsageError if no
+    calibrator has this name."""
     if calibrator not in CALIBRATORS:
         raise UsageError("there is no such calibrator", code=101, expected=", ".join(CALIBRATORS), got=calibrator)
     if not seen.batches:
@@ -41,7 +43,8 @@ def choose(seen: Seen, calibrator: str, levels: int) -> Choice:
 
 
 def noise(seen: Seen, low: float, high: float, levels: int, power: float = 2.0) -> float:
-    """The noise of a range: rounding inside and cutting off outside, relative to the values' own power. 0 for zeros alone."""
+    """The noise of a range: the errors from rounding inside the range and from clipping outside it, relative to the
+    power of the values. It is 0 if all values are 0."""
     if not seen.width or seen.power < 1e-60:
         return 0.0
     return _noise(*_histogram(seen), low, high, levels, power) / _norm(seen, power)
@@ -55,7 +58,7 @@ def _norm(seen: Seen, power: float) -> float:
 
 
 def _histogram(seen: Seen) -> tuple[Counts, Counts]:
-    """Counts and centres of the bins that are not empty, cut to the extremes."""
+    """Counts and centres of the bins that are not empty. Centres are clipped to the extremes that were seen."""
     used = np.flatnonzero(seen.counts)
     centres = (used - HALF + 0.5) * seen.width
     return seen.counts[used].astype(np.float64), np.clip(centres, seen.low, seen.high)
@@ -95,7 +98,7 @@ def _percentile(seen: Seen, levels: int) -> tuple[float, float, str]:
 
 
 def _least(seen: Seen, levels: int, power: float, name: str) -> tuple[float, float, str]:
-    """Searches first one fraction for both ends, then each end for itself."""
+    """First searches one fraction for both ends of the range, then one fraction for each end."""
     if not seen.width:
         return seen.low, seen.high, name
     counts, centres = _histogram(seen)
@@ -114,7 +117,8 @@ def _mse(seen: Seen, levels: int) -> tuple[float, float, str]:
 
 
 def _entropy(seen: Seen, levels: int) -> tuple[float, float, str]:
-    """The ends between which the quantized distribution is nearest to the whole one (Kullback-Leibler)."""
+    """The ends between which the quantized distribution is nearest to the original one (Kullback-Leibler
+    divergence)."""
     if not seen.width:
         return seen.low, seen.high, "entropy"
     counts, centres = _histogram(seen)

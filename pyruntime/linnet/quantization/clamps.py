@@ -1,5 +1,5 @@
-"""What maps do to their input: limit it (the range of an integer output can have the same effect), leave its scale alone, or take
-its logarithm."""
+"""What map nodes do to their input: limit it (the range of an integer output can have the same effect), keep its scale,
+or take its logarithm."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
 
 
 def takes_logarithm(node: Node) -> bool:
-    """Whether small values count as much as large ones for a map: it takes a logarithm."""
+    """Whether a map takes a logarithm, so that small values matter as much as large ones."""
     words = node.attributes["program"] if node.op == "map" else []
     return any(_NAMES[words[i]] in ("log", "log1p") for i in range(0, len(words), 5))
 
 
 def keeps_scale(node: Node) -> bool:
-    """Whether a map of its first input and constants gives s * y for s * x with any s > 0, as ramps with slopes do."""
+    """Whether a map of its first input and constants gives s * y for s * x with any s > 0, as ReLU and leaky ReLU
+    do."""
     if node.op != "map" or len(node.outputs) != 1 or any(t is None or t.data is None for t in node.inputs[1:]):
         return False
     words, floats = node.attributes["program"], list(node.attributes.get("floats", ()))
@@ -69,7 +70,7 @@ def keeps_scale(node: Node) -> bool:
 
 
 def _power(name: str, given: list[int | None]) -> tuple[int | None] | None:
-    """The power of the scale in a result; None if there is none."""
+    """The power of the scale s in a result; None if the result is not a power of s times a constant."""
     if name == "mul":
         return (None if None in given else sum(p for p in given if p is not None),)
     compares = name in ("lt", "le", "gt", "ge", "eq", "ne")

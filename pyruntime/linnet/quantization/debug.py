@@ -1,9 +1,11 @@
-"""`debug_quantization`: a float graph against its quantized form, layer by layer, and which layers hurt the outputs.
+"""`debug_quantization`: compares a float graph with its quantized form, layer by layer, and finds which layers hurt the
+outputs.
 
-The error of a tensor against the float model says little about its layer, because most of it is inherited. So each layer is
-also measured alone: the quantized layer and the float layer get the same inputs, the float model's values as the quantized
-graph stores them. Their difference is the local error. Added to the float model's tensor, it gives the error of the outputs
-if this layer alone were quantized. Layers are ranked by that.
+The error of a tensor against the float model says little about its layer, because most of it comes from earlier layers.
+So each layer is also measured alone: the quantized layer and the float layer get the same inputs, which are the float
+model's values as the quantized graph stores them. The difference of their results is the local error. If it is added to
+the float model's tensor, the error of the outputs shows what would happen if only this layer were quantized. Layers are
+ranked by this error.
 """
 
 from __future__ import annotations
@@ -50,11 +52,12 @@ def debug_quantization(
 ) -> DebugReport:
     """Compares a graph with its quantized form, as `linnet.quantize` returns it, on samples.
 
-    samples: dictionaries {input name: array}, which can be iterated more than once. limit: how many of them are used. table:
-    the overrides that the quantized graph was made with, to explain which layers stay float. seconds: how long the errors of
-    single layers are followed to the outputs. draw: also count histograms of the worst layers. Memory does not grow with the
-    number of samples: one sample is run at a time, and the tensors in groups. Raises UsageError if the graphs are not of one
-    network or there is no sample.
+    samples: dictionaries {input name: array}, which can be iterated more than once. limit: how many of them are used.
+    table: the overrides with which the quantized graph was made; they explain why layers stay float. seconds: how long
+    to compute the effect of single layers' errors on the outputs. draw: also count histograms of the worst layers.
+    Memory does not grow with the number of samples, because one sample is run at a time. It is also bounded for many
+    tensors, because they are measured in groups. Raises UsageError if the graphs are not of one network or there is no
+    sample.
     """
     if table is not None:
         table.check(*names_for_rows(float_graph.functions))
@@ -78,7 +81,7 @@ def debug_quantization(
 
 
 class _Limited:
-    """The first samples, again in each iteration."""
+    """The first samples only. Each iteration starts from the first one again."""
 
     def __init__(self, samples: Iterable[Feeds], limit: int | None) -> None:
         if limit is not None and limit < 1:
@@ -103,7 +106,7 @@ def _layer(pair: Pair, name: str, sums: Sums) -> Layer:
 
 
 def _heaviest(pair: Pair) -> Node:
-    """The node after which a part of the graph is named: its product, if it has one, else the last node."""
+    """The node that gives a part of the graph its name: the product, if the part has one, else the last node."""
     return next((node for node in reversed(pair.part) if node.op in traits.PRODUCTS), pair.node)
 
 
@@ -113,7 +116,8 @@ def score(sums: Iterable[Agreement]) -> float:
 
 
 def left_float(old: Graph, new: Graph, table: Table) -> list[LeftFloat]:
-    """The products that compute in floats although the graph is quantized to integers."""
+    """The products (matrix products and convolutions) that compute in floats although the graph is quantized to
+    integers."""
     if dtype_of_graph(new) not in LIMITS and dtype_of_graph(new) != "auto":
         return []
     known = {(node.op, name): node for node, name in step_names(infer_function(new)).items()}

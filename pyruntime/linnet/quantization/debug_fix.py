@@ -1,8 +1,8 @@
-"""Which layers to compute at a higher precision: `find_fix` tries the layers that hurt, and keeps the fewest that restore the
-outputs.
+"""Finds which layers to compute at a higher precision: `find_fix` tries the layers that hurt, and keeps the fewest that
+restore the outputs.
 
-Each try quantizes the float graph again with a table and measures the outputs, so the result is what the table gives, not an
-estimate.
+Each try quantizes the float graph again with a table and measures the outputs. So the figures are measured, not
+estimated.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def find_fix(
 ) -> Fix:
     """Tries the layers that a report ranks worst at higher precisions, and chooses the fewest that are needed.
 
-    requantize: quantizes the float graph with a table, on the calibration data that the quantized graph was made with. table:
-    what that graph's table said; the rows of the fix are added behind it. target: the SQNR of the outputs to reach, in dB.
-    None: within `within` dB of what all candidates together give. most: how many layers are candidates at first. seconds: no
-    further candidate is tried after this time. progress: is called with a line before each try. Raises UsageError for a
-    target that is not finite.
+    requantize: quantizes the float graph with a table, on the calibration data with which the quantized graph was made.
+    table: the table with which that graph was made; the rows of the fix are appended to it. target: the SQNR of the
+    outputs to reach, in dB. None: within `within` dB of what all candidates together reach. most: how many layers are
+    candidates at first. seconds: no further candidate is tried after this time. progress: is called with a line before
+    each try. Raises UsageError for a target that is not finite.
     """
     if target is not None and not math.isfinite(target):
         raise UsageError("the target is not finite", code=101, expected="an SQNR in dB, such as 30", got=str(target))
@@ -117,7 +117,8 @@ def _first(samples: Iterable[Feeds], limit: int | None) -> list[Feeds]:
 
 
 def _candidates(report: DebugReport, most: int) -> list[Layer]:
-    """The layers that hurt, worst first: each has a share of the noise that the layers behind it leave."""
+    """The layers that hurt, worst first. Each must cause a certain share of the noise that remains without the worse
+    layers."""
     ranked = [layer for layer in report.ranked if layer.hurt is not None and layer.hurt > 0.0]
     found = []
     for i, layer in enumerate(ranked[:most]):
@@ -128,7 +129,7 @@ def _candidates(report: DebugReport, most: int) -> list[Layer]:
 
 
 def _union(tries: Iterable[Try]) -> dict[str, str]:
-    """The rows together; of two dtypes for a layer the higher one."""
+    """All rows together. If a layer has two dtypes, it gets the higher one."""
     order = ("i8", "i16", "f16", "bf16", "f32")
     rows: dict[str, str] = {}
     for t in tries:
@@ -150,8 +151,9 @@ def _row(key: str, value: str, remark: str = "") -> Row | TensorRow:
 def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str]]:
     """Rows for a table that may remove the noise of a layer, cheapest first.
 
-    Where values lie beyond the range, the range that was seen comes first. Where most of the noise is from storing the result,
-    the tensor does, and with it the layers that read it as integers; else the layer itself.
+    If values lie outside the range, the first way is the range that was seen. Then follow higher dtypes: for the
+    tensor, if most of the noise comes from storing the result, else for the layer. The last ways include the layers
+    that read the tensor.
     """
     names = step_names(pair.old.function)
     own = [f"layer {names[node]}" for node in pair.part]
@@ -166,7 +168,7 @@ def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str
 
 
 def _readers(pair: Pair) -> list[Node]:
-    """The nodes that read a tensor, and behind those that only move values, the nodes that read theirs."""
+    """The nodes that read a tensor. If a node only moves values, the nodes that read its outputs are included too."""
     consumers: Mapping[Tensor, list[Node]] = pair.old.function.consumers()
     found: dict[Node, None] = {}
     todo: list[Tensor] = [pair.old]
@@ -184,7 +186,7 @@ _MOVES = traits.having("integers", "moves", "averages")
 
 
 class _Search:
-    """Quantizes with rows and measures the outputs; no set of rows is tried twice."""
+    """Quantizes with rows of a table and measures the outputs. No set of rows is tried twice."""
 
     def __init__(
         self, graph: Graph, requantize: Callable[[Table], Graph], samples: list[Feeds], table: Table, threads: int | None,
@@ -199,7 +201,7 @@ class _Search:
         self.count = 0
 
     def measured(self, graph: Graph) -> float:
-        """The noise of a graph's outputs over their power."""
+        """The noise of a graph's outputs divided by their power."""
         session = Session(Model(graph), threads=self.threads, max_bytes=KEEPS_HALVES)
         entry = graph.signatures["infer"]
         tensors = dict(zip(entry.outputs, infer_function(graph).outputs, strict=True))
@@ -211,7 +213,8 @@ class _Search:
         return relative_noise(sums.values())
 
     def noise(self, rows: Mapping[str, str]) -> float:
-        """As `measured`, with these rows behind the table. Raises what `requantize` raises."""
+        """Like `measured`, for the graph made with these rows after those of the table. Raises whatever `requantize`
+        raises."""
         key = frozenset(rows.items())
         if key not in self.known:
             self.count += 1
@@ -222,8 +225,8 @@ class _Search:
     def ways_of(
         self, layer: Layer, ways: Sequence[dict[str, str]], rows: Mapping[str, str], enough: float, now: float
     ) -> list[Try]:
-        """Tries the ways, each beside the rows that are chosen already, until one gives the SQNR that the other layers
-        allow."""
+        """Tries the ways, each together with the rows that are already chosen, until one gives the SQNR that the other
+        layers allow."""
         found: list[Try] = []
         for way in ways:
             both = _union([Try("", "", dict(rows), None), Try("", "", way, None)])
@@ -239,7 +242,7 @@ class _Search:
         return found
 
     def fewest(self, chosen: Sequence[Try], goal: float) -> list[Try]:
-        """Leaves out what the goal does not need: first from the end, where the gains are smallest, then any."""
+        """Leaves out tries that the goal does not need, beginning with the last ones, whose gains are smallest."""
         kept = list(chosen)
         for t in reversed(chosen):
             rest = [other for other in kept if other is not t]

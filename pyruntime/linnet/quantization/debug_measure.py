@@ -1,5 +1,5 @@
-"""What `debug_quantization` measures: sums over samples for each pair of tensors, and what the noise of one layer alone does
-to the outputs. Samples are run one after another, and tensors in groups, so that memory does not grow with either."""
+"""What `debug_quantization` measures: sums over samples for each pair of tensors, and the effect of one layer's noise on
+the outputs. Samples run one by one, and tensors are measured in groups, so that memory does not grow with their numbers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ BINS = 48
 
 @dataclasses.dataclass
 class Sums:
-    """Sums over the samples for one pair. local: the quantized layer against the float layer, both on the float model's
-    values as the quantized graph stores them. storage: the part of that from storing the result. alone: for each sample, the
-    float tensor with the local error added."""
+    """Sums over the samples for one pair. local: the quantized layer compared with the float layer, both on the float
+    model's values as the quantized graph stores them. storage: the part of this error that comes from storing the
+    result. alone: for each sample, the float tensor with the local error added."""
 
     whole: Agreement = dataclasses.field(default_factory=Agreement)
     local: Agreement = dataclasses.field(default_factory=Agreement)
@@ -48,7 +48,8 @@ class Sums:
     hurt: float | None = None  # noise at the outputs, relative to their power, from this layer's local error alone
 
     def add(self, pair: Pair, mine: Array, theirs: Array, exact: Array, made: Array) -> None:
-        """mine, theirs: of the two models. exact, made: of the float and the quantized layer on the same inputs."""
+        """mine, theirs: the tensors of the two models. exact, made: the results of the float and the quantized layer on
+        the same inputs."""
         self.whole.add(mine, theirs)
         self.local.add(exact, made)
         kept = real(stored(exact, pair.new), pair.new)
@@ -67,7 +68,7 @@ class Sums:
 
 
 class Measurement:
-    """Both graphs, the float one also cut, with sessions. Open sizes are those of the samples."""
+    """Sessions of both graphs, and of the float graph cut into parts. Open sizes are those of the samples."""
 
     def __init__(self, old: Graph, new: Graph, pairs: Sequence[Pair], threads: int | None) -> None:
         self.pairs, self.threads = pairs, threads
@@ -92,8 +93,8 @@ class Measurement:
         self.specs = specs
 
     def sums(self, samples: Iterable[Feeds], seconds: float) -> tuple[dict[str, Sums], dict[str, Agreement], int]:
-        """The sums of each pair, the agreement of each output, and the number of samples. seconds: how long the noise of single
-        layers is followed to the outputs."""
+        """The sums of each pair, the agreement of each output, and the number of samples. seconds: how long to compute
+        the effect of single layers' noise on the outputs."""
         sizes, count, outputs = self._sizes(samples)
         most = max(GROUP, sum(sizes.values()) // GROUPS)
         groups = groups_of(self.pairs, sizes, most)
@@ -111,7 +112,8 @@ class Measurement:
         return found, outputs, count
 
     def _sizes(self, samples: Iterable[Feeds]) -> tuple[dict[str, int], int, dict[str, Agreement]]:
-        """The elements of each tensor, the number of samples, and the agreement of the outputs over all of them."""
+        """The number of elements of each tensor, the number of samples, and the agreement of the outputs over all
+        samples."""
         sums = {name: Agreement() for name in self.outputs}
         count = 0
         sizes: dict[str, int] = {}
@@ -151,13 +153,15 @@ class Measurement:
 
     @staticmethod
     def _part(session: Session, feeds: Mapping[str, Array], fetches: Sequence[str]) -> dict[str, Array]:
-        """A run of parts. A quantized part may read fewer tensors than the float one, for example if a weight was computed."""
+        """Runs some parts. A quantized part may read fewer tensors than the float part, for example if the float graph
+        computes a weight."""
         known = {spec.name for spec in session.inputs}
         return session.run({name: value for name, value in feeds.items() if name in known}, fetches=fetches)
 
     def _follow(self, group: Sequence[Pair], made: Mapping[str, Sums], kept: Sequence[Feeds], seconds: float) -> None:
-        """What the local error of each layer does to the outputs of the float model, if all other layers were exact. The
-        layers with the largest local error come first; those that the time does not suffice for have no figure."""
+        """Measures the error of the float model's outputs that each layer's local error would cause if all other layers
+        were exact. The layers with the largest local error come first. Layers for which there is no time left get no
+        figure."""
         end = time.monotonic() + seconds
         wanted = [self.old.run(feeds) for feeds in kept]
         order = sorted(group, key=lambda pair: made[pair.name].local.sqnr)
@@ -188,12 +192,13 @@ class Measurement:
 
 
 def real_output(array: Array, tensor: Any) -> Array:
-    """The numbers of an output: integers without a quantization stay integers."""
+    """The real numbers that an output stands for. Integers without a quantization stay integers."""
     return real(array, tensor) if tensor.quantization is not None or array.dtype.kind == "f" else array
 
 
 def relative_noise(sums: Iterable[Agreement]) -> float:
-    """Noise over power, as the mean over the outputs; of integer outputs without a scale, the share that differs."""
+    """Noise divided by power, averaged over the outputs. For an integer output without a scale, the share of elements
+    that differ."""
     found = []
     for s in sums:
         if s.integers and s.count:
@@ -209,13 +214,14 @@ def output_db(sums: Iterable[Agreement]) -> float:
 
 
 def _elements(shape: Sequence[Any] | None, guess: int) -> int:
-    """Elements of a tensor; open sizes count as 1, and an open rank as the largest input."""
+    """The number of elements of a tensor. An open size counts as 1. If the rank is open, the number is that of the
+    largest input."""
     return guess if shape is None else int(np.prod([d if isinstance(d, int) else 1 for d in shape], dtype=np.int64))
 
 
 @dataclasses.dataclass
 class Histogram:
-    """Counts of the float and of the quantized values in equal bins from low to high."""
+    """Counts of the float values and of the quantized values in equal bins from low to high."""
 
     low: float
     high: float
@@ -226,7 +232,8 @@ class Histogram:
 def histograms(
     measure: Measurement, pairs: Sequence[Pair], sums: Mapping[str, Sums], samples: Iterable[Feeds]
 ) -> dict[str, Histogram]:
-    """For each pair, over the range that was seen and that can be represented."""
+    """A histogram for each pair, over the range that covers both the values seen and the values that can be
+    represented."""
     edges: dict[str, tuple[float, float]] = {}
     for pair in pairs:
         low, high = sums[pair.name].low, sums[pair.name].high
@@ -249,7 +256,8 @@ def histograms(
 
 
 def special_counts(graph: Graph, samples: Iterable[Feeds], threads: int | None) -> list[dict[str, Any]]:
-    """Values at the limits of their integer type, infinities and NaN by op, over runs of the graph as it is deployed."""
+    """For each op, counts of values at the limits of their integer type, infinities and NaN, over runs of the graph as
+    it is deployed."""
     session = Session(Model(graph), threads=threads, count_special=True, max_bytes=KEEPS_HALVES)
     counts: dict[str, Counter[str]] = {}
     worst: dict[str, tuple[int, str]] = {}

@@ -1,5 +1,5 @@
-"""Tensors that a float graph and its quantized graph have under one name, and the float graph cut at these tensors, whose
-parts can be run on what the quantized model saw."""
+"""Pairs of tensors with the same name in a float graph and its quantized graph. The float graph is cut at these
+tensors, so that its parts can be run on the values that the quantized model saw."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LIMITS = {**scheme.LIMITS, "u8": (0, 255)}
 
 @dataclasses.dataclass(eq=False)
 class Pair:
-    """A tensor of both graphs. part: the nodes of the float graph that compute it from other pairs, in order. reads: the
-    pairs and inputs that they read, by name."""
+    """A tensor of both graphs. part: the nodes of the float graph that compute the tensor from other pairs, in order.
+    reads: the names of the pairs and inputs that these nodes read."""
 
     name: str
     old: Tensor
@@ -66,7 +66,7 @@ def infer_function(graph: Graph) -> Function:
 def pairs_of(old: Graph, new: Graph) -> list[Pair]:
     """The float tensors that nodes of `old` compute and that `new` has under the same name, in the order of the nodes.
 
-    Raises UsageError if there is none: the graphs are then not of one network.
+    Raises UsageError if there is no such tensor, because the graphs then do not come from one network.
     """
     mine, theirs = infer_function(old), infer_function(new)
     known = {t.name: t for node in theirs.nodes for t in node.outputs}
@@ -89,7 +89,8 @@ def pairs_of(old: Graph, new: Graph) -> list[Pair]:
 
 
 def _other_meanings(graph: Graph, function: Function) -> set[str]:
-    """Names by which a session feeds or fetches another tensor than the one that has this name."""
+    """Names that mean another tensor for a session: an input or output of the signature has this name, but its tensor
+    has another one."""
     signature = graph.signatures["infer"]
     ports = [
         *zip(signature.inputs, function.inputs, strict=True),
@@ -107,7 +108,7 @@ def _same_shape(a: Tensor, b: Tensor) -> bool:
 
 
 def _behind(tensor: Tensor, found: dict[Tensor, str], function: Function) -> tuple[list[Node], list[str]]:
-    """The nodes between a tensor and the nearest pairs and inputs, and the names of those."""
+    """The nodes between a tensor and the nearest earlier pairs and inputs, and the names of these pairs and inputs."""
     assert tensor.node is not None
     inputs = dict(zip(function.inputs, graph_inputs(function), strict=True))
     nodes, reads, todo = {tensor.node}, dict[str, None](), [tensor.node]
@@ -133,8 +134,9 @@ CUT = "cut:"
 
 
 def cut(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    """A graph with each of these tensors as an output, and with an input CUT + name that its readers read instead. So every
-    part between them can be run alone or with others, on given inputs. tensors: {name of a pair: the graph's tensor}."""
+    """A graph with each of these tensors as an output. The nodes that read such a tensor read a new input CUT + name
+    instead. So every part between the tensors can be run on given inputs, alone or with other parts. tensors: {name of
+    a pair: the graph's tensor}."""
     made = graph.copy()
     signature = made.signatures["infer"]
     function = signature.function
@@ -157,7 +159,7 @@ def cut(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
 
 
 def real(array: Array, tensor: Tensor) -> Array:
-    """f32 numbers of a tensor's values: dequantized, or widened."""
+    """A tensor's values as f32 numbers: integers are dequantized, narrow floats widened."""
     q = tensor.quantization
     if q is not None and tensor.dtype in LIMITS:
         scale, zero = _broadcast(q, array.ndim)
@@ -169,7 +171,7 @@ def real(array: Array, tensor: Tensor) -> Array:
 
 
 def stored(array: Array, tensor: Tensor) -> Array:
-    """The values of the quantized tensor for numbers: rounded, and at the ends of its range where they lie beyond."""
+    """The numbers as the quantized tensor would hold them: rounded, and clipped to its range."""
     q = tensor.quantization
     if q is not None and tensor.dtype in LIMITS:
         scale, zero = _broadcast(q, array.ndim)
@@ -195,7 +197,8 @@ def _broadcast(q: Quantization, rank: int) -> tuple[Array, Array]:
 
 
 def groups_of(pairs: Sequence[Pair], sizes: dict[str, int], most: int) -> list[list[Pair]]:
-    """The pairs in groups whose tensors have at most so many elements together, at least one pair each."""
+    """The pairs in groups. The tensors of a group have at most this many elements together; a group has at least one
+    pair."""
     made: list[list[Pair]] = []
     held = 0
     for pair in pairs:

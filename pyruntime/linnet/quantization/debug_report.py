@@ -1,4 +1,4 @@
-"""What debugging a quantization finds: figures of each layer, the layers that stayed in floats, and the fix. See debug.py."""
+"""What `debug_quantization` (debug.py) finds: figures of each layer, the layers that stayed in floats, and the fix."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from linnet.quantization.table import Table
 class Layer:
     """A tensor that both graphs have, and the layer that computes it.
 
-    name: of the tensor. layer, op: of the node; `layer` is the name of its step in tables, plans and timings. dtype: how
-    the quantized graph stores the tensor. sqnr_db, cosine: against the float model. local_db: the SQNR of the layer
-    alone, on inputs without inherited noise. storage: the part of that noise from storing the result. output_db: the SQNR
-    of the outputs if this layer alone were quantized; None if there was no time to measure it. hurt: the same as noise
-    over power. saturated: the share of float values outside the range that can be represented. zeros: the shares of
-    zeros, float and quantized. seen: the range of the float values. range: what the quantized tensor can represent; None
-    if it is stored as f32. broken: values that are infinite or NaN only in the quantized model.
+    name: the name of the tensor. layer, op: the name and op of the node; `layer` is the name of its step in tables,
+    plans and timings. dtype: how the quantized graph stores the tensor. sqnr_db, cosine: of the tensor against the
+    float model. local_db: the SQNR of the layer alone, on inputs without inherited noise. storage: the part of this
+    noise that comes from storing the result. output_db: the SQNR of the outputs if only this layer were quantized; None
+    if there was no time to measure it. hurt: like output_db, but as noise divided by power. saturated: the share of
+    float values outside the range that can be represented. zeros: the shares of zeros among the float and among the
+    quantized values. seen: the range of the float values. range: what the quantized tensor can represent; None if it is
+    stored as f32. broken: the number of values that are infinite or NaN only in the quantized model.
     """
 
     name: str
@@ -53,9 +54,9 @@ class LeftFloat:
 
 @dataclasses.dataclass
 class DebugReport:
-    """What `debug_quantization` found. layers: in the order of the graph. output_db: the SQNR of all outputs together, and
-    `outputs` the figures of each. special: by op, the values at the limits of their type, infinities and NaN. fix: what
-    `linnet.quantization.debug_fix.find_fix` found, if it was asked."""
+    """What `debug_quantization` found. layers: in the order of the graph. output_db: the SQNR of all outputs together.
+    outputs: the figures of each output. special: for each op, counts of values at the limits of their type, infinities
+    and NaN. fix: what `linnet.quantization.debug_fix.find_fix` found, if it was asked."""
 
     dtype: str
     samples: int
@@ -68,12 +69,13 @@ class DebugReport:
 
     @property
     def ranked(self) -> list[Layer]:
-        """The layers, worst first: those whose values break, then by what they alone do to the outputs."""
+        """The layers, worst first. Layers with new infinities or NaN come first; the others follow by the error that
+        each alone causes in the outputs."""
         return sorted(self.layers, key=_badness)
 
     @property
     def hurt(self) -> float:
-        """The sum over the layers of what each alone does to the outputs."""
+        """The sum over the layers of the errors that each alone causes in the outputs."""
         return sum(layer.hurt or 0.0 for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,8 +91,8 @@ def _badness(layer: Layer) -> tuple[float, float]:
 
 @dataclasses.dataclass
 class Try:
-    """A layer at a higher precision. rows: {`layer NAME` or `tensor NAME`: what the table says}. output_db: the SQNR of the
-    outputs with these rows beside those chosen before, None if the graph cannot be quantized so."""
+    """A layer at a higher precision. rows: {`layer NAME` or `tensor NAME`: what the table says}. output_db: the SQNR of
+    the outputs with these rows and those chosen before. None if the graph cannot be quantized in this way."""
 
     name: str
     layer: str
@@ -100,8 +102,9 @@ class Try:
 
 @dataclasses.dataclass
 class Fix:
-    """before, after: the SQNR of the outputs in dB without and with `rows`. best: with the rows of all candidates. layers: the
-    tensors that are fixed, in the order in which they were chosen. table: the base table with the rows, ready to write."""
+    """before, after: the SQNR of the outputs in dB without and with `rows`. best: the SQNR with the rows of all
+    candidates. layers: the tensors that are fixed, in the order in which they were chosen. table: the base table with
+    the rows, ready to write."""
 
     before: float
     after: float

@@ -45,11 +45,11 @@ _UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range 
 class Options:
     """How the quantizer decides what the table does not say.
 
-    calibrator: of the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: the mean of what
-    rounding loses goes into the bias. equalize: channels between two products are scaled. saves_traffic: large tensors are
-    stored as integers although no integer op needs it, where their noise is below `traffic_noise`. headroom: of 16-bit ranges
-    over the largest value seen. weight_noise: of the outputs of a product with 16-bit activations, above which its weights get
-    16 bits."""
+    calibrator: chooses the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: the
+    mean error from rounding is added to the bias. equalize: channels between two products are scaled. saves_traffic:
+    large tensors are stored as integers even if no integer op needs this, as long as their noise is below
+    `traffic_noise`. headroom: 16-bit ranges are the largest value seen times this factor. weight_noise: if the noise of
+    the outputs of a product with 16-bit activations is above this, its weights get 16 bits."""
 
     calibrator: str = "auto"
     careful: bool = True
@@ -62,14 +62,14 @@ class Options:
 
 
 def _aliases(steps: Mapping[Node, str]) -> dict[Node, list[str]]:
-    """The names of each node's results, by which a table may call the node too, unless another node is called so."""
+    """The names of each node's results. A table may also use them for the node, unless another node has this name."""
     taken = set(steps.values())
     return {node: [t.name for t in node.outputs if t.name not in taken] for node in steps}
 
 
 def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str], dict[str, str]]:
-    """The names that rows of a table may match: of layers and of tensors. And for the names of source nodes that became a part
-    of a layer, that layer."""
+    """The names that rows of a table may match: the names of layers, and those of tensors. Also returns, for each
+    source node that became a part of a layer, the name of this layer."""
     layers: list[str] = []
     tensors: list[str] = []
     sources: dict[str, str] = {}
@@ -84,7 +84,8 @@ def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str],
 
 class Decisions:
     """Decides in which dtype each node of one function computes, which tensors are stored as integers, and which of these share
-    a scale. With an observation the decisions follow what was seen; without one, every tensor that may be stored is."""
+    a scale. With an observation, the decisions depend on the values seen. Without one, every tensor that may be stored
+    as integers is stored so."""
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ class Decisions:
     # ---- decisions ---------------------------------------------------------------------------------------------
 
     def _beyond_half(self) -> set[Tensor]:
-        """Tensors whose values f16 or bf16 would make infinite or zero: as far as they were seen, or might be."""
+        """Tensors whose values would become infinite or zero in f16 or bf16. With an observation, the values seen
+        decide; without one, the values that are possible."""
         if self.observation is None:
             return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
@@ -173,16 +175,17 @@ class Decisions:
         return wanted
 
     def _recurs(self, node: Node) -> bool:
-        """Whether a product only prepares what a recurrent layer reads, whose state would carry an error of 8 bits from step to
-        step; the steps themselves, which take most of the time, are floats."""
+        """Whether a product only computes the input of a recurrent layer. The layer's state would carry the errors of 8
+        bits from step to step. The steps take most of the time and compute in floats anyway."""
         users = self.consumers.get(node.outputs[0], [])
         if not users or node.outputs[0] in self.outputs:
             return False
         return all(u.op in _RECURRENT or (u.op in traits.COPIES and self._recurs(u)) for u in users)
 
     def _unfit(self, node: Node, half: str) -> bool:
-        """Whether a node cannot compute in a half-width float: the operands of an op have one dtype, and one of them is too
-        large, too small, computed from shapes (such as weights that a node widens), or quantized."""
+        """Whether a node cannot compute in a half-width float. All operands of an op have one dtype, and one of them
+        may be too large, too small, computed only from shapes or constants (such as weights that a node widens), or
+        quantized."""
         floats = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "f32"]
         for tensor in floats:
             if tensor in self.wide:
@@ -210,8 +213,8 @@ class Decisions:
         return node.op in traits.MATRICES
 
     def _clamps_after_integers(self) -> dict[Node, Node]:
-        """Maps an integer node to the clamp that is its only reader. Saturation of the output's range can replace such
-        a clamp."""
+        """Maps an integer node to the clamp that is its only reader. The clamp can be left out if the output's range
+        saturates at its limits."""
         table: dict[Node, Node] = {}
         for node in self.integer_nodes:
             y = node.outputs[0]
@@ -222,7 +225,8 @@ class Decisions:
         return table
 
     def _expressed_by_range(self, clamp: Node, dtype: str) -> bool:
-        """Whether saturation at the ends of the output's range has the effect of the clamp, to within half a step."""
+        """Whether saturation at the ends of the output's range has the same effect as the clamp, to within half a
+        quantization step."""
         limits = clamp_limits(clamp)
         assert limits is not None
         parameters = self._parameters(clamp.outputs[0], dtype)
@@ -256,10 +260,10 @@ class Decisions:
         return wanted
 
     def _worth_storing(self, node: Node) -> bool:
-        """Whether to store a large result as integers although no node needs integers, because all its readers can read
-        them. This saves three quarters of the memory traffic.
+        """Whether to store a large result as integers, although no node needs this, because all its readers can read
+        integers. This saves three quarters of the memory traffic.
 
-        A single map after an integer op is its epilogue; then nothing is stored at all.
+        A single map after an integer op becomes its epilogue; then the result is not stored at all.
         """
         y = node.outputs[0]
         users = self.consumers.get(y, [])
@@ -313,13 +317,13 @@ class Decisions:
         return row is not None and row.dtype == "f32"
 
     def _noise_of(self, tensor: Tensor) -> float:
-        """The noise of a tensor stored in 8 bits by itself; 0 if it was not seen."""
+        """The noise that storing this tensor in 8 bits causes; 0 if the tensor was not seen."""
         seen = self._seen(tensor)
         return 0.0 if seen is None else noise(seen, seen.low, seen.high, LEVELS["i8"])
 
     def _share(self, node: Node) -> bool:
-        """Whether the results of a node that only moves values keep the range of its operand. A part of a split or slice whose
-        values are much smaller gets a range of its own; its operand stays float."""
+        """Whether the results of a node that only moves values share the range of its operand. If a part of a split or
+        slice has much smaller values, it gets a range of its own, and the operand stays float."""
         source = node.inputs[0]
         if node.op != "copy" or source is None or node.attributes.get("kind") not in ("split", "slice"):
             return True
@@ -371,7 +375,8 @@ class Decisions:
             self.ranges[root] = Range(choice.low, choice.high)
 
     def _most(self, tensor: Tensor) -> float:
-        """The largest value that the range of a tensor with 8 bits holds; 0 for others, and where products are not integers."""
+        """The largest value that the range of an 8-bit tensor holds. 0 for other tensors, and if a product that makes
+        or reads the tensor does not compute in integers."""
         found = self.ranges.get(self.root(tensor))
         makers = (
             {tensor.node, *(p.maker for p in self.observation.pairs if p.between is tensor)}
@@ -395,8 +400,8 @@ class Decisions:
     # ---- calibration -------------------------------------------------------------------------------------------
 
     def observed(self) -> tuple[list[Tensor], list[Node]]:
-        """The tensors and products to observe: what may be stored as integers, what integer products multiply by constants, and
-        everything that may be stored as f16 or bf16."""
+        """The tensors and products to observe: tensors that may be stored as integers, f16 or bf16, and integer
+        products with constant weights."""
         products = [n for n in self.integer_nodes if n.inputs[1] is not None and n.inputs[1].data is not None]
         tensors = list(self.stored)
         halves = [n for n in self.old.nodes if self.dtype in HALVES or self.modes[n] in HALVES]
@@ -407,7 +412,8 @@ class Decisions:
         return list(dict.fromkeys(tensors)), products
 
     def calibrate(self, batches: Iterable[Feeds], progress: bool, threads: int | None) -> None:
-        """Finds the ranges of all tensors stored as integers by their extremes. Members of a group share one range."""
+        """Finds the ranges of all tensors stored as integers from their extremes. Members of a group share one
+        range."""
         missing = [tensor for tensor in self.stored if self.root(tensor) not in self.ranges]
         observation = Observation(self.graph, missing, (), threads)
         observation.run(Batches(batches, self.graph.signatures["infer"].inputs, progress))

@@ -1,5 +1,5 @@
-"""What `linnet.quantize` tries. The float graph is observed once; then graphs are emitted with different options, and the one
-whose outputs are nearest to the float graph's on some calibration samples is kept."""
+"""What `linnet.quantize` tries. The float graph is observed once. Then graphs are built with different options. The one
+whose outputs on some calibration samples are nearest to those of the float graph is kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Search:
         self.nearness: Nearness | None = None  # of the outputs
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
-        """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
+        """Observes the float graph, tries options, and returns the best graph. ranges: those of quantization-aware
+        training, by tensor name."""
         first = self._decide(self.options)
         self.overrides.check(*names_for_rows(q.old for q in first))
         known = [q.take(ranges) for q in first]
@@ -113,7 +114,7 @@ class Search:
         return new
 
     def _improve(self, best: Graph, batches: Batches) -> Graph:
-        """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
+        """Tries other options one after another, and keeps each one that lowers the error of the outputs."""
         judge = Judge(self.graph, batches, self._samples(), TARGETS[self.dtype], self.threads)
         kept, least = self.quantizers, judge.compare(best)
         changes: list[dict[str, Any]] = []
@@ -141,7 +142,8 @@ class Search:
         return best
 
     def _samples(self) -> int:
-        """The number of samples on which outputs are compared: fewer for large networks. It depends on shapes alone."""
+        """The number of samples on which outputs are compared: fewer for large networks. The number depends only on
+        shapes."""
         assert self.observation is not None
         shapes = [t.static_shape for t in self.observation.seen]
         held = sum(math.prod(shape) for shape in shapes if shape is not None)

@@ -41,19 +41,20 @@ def quantize(
     takes the first of i8, i16 and f16 whose outputs are near enough to those of `graph` on calibration samples:
     docs/quantization.md gives the limits. Without `calibration` it takes f16.
 
-    calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. With f16, calibration shows what
-        would overflow. An iterable that can be read only once is kept in temporary files.
+    calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. For f16, calibration shows
+        which tensors would overflow. An iterable that can be read only once is kept in temporary files.
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8, no layer gets
-        wider weights.
+    weight_bits: precision of integer weights, 2 to 8; weights are always stored in 8 bits. With fewer than 8, no layer
+        gets wider weights.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
         own ranges and weight_bits, and needs no calibration.
-    effort: "fast" (weights rounded to nearest, extremes as ranges), "normal" (errors of weights cancel, biases are corrected, and
-        what lowers the error of the outputs on calibration samples is kept) or "best" (more is tried).
-    calibrator: how ranges follow from what was seen: "auto" (the least noise), "minmax", "mean" (mean of the batches' extremes),
-        "moving", "percentile", "mse" or "entropy".
+    effort: "fast" (weights are rounded to nearest, ranges are the extremes), "normal" (errors of weights cancel, biases
+        are corrected, and options that lower the error of the outputs on calibration samples are kept) or "best" (more
+        options are tried).
+    calibrator: how ranges are chosen from the values seen: "auto" (the least noise), "minmax", "mean" (mean of the
+        batches' extremes), "moving", "percentile", "mse" or "entropy".
     Raises UsageError for a bad argument or batch.
     """
     if dtype == "f32" and table is None:
@@ -85,7 +86,7 @@ def quantize(
 
 
 def _check(dtype: str, weight_bits: int, effort: str, calibrator: str) -> None:
-    """Raises UsageError for an argument that has no meaning."""
+    """Raises UsageError if an argument has an invalid value."""
     if dtype not in DTYPES:
         raise UsageError(
             what="cannot quantize to this dtype", expected="f16, bf16, i16, i8 or auto", got=str(dtype), hint="pass dtype='i8'",

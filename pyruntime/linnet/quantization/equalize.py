@@ -1,5 +1,5 @@
-"""Cross-layer equalization (Nagel et al. 2019), by what was seen: channels that use little of their tensor's 8-bit range are
-scaled up by the product that makes them, and down by the product that reads them. The range stays the same."""
+"""Cross-layer equalization (Nagel et al. 2019), from the values seen. If a channel uses little of its tensor's 8-bit
+range, the product that makes it scales it up, and the product that reads it scales it down. The range stays the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Factors = dict[Node, dict[str, Floats]]  # of a product: of the channels that it
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A product, the tensor that it makes (after a ramp that scaling does not change), and the product that alone reads it."""
+    """A product, the tensor that it makes (possibly after an activation that keeps scales, such as ReLU), and the
+    product that is its only reader."""
 
     maker: Node
     between: Tensor
@@ -53,12 +54,12 @@ def pairs(function: Function) -> list[Pair]:
 
 
 def pairs_of(graph: Graph, observed: Container[Tensor]) -> list[Pair]:
-    """The pairs in all functions of a graph, between which a tensor was observed."""
+    """The pairs in all functions of a graph whose tensor was observed."""
     return [pair for function in graph.functions for pair in pairs(function) if pair.between in observed]
 
 
 def _constant(node: Node) -> bool:
-    """Whether the node is a convolution, or a matrix product, with constant f32 weights and bias."""
+    """Whether the node is a convolution or matrix product with constant f32 weights and bias."""
     if node.op not in traits.PRODUCTS or traits.output_axis(node.op) not in (0, None):
         return False
     w, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
@@ -89,8 +90,8 @@ def _read(node: Node) -> int:
 
 
 def factors(found: Iterable[Pair], peaks: Mapping[Tensor, Floats], most: Callable[[Tensor], float]) -> Factors:
-    """The factors of the channels between each pair. peaks: the largest value of each channel. most: the largest value that a
-    tensor's range holds, 0 if it stores no integers."""
+    """The factors of the channels between each pair. peaks: the largest value of each channel. most: gives the largest
+    value that a tensor's range holds, or 0 if the tensor is not stored as integers."""
     table: Factors = {}
     for pair in found:
         peak, end = peaks.get(pair.between), most(pair.between)
@@ -104,7 +105,8 @@ def factors(found: Iterable[Pair], peaks: Mapping[Tensor, Floats], most: Callabl
 
 
 def scaled(node: Node, w: npt.NDArray[Any], by: Mapping[str, Floats]) -> Floats:
-    """The weights with each output scaled up, and divided by the factors of what they read."""
+    """The weights, multiplied by the factors of the channels that they make and divided by those of the channels that
+    they read."""
     rows = as_rows(node, np.asarray(w, np.float64))
     if "made" in by:
         rows = rows * by["made"].reshape(rows.shape[0], rows.shape[1], 1)

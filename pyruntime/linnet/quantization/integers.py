@@ -1,6 +1,6 @@
-"""Training in integers: a quantized model keeps its int8 or int16 weights as variables, and each step rounds them again.
-The device stores no float weights. Forward and backward passes compute from the values that the integers represent. The
-update is rounded stochastically (Gupta et al. 2015), or from f32 master weights kept next to the integers."""
+"""Training in integers: a quantized model keeps its int8 or int16 weights as variables, and each step rounds them again. The
+device stores no float weights. Forward and backward passes compute from the values that the integers represent. Updates are
+rounded stochastically (Gupta et al. 2015), or the integers are rounded from f32 master weights, which are then kept too."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     """Turns a quantized graph's integer weights and biases into variables, in place, and returns the graph.
 
     graph: from `linnet.quantize`, an int8 TFLite file or a QDQ ONNX model. patterns: names of weights, as for
-    `linnet.passes.trainable`; a layer's bias is included with its weights. "infer" remains the integer model and reads
-    these variables. `graph.main` has the same computation in floats, with the same rounding and straight-through
+    `linnet.passes.trainable`; the bias of a layer is trained with its weights. "infer" remains the integer model and
+    reads these variables. `graph.main` has the same computation in floats, with the same rounding and straight-through
     gradients; build the loss on it (`graph.find`). Scales and zero points do not change. Raises UsageError if there are
     no integer weights.
     """
@@ -65,10 +65,10 @@ def updates(
 ) -> dict[Variable, Tensor]:
     """Updates of integer variables that make `loss` smaller, for `graph.signature(..., updates=...)`.
 
-    loss: one float, built in `graph.main`.
+    loss: a float scalar, built in `graph.main`.
     variables: those made by `trainable`; default: all. The optimizer starts from the values that the integers
         represent. Its result is rounded up or down at random, so that even very small steps are kept on average.
-    master: f32 copies `<variable>/master` take the steps instead, and the integers are these copies rounded to nearest.
+    master: f32 copies `<variable>/master` are updated instead, and the integers are these copies rounded to nearest.
         Side updates that the loss depends on are included.
     Raises UsageError if there is nothing to train.
     """
@@ -134,6 +134,7 @@ def _scales(graph: Graph, variable: Variable) -> np.ndarray[tuple[int, ...], np.
 
 
 def _read_instead(function: Function, table: dict[Variable, Tensor]) -> None:
-    """Replaces reads of stand-ins, which are not variables of the graph, by the tensors that they represent."""
+    """The optimizer gets stand-ins, which are not variables of the graph. Replaces reads of them by the tensors that
+    they represent."""
     for node in function.nodes:
         node.inputs = [table.get(t.variable, t) if t is not None and t.variable is not None else t for t in node.inputs]

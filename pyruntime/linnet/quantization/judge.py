@@ -1,5 +1,5 @@
-"""How near the outputs of a quantized graph come to those of the float graph on some calibration samples, and what is enough:
-decisions have to stay the same, and other values have to stay near."""
+"""Measures how near the outputs of a quantized graph are to those of the float graph on some calibration samples, and
+defines what is near enough: decisions must stay the same, and other values must stay near."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 class Target(NamedTuple):
-    """What is near enough, for each output."""
+    """The limits within which an output is near enough."""
 
     values: float  # squared error over the power of what changes in an output
     scores: float  # the same for scores between 0 and 1, of which the decision counts
@@ -36,9 +36,9 @@ _TIE = 0.1  # two best scores that are nearer to each other than this decide not
 
 
 class Nearness(NamedTuple):
-    """How near a graph comes. `error`: the mean over outputs and samples of the squared error over the power of what changes
-    between samples, at most 1 each. `excess`: the geometric mean of the ratios of the outputs' errors to the target's, of which
-    those below 1 count as 1; 1 is enough."""
+    """How near a graph comes. `error`: the squared error, divided by the power of what changes between samples (at most
+    1 each), averaged over outputs and samples. `excess`: the geometric mean, over the outputs, of the error divided by
+    the error that the target allows. Ratios below 1 count as 1, so 1 means near enough."""
 
     error: float
     excess: float
@@ -64,7 +64,7 @@ class Judge:
         self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
 
     def compare(self, graph: Graph, samples: int | None = None) -> Nearness:
-        """How near a graph comes, on the first samples only if their number is given."""
+        """How near a graph comes. samples: if given, only this many of the first samples are used."""
         from linnet.session.session import Session
 
         session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
@@ -102,7 +102,8 @@ def _class_axis(values: Sequence[Array]) -> int | None:
 
 
 def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
-    """The number of decisions that differ, and of all: best classes, scores above a half in either, or integers."""
+    """The number of decisions that differ, and the number of all decisions. A decision is a best class, a score above a
+    half in one of the two, or an integer."""
     if want.shape != got.shape:
         return 1, 1
     if want.dtype.kind != "f":
@@ -118,8 +119,9 @@ def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
 
 
 def _varying(values: Sequence[npt.NDArray[np.float64]]) -> float:
-    """The mean square by which an output differs between samples: a coordinate that is always near 100 says something by its last
-    digits. With few samples, or open shapes, the mean square itself; never less than a thousandth of that."""
+    """The mean square of the differences of an output between samples. (If a coordinate is always near 100, only its
+    last digits carry information.) With few samples, or with different shapes, the mean square of the output itself.
+    Never less than a thousandth of the latter."""
     whole = float(np.mean([np.square(v).mean() for v in values if v.size] or [0.0]))
     if len(values) < 3 or any(v.shape != values[0].shape for v in values):
         return whole

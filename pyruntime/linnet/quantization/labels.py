@@ -1,4 +1,5 @@
-"""Which class the name of a folder means: by the labels of a file or a model, by number, or by the order of the folders."""
+"""Finds which class the name of a folder means: from the labels of a file or a model, by number, or by the order of the
+folders."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _SYNSET = re.compile(r"n\d{8}")
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The class of each folder by its name, and where the labels are from."""
+    """The class of each folder, by the folder's name, and where the labels come from."""
 
     classes: dict[str, int]
     remark: str
@@ -103,7 +104,7 @@ def _plain(name: str) -> str:
 
 
 def _read(file: Path) -> list[list[str]]:
-    """For each class the names by which a folder may call it."""
+    """For each class, the names that its folder may have."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         if file.suffix == ".json":
@@ -120,7 +121,7 @@ def _read(file: Path) -> list[list[str]]:
 
 
 def _aliases(line: str) -> list[str]:
-    """A line, the names in it that commas separate, and its WordNet number."""
+    """The names that a line of labels gives: the whole line, its parts between commas, and its WordNet number."""
     line = line.strip()
     first, _, rest = line.partition(" ")
     number = [first] if _SYNSET.fullmatch(first) else []
@@ -129,7 +130,7 @@ def _aliases(line: str) -> list[str]:
 
 
 def _from_json(content: Any) -> list[list[str]]:
-    """Of ["cat", ...], {"0": "cat"}, {"0": ["n02123045", "cat"]} or {"cat": 0}. Raises ValueError."""
+    """The same for JSON: ["cat", ...], {"0": "cat"}, {"0": ["n02123045", "cat"]} or {"cat": 0}. Raises ValueError."""
     if isinstance(content, list):
         rows: dict[int, Any] = dict(enumerate(content))
     elif isinstance(content, dict) and content and all(isinstance(v, int) for v in content.values()):

@@ -1,5 +1,5 @@
-"""Mixed precision where 8 bits lose too much: each part of the network is quantized alone, and the parts that add the largest
-errors to the outputs get 16-bit activations until the rest is good enough."""
+"""Mixed precision, for networks that lose too much with 8 bits. Each part of the network is quantized alone to measure its
+error. Then the parts that add the largest errors to the outputs get 16-bit activations, until the outputs are good enough."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def parts(names: list[str]) -> list[list[str]]:
 
 
 def rows(names: Sequence[str], scheme: str) -> list[Row | TensorRow]:
-    """A row for each layer."""
+    """A row with this scheme for each layer."""
     return [Row(_literal(name), scheme) for name in names]
 
 
 def products(node: Node) -> float:
-    """The number of products of a layer with constant weights, as far as shapes say; a transposed convolution has fewer."""
+    """The number of products of a layer with constant weights, as far as shapes are known. It is too high for a
+    transposed convolution."""
     w = node.inputs[1] if node.op in INTEGER_OPS and len(node.inputs) > 1 else None
     shape = node.outputs[0].static_shape
     if w is None or w.data is None or shape is None:
@@ -60,10 +61,10 @@ def wider(
     compare: Callable[[Table, int | None], Nearness],
     least: Nearness,
 ) -> tuple[Table, Nearness] | None:
-    """The table with which the outputs are near enough, with few layers of a wide scheme; or the one that comes nearest,
-    if that halves the excess; None if there is none. layers: with their names. wide: the schemes, of which a later one is
-    tried if an earlier one is not enough. compare: the graph that a table gives, on the first samples only if their
-    number is given. least: without it."""
+    """A table that brings the outputs near enough with few layers of a wide scheme. If none does, the table that comes
+    nearest, provided that it halves the excess; else None. layers: nodes and their names. wide: the wide schemes; a
+    later one is tried if an earlier one is not enough. compare: how near the graph made with a table comes, on only
+    this many of the first samples if a number is given. least: how near the graph comes without a wide scheme."""
     found = parts(list(layers.values()))
     others = [Row("*", "f32")]
     alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]

@@ -1,5 +1,5 @@
-"""Observers: what calibration sees of a float graph. Extremes, histogram and moments of tensors, and second moments of what
-products read. Memory is bounded: a graph with many tensors is run several times, and samples that come once are kept in files."""
+"""Observers record what calibration sees of a float graph: extremes, histograms and moments of tensors, second moments of
+what products read. To bound memory, graphs with many tensors run several times, and an iterator's samples are kept in files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MOMENTUM = 0.9  # of the moving average of extremes
 
 @dataclasses.dataclass
 class Seen:
-    """What was seen of one tensor over all batches. The histogram has bins of equal width around zero; it grows by joining
-    pairs."""
+    """What was seen of one tensor over all batches. The histogram has bins of equal width around zero; to cover larger
+    values, pairs of bins are merged."""
 
     batches: int = 0
     low: float = math.inf
@@ -105,7 +105,7 @@ class Seen:
 
     @property
     def vanishing(self) -> float:
-        """The share of values other than zero that are below the smallest normal f16."""
+        """The share of non-zero values that are smaller than the smallest normal f16."""
         return self.tiny / max(self.sampled, 1)
 
     @property
@@ -115,9 +115,9 @@ class Seen:
 
 
 class Batches:
-    """Samples that can be iterated again. An iterator is spooled to files in a temporary folder while it is read first.
-    The first iteration checks the samples: it raises UsageError for NaN, infinity, zeros alone, or no sample at all, and warns of
-    constant data."""
+    """Samples that can be iterated again. An iterator's samples are written to files in a temporary folder during the
+    first iteration. The first iteration also checks the samples: it raises UsageError for NaN, infinity, only zeros, or
+    no sample at all, and warns of constant data."""
 
     def __init__(self, source: Iterable[Feeds], inputs: Sequence[str], progress: bool = False) -> None:
         self.source, self.inputs, self.progress = source, list(inputs), progress
@@ -176,7 +176,7 @@ def _check_finite(name: str, array: npt.NDArray[Any], batch: int) -> None:
 
 
 def _follow_constant(constant: dict[str, float | None], name: str, array: npt.NDArray[Any]) -> None:
-    """Keeps the only value that an input has had so far, or None once it has had two."""
+    """Remembers the value of an input if it has been the same so far. None after a second value."""
     if array.size and array.dtype.kind in "fiub" and constant.get(name, 0.0) is not None:
         first = float(array.flat[0])
         same = bool((array == array.flat[0]).all()) and constant.get(name, first) == first
@@ -184,8 +184,8 @@ def _follow_constant(constant: dict[str, float | None], name: str, array: npt.ND
 
 
 def _refuse_constant(constant: dict[str, float | None], count: int) -> None:
-    """Raises UsageError if all inputs are always zero, and warns if none ever changes. One without changes, such as a mask, is
-    normal."""
+    """Raises UsageError if all inputs are always zero, and warns if no input ever changes. A single input that never
+    changes, such as a mask, is normal."""
     values = list(constant.values())
     if not values or any(value is None for value in values):
         return
@@ -243,8 +243,8 @@ class Observation:
         self.leads: dict[Function, bool] = {}
 
     def run(self, batches: Batches) -> None:
-        """Runs the signature `infer` on each batch. Raises UsageError as `Batches` does, and for a tensor that becomes NaN or
-        infinite, unless it may."""
+        """Runs the signature `infer` on each batch. Raises UsageError as `Batches` does. Also raises it if a tensor
+        becomes NaN or infinite, unless this is allowed for the tensor."""
         main = self.graph.signatures["infer"].function
         names = self.graph.signatures["infer"].inputs
         groups = _groups(self.wanted.get(main, []))
@@ -307,7 +307,7 @@ class Observation:
             rows.include(array)
 
     def _leads(self, node: Node) -> bool:
-        """Whether a function that the node calls has something to observe."""
+        """Whether there is something to observe in a function that the node calls."""
         holder = Function(node.outputs[0].function.graph, "")
         holder.nodes = [node]
         return any(self._has(function) for function in functions_of(holder))
@@ -318,7 +318,7 @@ class Observation:
         return self.leads[function]
 
     def _follow(self, node: Node, values: Mapping[Tensor, npt.NDArray[Any]], index: int) -> None:
-        """Runs the functions of a node with control flow as it would, for what they compute inside."""
+        """Runs the functions of a control-flow node as the node would run them, to observe the tensors inside."""
         given = [None if t is None else values[t] for t in node.inputs]
 
         def call(function: Function, operands: Sequence[npt.NDArray[Any] | None]) -> list[npt.NDArray[Any]]:
@@ -376,7 +376,8 @@ class _Runner:
 
 
 def _shaped(tensor: Tensor, array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
-    """A single element in the shape that an input declares: a condition may come as a vector of one."""
+    """Gives an array of a single element the shape that the input declares, because a condition may be a vector with
+    one element."""
     if (
         array is not None
         and array.size == 1
@@ -388,7 +389,7 @@ def _shaped(tensor: Tensor, array: npt.NDArray[Any] | None) -> npt.NDArray[Any] 
 
 
 def _groups(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Tensors in groups that need bounded memory. There is at least one group."""
+    """The tensors in groups, each of which needs bounded memory. There is at least one group."""
     groups: list[list[Tensor]] = [[]]
     held = 0
     for tensor in tensors:

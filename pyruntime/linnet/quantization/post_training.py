@@ -1,8 +1,8 @@
-"""Quantization after training: emits a function that computes in f16, bf16, i16 or i8.
+"""Quantization after training: builds a function that computes in f16, bf16, i16 or i8.
 
-The function is emitted again, node by node. Every tensor may exist in several forms (f32, f16, quantized), and a missing
-form is created by a conversion. Scheme: Jacob et al. 2018 and the TFLite 8-bit specification. Weights are symmetric per
-channel. Activations are per tensor, asymmetric for i8 and symmetric for i16.
+The float function is built again, node by node. Every tensor may exist in several forms (f32, f16, quantized), and a
+missing form is created by a conversion. The scheme is that of Jacob et al. 2018 and the TFLite 8-bit specification.
+Weights are symmetric per channel. Activations are per tensor, asymmetric for i8 and symmetric for i16.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Quantizer(Decisions):
     function: Function
 
     def rewrite(self, new: Graph, functions: dict[Function, Function]) -> Function:
-        """Emits the function again into a graph. functions: the new functions, by those
-        that the nodes refer to."""
+        """Emits the function again into a graph. functions: the new function for each function that nodes refer to."""
         self.forms: dict[tuple[Tensor, str], Tensor] = {}
         self.noises: dict[Node, float] = {}  # of the outputs of products, from the rounding of their weights
         self.weights: dict[Node, str] = {}  # the dtype of integer products' weights
@@ -104,8 +103,8 @@ class Quantizer(Decisions):
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str, moved: Tensor | None = None) -> Tensor:
-        """Converts with one map, which dequantizes on load and quantizes on store with the parameters of `tensor`. moved: the
-        tensor that `source` represents, if it is another one."""
+        """Converts with one map node, which dequantizes when it loads and quantizes with the parameters of `tensor`
+        when it stores. moved: the tensor that `source` represents, if it is not `tensor`."""
         load = "load_dequantized" if source.dtype in LIMITS else "load"
         store = "store_quantized" if dtype in LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
@@ -118,7 +117,7 @@ class Quantizer(Decisions):
         return made
 
     def _name_of_conversion(self, old: str, new: str, tensor: str) -> str:
-        """The name of a step that the float graph does not have, after the tensor that it converts."""
+        """A name for a conversion step, which the float graph does not have. It contains the name of the tensor."""
         verb = (
             ("re" if old in LIMITS else "") + "quantize" if new in LIMITS else "dequantize" if old in LIMITS else "cast"
         )
@@ -150,8 +149,8 @@ class Quantizer(Decisions):
         return made
 
     def _rename(self, made: Tensor, name: str) -> None:
-        """Gives a tensor the name of the float tensor that it represents; another form of that tensor has it already, and no
-        other float tensor's."""
+        """Gives a tensor the name of the float tensor that it represents. If another form of that tensor already has
+        this name, the dtype is appended. The name of another float tensor is never used."""
         taken = self.function._names
         taken.discard(made.name)
         free = name if name in self.names and name not in taken else f"{name}/{made.dtype}"
@@ -210,7 +209,8 @@ class Quantizer(Decisions):
     def _rounded(
         self, node: Node, w: Tensor, bias: npt.NDArray[np.float64] | None, x_scale: float, limit: float
     ) -> Rounded:
-        """The integer weights of a product: 8 bits, or 16 where the table says so or 8 are too noisy for 16-bit activations."""
+        """The integer weights of a product: 8 bits, or 16 bits if the table says so or if 8 bits are too noisy for
+        16-bit activations."""
         assert w.data is not None
         axis = weight_axis(node, w.data.ndim)
         least: npt.NDArray[np.float64] | float = 0.0
@@ -327,7 +327,8 @@ class Quantizer(Decisions):
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
-        """Weights of 8 bits for a product of floats, which reads them directly or as what a map makes of them when planned."""
+        """Weights of 8 bits for a float product. Matrix products read them directly. For others, a map widens them when
+        the graph is planned."""
         assert w.data is not None
         rounding = self.observation.rounding if self.observation is not None else Rounding({})
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
@@ -342,7 +343,8 @@ class Quantizer(Decisions):
     # ---- report ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[Row | TensorRow]:
-        """Every decision: the layers that compute in another dtype than f32 or could, and the tensors stored as integers."""
+        """Every decision: the layers that compute in another dtype than f32 or could do so, and the tensors stored as
+        integers."""
         found: list[Row | TensorRow] = []
         for node in self.old.nodes:
             integers = self.dtype in LIMITS
@@ -362,7 +364,7 @@ class Quantizer(Decisions):
         return found
 
     def _needed(self, tensor: Tensor) -> bool:
-        """Whether an integer product reads the tensor, itself or after it was moved."""
+        """Whether an integer product reads the tensor, directly or after nodes that only move values."""
         for node in self.consumers.get(tensor, []):
             if tensor in self._integer_operands(node) or (
                 node in self.passing and any(map(self._needed, node.outputs))
@@ -392,8 +394,8 @@ def _decibels(noise: float) -> str:
 
 
 def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], list[float]]:
-    """The program and constants with multiplications in place of divisions by constants, which are slow. The result is rounded
-    to integers anyway."""
+    """The program and its constants with multiplications in place of divisions by constants, because divisions are
+    slow. The small difference does not matter, because the result is rounded to integers."""
     made: list[int] = []
     for i in range(0, len(program), 5):
         opcode, kind, a, b, c = program[i : i + 5]
@@ -416,7 +418,7 @@ def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], li
 def _corrected(
     bias: npt.NDArray[np.float64] | None, missing: npt.NDArray[np.float64], old: Tensor | None, w: Tensor
 ) -> npt.NDArray[np.float64] | None:
-    """The bias with what rounding took from the means of the outputs."""
+    """The bias plus the mean that each output lost by rounding."""
     if bias is None:
         return missing if np.abs(missing).max(initial=0.0) > 0 else None
     if bias.size == missing.size:

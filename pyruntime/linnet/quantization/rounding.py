@@ -1,5 +1,5 @@
-"""Rounding of constant weights to integers: to nearest, or so that the errors of a row's weights cancel on the calibration
-data. The second is optimal brain quantization (Frantar et al. 2022, GPTQ); what is left of the mean goes into the bias."""
+"""Rounding of constant weights to integers: to nearest, or so that the errors in a row cancel on the calibration data
+(optimal brain quantization: Frantar et al. 2022, GPTQ). The mean error that remains in each output is added to the bias."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """Integer weights, their parameters, the mean by which each output is too small (f64 [outputs], None if unknown), and the
-    noise: the mean squared error of the outputs over their mean square (None if unknown)."""
+    """Integer weights and their parameters. missing: by how much each output is too small on average (f64 [outputs],
+    None if unknown). noise: the mean squared error of the outputs divided by their mean square (None if unknown)."""
 
     values: npt.NDArray[np.signedinteger]
     parameters: Quantization
@@ -33,7 +33,8 @@ class Rounded:
 
 
 class Rounding:
-    """Rounds the weights of products, each way of each once: graphs with other ranges have the same weights."""
+    """Rounds the weights of products. Each result is kept and used again, because graphs with other ranges have the
+    same weights."""
 
     def __init__(self, rows: Mapping[Node, Rows]) -> None:
         self.rows = rows
@@ -48,7 +49,7 @@ class Rounding:
         careful: bool,
         by: Mapping[str, Floats] | None = None,
     ) -> Rounded:
-        """The weights of the node, rounded. by: factors of its channels (linnet.quantization.equalize)."""
+        """The rounded weights of the node. by: factors of its channels (linnet.quantization.equalize)."""
         w = node.inputs[1]
         assert w is not None and w.data is not None
         if by:
@@ -73,7 +74,8 @@ def rounded(
     rows: Rows | None,
     careful: bool = True,
 ) -> Rounded:
-    """Rounds the weights of a product. rows: what the product reads. careful: lets errors cancel where the rows allow it."""
+    """Rounds the weights of a product. rows: statistics of what the product reads. careful: let errors cancel if the
+    rows are sufficient for this."""
     values, parameters = weight_parameters(w, axis, least, bits)
     if rows is None or rows.mean is None:
         return Rounded(values, parameters, None, None)
@@ -104,14 +106,15 @@ def _scales(node: Node, w: npt.NDArray[np.float32], axis: int | None, parameters
 
 
 def _noise(difference: Floats, real: Floats, second: Floats) -> float:
-    """Power of the outputs' errors over that of the outputs."""
+    """The power of the outputs' errors divided by the power of the outputs."""
     error = float(np.einsum("gok,gok->", difference @ second, difference))
     power = float(np.einsum("gok,gok->", real @ second, real))
     return max(error, 0.0) / power if power > 0 else 0.0
 
 
 def _cancelling(real: Floats, scale: Floats, second: Floats, limit: float) -> Floats:
-    """Rounds column by column, those that carry most first, and passes each error on to the columns that are left."""
+    """Rounds column by column, beginning with the columns whose inputs are largest, and passes each error on to the
+    remaining columns."""
     columns = real.shape[2]
     diagonal = np.einsum("gkk->gk", second)
     order = np.argsort(-diagonal, axis=1, kind="stable")

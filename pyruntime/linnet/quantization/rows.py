@@ -1,5 +1,5 @@
-"""What a product with constant weights reads: means and second moments of the rows that its weights multiply.
-They give the noise that rounded weights cause, and so the best way to round them (post-training rounding, bias correction)."""
+"""Statistics of what a product with constant weights reads: means and second moments of the rows that its weights multiply. From
+them follow the noise that rounded weights cause, and so the best way to round (post-training rounding, bias correction)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rows:
         self.random = np.random.default_rng(len(self.shape) + math.prod(self.shape))
 
     def include(self, x: npt.NDArray[Any]) -> None:
-        """Takes some rows of one batch of the node's input."""
+        """Adds some rows of one batch of the node's input to the statistics."""
         rows = self._rows(x)
         if rows is None or not rows.shape[0]:
             return
@@ -42,7 +42,7 @@ class Rows:
             self.settle()
 
     def settle(self) -> None:
-        """Takes the rows that wait into the means."""
+        """Adds the waiting rows to the means."""
         if not self.waiting:
             return
         rows = np.concatenate(self.waiting)
@@ -61,7 +61,7 @@ class Rows:
             self.second += share * (np.matmul(by_group.transpose(0, 2, 1), by_group) / np.float32(count) - self.second)
 
     def over(self, factors: npt.NDArray[np.float64]) -> Rows:
-        """What the product would read if each column were multiplied by a factor: f64 [groups, columns]."""
+        """The statistics if each column were multiplied by a factor: f64 [groups, columns]."""
         made = Rows(self.node)
         made.count = self.count
         made.mean = None if self.mean is None else self.mean * factors
@@ -117,7 +117,7 @@ def _numbers(node: Node, name: str, count: int, default: int) -> list[int]:
 def _patches(
     x: npt.NDArray[Any], shape: tuple[int, ...], node: Node, picked: int, random: np.random.Generator
 ) -> Array | None:
-    """What the weights of a convolution multiply at some of its output positions; zeros in the padding."""
+    """The values that the weights of a convolution multiply at some of its output positions; zeros in the padding."""
     x = np.moveaxis(x, int(node.attributes.get("channel_axis", 1)), 1)
     kernel, sizes = shape[2:], x.shape[2:]
     strides, dilations = _numbers(node, "strides", len(kernel), 1), _numbers(node, "dilations", len(kernel), 1)
@@ -153,8 +153,8 @@ def _patches(
 
 
 def _taps(x: npt.NDArray[Any], shape: tuple[int, ...], node: Node, random: np.random.Generator) -> Array | None:
-    """For a transposed convolution: the input at some positions, at each tap. An output position gets one tap of `stride`, so
-    the rows are right for their means only, divided by the strides."""
+    """For a transposed convolution: the input at some positions, repeated for each tap. An output position gets only
+    one of `stride` taps, so the rows are divided by the strides. Only their means are right."""
     x = np.moveaxis(x, int(node.attributes.get("channel_axis", 1)), 1)
     kernel = shape[2:]
     flat = np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])

@@ -1,5 +1,5 @@
 """Samples for calibration, from an .npz file or a folder of pictures, sounds or arrays.
-They are read while they are used, so that many photos need the memory of one."""
+Each sample is read when it is used, so that many photos need only the memory of one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def calibration_samples(
 ) -> Iterable[Feeds]:
     """The samples of a file or folder as `linnet.quantize(graph, samples)` takes them. They can be iterated more than once.
 
-    source: an .npz file (see `load_batches`), or a folder, whose sub-folders are searched too, of JPEG, PNG or BMP files for a
-    model that takes pictures, of sound files for one that takes sound, or of .npy files (one input) or .npz files (an array per
-    input), each with one sample. limit: how many samples at most, spread evenly over the sorted files; default: 100 of a folder,
-    all of a file. image: the recipe that turns pictures into the model's own input, as for `linnet.preprocess.recipe`, if the
-    graph does not contain these steps. note: is called with a text that names the files that could not be read.
-    Raises UsageError if the folder has no sample that the model takes, or while iterating, if none of them can be read.
+    source: an .npz file (see `load_batches`) or a folder, whose sub-folders are searched too. A folder holds JPEG, PNG
+    or BMP files for a model that takes pictures, sound files for a model that takes sound, or else .npy files (one
+    input) or .npz files (an array per input), each with one sample. limit: the largest number of samples, spread evenly
+    over the sorted files; default: 100 of a folder, all of a file. image: the recipe that turns pictures into the
+    model's own input, as for `linnet.preprocess.recipe`, if the graph does not contain these steps. note: called with a
+    text that names the files that could not be read. Raises UsageError if the folder has no sample that the model
+    takes. While iterating, raises it if none of the samples can be read.
     """
     path = Path(source)
     if limit is not None and limit < 1:
@@ -99,7 +100,7 @@ def _spread(items: Sequence[Any], limit: int | None) -> Sequence[Any]:
 
 
 def _reader(graph: Graph, image: str | None) -> tuple[str, Callable[[Path], Feeds]]:
-    """What kind of files the graph takes, and how one becomes a sample."""
+    """What kind of files the graph takes, and a function that turns a file into a sample."""
     signature = graph.signatures["infer"]
     inputs = dict(zip(signature.inputs, signature.function.inputs, strict=True))
     if image is not None:
@@ -115,7 +116,8 @@ def _reader(graph: Graph, image: str | None) -> tuple[str, Callable[[Path], Feed
 
 
 def picture_reader(graph: Graph, image: str | None) -> Callable[[Path], Feeds]:
-    """How the file of a picture becomes a sample. Raises UsageError if neither the model nor a recipe says it."""
+    """A function that turns the file of a picture into a sample. Raises UsageError if neither the model nor a recipe
+    says how."""
     kind, read = _reader(graph, image)
     if kind != "pictures":
         raise UsageError(
@@ -127,14 +129,15 @@ def picture_reader(graph: Graph, image: str | None) -> Callable[[Path], Feeds]:
 
 
 def takes_files(graph: Graph, image: str | None) -> bool:
-    """Whether the samples of a folder are pictures or sounds, which become inputs by the model's own steps or by a recipe."""
+    """Whether the samples of a folder are pictures or sounds. The model's own steps or a recipe turn them into
+    inputs."""
     signature = graph.signatures["infer"]
     about = [parse_io(graph.metadata.get(io_key("infer", name), "")) for name in signature.inputs]
     return image is not None or any(found is not None and found[0] in ("image", "audio") for found in about)
 
 
 def _described(name: str, kind: str, words: dict[str, str], dtype: str) -> tuple[str, Callable[[Path], Feeds]]:
-    """As `_reader`, for an input that the graph's metadata describes."""
+    """Like `_reader`, for an input that the graph's metadata describes."""
     if kind == "image":
         return "pictures", lambda path: {name: in_channels(read_image(path), words.get("colour", "RGB"))}
     return "sounds", lambda path: {name: read_sound(path, dtype, int(words.get("rate", "0")))}

@@ -1,5 +1,5 @@
-"""The quantization scheme: which ops compute in integers, and how scales and zero points follow from ranges.
-Jacob et al. 2018 and the TFLite 8-bit specification. Weights are symmetric per channel. Activations are per tensor,
+"""The quantization scheme: which ops compute in integers, and how scales and zero points follow from ranges. It is that
+of Jacob et al. 2018 and the TFLite 8-bit specification. Weights are symmetric per channel. Activations are per tensor,
 asymmetric for i8 and symmetric for i16 (weights stay i8: int16x8)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
 def weight_parameters(
     weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
 ) -> tuple[npt.NDArray[np.signedinteger], Quantization]:
-    """Integer weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
+    """Symmetric integer weights and their parameters, which are per slice of `axis` or per tensor.
 
     least: smallest scale allowed, one number or one per slice. bits: precision of the values. They are stored in 8 bits, or
     in 16 if there are more than 8.
@@ -74,8 +74,8 @@ def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt
 
 
 def weight_limit(bits: int) -> int:
-    """The largest integer of symmetric weights. The kernels take one of 16 bits as 256 times a high part and a low part of 8 bits
-    each, so that 32639 is the largest whose parts need no correction."""
+    """The largest integer of symmetric weights. The kernels split a weight of 16 bits into two parts of 8 bits: 256 *
+    high + low. 32639 is the largest weight whose parts need no correction."""
     return 127 * 256 + 127 if bits == 16 else (1 << (bits - 1)) - 1
 
 
@@ -95,7 +95,7 @@ def shape_arithmetic(function: Function) -> set[Tensor]:
 
 def fits_half(dtype: str, low: float, high: float, vanishing: float = 0.0) -> bool:
     """Whether values between low and high neither become infinite nor vanish in f16 or bf16. True for other dtypes.
-    vanishing: the share of values that are not zero and below the smallest normal f16."""
+    vanishing: the share of non-zero values that are smaller than the smallest normal f16."""
     if dtype not in HALVES:
         return True
     if dtype == "f16" and vanishing > FEW:

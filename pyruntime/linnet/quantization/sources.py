@@ -1,5 +1,5 @@
-"""Sources of data that a person names in one word: FILE.py:FUNCTION, beside the files and folders of samples.py.
-A function is called again for each pass over the data, so a generator function is enough."""
+"""Sources of data that a person names in one word: FILE.py:FUNCTION, or one of the files and folders that samples.py
+reads. A function is called again for each pass over the data, so a generator function is enough."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class Script:
         return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
 
     def call(self, *arguments: Any) -> Any:
-        """Calls the function. Errors of linnet pass; all others become a UsageError that names the line."""
+        """Calls the function. Errors of linnet are raised as they are. All others become a UsageError that names the
+        line."""
         try:
             return self.function(*arguments)
         except Error:
@@ -93,7 +94,7 @@ class Script:
 
 
 class ScriptSamples:
-    """The samples that a function gives, as `linnet.quantize` takes them. Each iteration calls the function again."""
+    """The samples that a function returns, as `linnet.quantize` takes them. Each iteration calls the function again."""
 
     def __init__(self, script: Script, inputs: Mapping[str, TensorSpec], limit: int | None = None) -> None:
         self.script, self.inputs, self.limit = script, dict(inputs), limit
@@ -153,9 +154,9 @@ def samples_of(
     """The samples of a source, which can be iterated more than once.
 
     source: FILE.py:FUNCTION, or a file or folder as for `calibration_samples`. FUNCTION is called without an argument, or with
-    {input name: TensorSpec} if it takes one, and gives an iterable of {input name: array}. limit: how many samples at most (of a
-    function: the first ones). image, note: as for `calibration_samples`. role: what the samples are for, in messages.
-    Raises UsageError, also while iterating.
+    {input name: TensorSpec} if it takes one, and gives an iterable of {input name: array}. limit: the largest number of
+    samples (of a function: the first ones). image, note: as for `calibration_samples`. role: what messages call the
+    samples. Raises UsageError, also while iterating.
     """
     if is_script(source):
         if limit is not None and limit < 1:

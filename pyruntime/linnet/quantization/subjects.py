@@ -1,5 +1,5 @@
-"""A model that is measured beside others: its graph, and a run that takes and gives real numbers. Models of one network from
-different files may differ in names, order of channels and dtypes of inputs and outputs; `Subject` and `matched` bridge that."""
+"""A model that is compared with others: its graph, and a run on real numbers. Models of one network from different
+files may differ in names, channel order and dtypes of inputs and outputs. `Subject` and `matched` handle this."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ class Subject:
 
     @property
     def memory(self) -> int | None:
-        """Bytes at run time of the last plan, by the plan itself."""
+        """Bytes that the last plan needs at run time, as the plan itself states them."""
         return int(self.session.memory["total"])
 
     def latency(self, seconds: float) -> list[float]:
-        """Milliseconds of runs on the last feeds, without copies."""
+        """Milliseconds of each run on the last feeds, without copies."""
         return [t / 1e6 for t in steady_times(self.session, seconds)]
 
     def run(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Runs once. feeds: by the names of the inputs, or of another model's inputs in the same order; float arrays for
-        quantized inputs, and arrays with channels first for inputs with channels last, are converted. Returns real numbers."""
+        """Runs once. feeds: by the names of the inputs, or by the names of another model's inputs in the same order.
+        Float arrays for quantized inputs are converted. So are arrays with channels first for inputs with channels
+        last. Returns real numbers."""
         found = self._compute(adapted(feeds, self.inputs))
         specs = {spec.name: spec for spec in self.outputs}
         return {name: real(np.asarray(value), specs.get(name)) for name, value in found.items()}
@@ -80,7 +81,8 @@ class Subject:
         self, source: str | Path, limit: int | None, image: str | None, *, role: str = "data",
         note: Callable[[str], object] = warnings.warn,
     ) -> Iterable[Feeds]:  # fmt: skip
-        """The samples of a source as this model takes them. `image` counts only if the model does not take pictures itself."""
+        """The samples of a source as this model takes them. `image` is used only if the model does not take pictures
+        itself."""
         recipe = None if self.takes() == "image" else image
         return samples_of(self.graph, source, limit, image=recipe, role=role, note=note)
 
@@ -150,7 +152,8 @@ def _litert(path: Path, threads: int | None) -> tuple[str, Callable[[list[Array]
 
 
 def adapted(feeds: Mapping[str, npt.ArrayLike], specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The feeds by these names, and in their dtypes and orders of axes, where that can be done without a guess."""
+    """Returns the feeds with the names, dtypes and axis orders of `specs`. An array is converted only if there is no
+    ambiguity."""
     if not isinstance(feeds, Mapping):
         raise UsageError(
             "feeds must be a mapping from names to arrays",
@@ -212,8 +215,8 @@ def _fits(shape: Sequence[int | None], declared: Sequence[int | None] | None) ->
 
 
 def matched(one: Subject, other: Subject) -> dict[str, str]:
-    """{output of one: output of the other}: by name, and the rest by order and shape. Raises UsageError if an output of
-    `one` has no counterpart."""
+    """{output of one: output of the other}. Outputs are matched by name, and the rest by order and shape. Raises
+    UsageError if an output of `one` has no counterpart."""
     theirs = {spec.name: spec for spec in other.outputs}
     found = {spec.name: spec.name for spec in one.outputs if spec.name in theirs}
     left = [spec for spec in other.outputs if spec.name not in found.values()]
@@ -244,5 +247,6 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
 
 
 def own_files(subject: Subject, source: str | Path, image: str | None) -> bool:
-    """Whether each model reads the files of a source by its own steps, such as pictures, instead of sharing arrays."""
+    """Whether each model reads the files of a source (such as pictures) by its own steps. Otherwise, the models share
+    arrays."""
     return not is_script(source) and Path(source).is_dir() and takes_files(subject.graph, image)

@@ -37,7 +37,8 @@ class Row:
 class TensorRow:
     """A pattern of tensor names and how these tensors are stored: a dtype, and for integers the range or the calibrator.
 
-    f32 keeps a tensor float, and with it the layers that would read integers; i16 makes these layers compute in 16 bits."""
+    f32 keeps a tensor float, and then the layers that read it compute in floats too. i16 makes these layers compute in
+    16 bits."""
 
     pattern: str
     dtype: str
@@ -52,7 +53,7 @@ class TensorRow:
 
 
 class Table:
-    """Rows in order. Later rows override earlier ones. notes: what `write` says above them."""
+    """Rows in order. Later rows override earlier ones. notes: comments that `write` puts above the rows."""
 
     def __init__(self, rows: Iterable[Row | TensorRow] = (), notes: Iterable[str] = ()) -> None:
         self.rows, self.notes = list(rows), list(notes)
@@ -76,8 +77,8 @@ class Table:
         return None
 
     def check(self, layers: Collection[str], tensors: Collection[str], merged: Mapping[str, str] | None = None) -> None:
-        """Raises UsageError for a row that matches none of the model's layers or tensors, and names those nearest to it.
-        merged: the layers that other nodes of the source model became a part of."""
+        """Raises UsageError for a row that matches none of the model's layers or tensors. The error names the most
+        similar ones. merged: for each node of the source model that became a part of a layer, this layer."""
         for row in self.rows:
             kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
             if any(_matches(row.pattern, name) for name in names):
@@ -90,7 +91,7 @@ class Table:
 
     @staticmethod
     def read(path: str | Path) -> Table:
-        """Parses a table. Raises UsageError with file and line number for a line that is no row."""
+        """Parses a table. Raises UsageError with file and line number for a line that is not a row."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -144,12 +145,12 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _word(pattern: str) -> str:
-    """A space or # would end a name. It is written as `?`, which matches it when the table is read."""
+    """A space or # in a name would end the name. So each is written as `?`, which matches it when the table is read."""
     return re.sub(r"[\s#]", "?", pattern)
 
 
 def _row(words: Sequence[str], remark: str) -> Row | TensorRow | None:
-    """The row of a line; None if it is none."""
+    """The row that a line contains; None if it contains no row."""
     if len(words) == 2 and words[1] in LAYERS:
         return Row(words[0], words[1], remark)
     if len(words) == 3 and words[0] == "layer" and words[2] in LAYERS:

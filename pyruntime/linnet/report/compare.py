@@ -1,4 +1,5 @@
-"""`linnet compare`: models beside each other on the same data. Size, memory, latency, accuracy, and agreement with the first."""
+"""`linnet compare`: compares models on the same data, by size, memory, latency, accuracy, and agreement with the first
+model."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from linnet.quantization.subjects import Reference, Subject, matched, own_files
 
 @dataclasses.dataclass
 class Compared:
-    """A model of a comparison. model: the path. bytes: of the file. memory: bytes at run time, None in another runtime.
-    latency_ms: the median. accuracy: the figures of the evaluation. agreement: for each output of the first model, those of
-    `Agreement.figures`; empty for the first model."""
+    """A model of a comparison. model: the path. bytes: the size of the file. memory: bytes at run time, None in another
+    runtime. latency_ms: the median. accuracy: the figures of the evaluation. agreement: for each output of the first
+    model, the figures of `Agreement.figures`; empty for the first model itself."""
 
     model: str
     runtime: str
@@ -40,7 +41,8 @@ class Compared:
 
 @dataclasses.dataclass
 class Comparison:
-    """Models in the order given. samples: how many were run. remarks: about the evaluation."""
+    """The compared models, in the given order. samples: how many samples were run. remarks: remarks about the
+    evaluation."""
 
     models: list[Compared]
     samples: int
@@ -48,7 +50,7 @@ class Comparison:
     remarks: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: infinities and NaN become None."""
+        """The comparison for JSON: infinities and NaN become None."""
         return finite(dataclasses.asdict(self))  # type: ignore[no-any-return]
 
 
@@ -65,7 +67,8 @@ def subjects_of(
     paths: Sequence[str | Path], *, threads: int | None = None, reference: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None, user_ops: Iterable[UserOp] = (), trust_pickle: bool = False,
 ) -> list[Subject]:  # fmt: skip
-    """The models, and with `reference` each ONNX and TFLite file again in ONNX Runtime or LiteRT, right behind it."""
+    """The models. With `reference`, each ONNX and TFLite model is followed by the same file in ONNX Runtime or
+    LiteRT."""
     made: list[Subject] = []
     names = _short_names(paths)
     ops = list(user_ops)
@@ -90,7 +93,7 @@ def paths_of(paths: Sequence[str | Path]) -> dict[str, Path]:
 
 
 def _short_names(paths: Sequence[str | Path]) -> list[str]:
-    """The names of the files, with as many folders as tell them apart."""
+    """The names of the files, with as many folders as are needed to distinguish them."""
     parts = [Path(path).parts for path in paths]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-depth:]) for part in parts]
@@ -114,9 +117,9 @@ def compare(
 
     subjects: as `subjects_of` makes them. paths: {name of a subject: its file}. data: samples for the first model, or a
     source of them as for `samples_of`; pictures and sounds are read by each model's own steps. evaluation: see
-    `linnet.quantization.accuracy`. limit: how many samples at most. image: a recipe for models that do not take pictures
-    themselves. seconds: how long each model's latency is measured. Raises UsageError if outputs have no counterparts, or data
-    do not fit.
+    `linnet.quantization.accuracy`. limit: the largest number of samples. image: a recipe for models that do not take
+    pictures themselves. seconds: how long each model's latency is measured. Raises UsageError if outputs have no
+    counterparts, or if the data do not fit.
     """
     one, others = subjects[0], subjects[1:]
     pairs = [matched(one, other) for other in others]

@@ -18,7 +18,7 @@ _FIGURES = 2  # of the evaluation beside the model; more get a table of their ow
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """The models, and their agreement with the first."""
+    """A table of the models, and one of their agreement with the first."""
     names = [_name(m.model, m.runtime) for m in comparison.models]
     figures = list(dict.fromkeys(name for m in comparison.models for name in m.accuracy))
     beside = figures if len(figures) <= _FIGURES else []
@@ -58,7 +58,7 @@ def tables(comparison: Comparison) -> list[Table]:
 
 
 def lines(comparison: Comparison) -> list[str]:
-    """What stands above the tables."""
+    """The lines above the tables."""
     return [f"{count(comparison.samples, 'sample')}, {count(comparison.threads, 'thread')}", *comparison.remarks]
 
 
@@ -68,7 +68,7 @@ def _name(model: str, runtime: str) -> str:
 
 
 def _folding(names: int, made: Table) -> Table:
-    """The table with its first columns, which hold names, at most so wide that a terminal of 80 columns has room."""
+    """The table. Its first columns, which hold names, are made narrow enough for a terminal of 80 columns."""
     for i, column in enumerate(made.columns):
         column.no_wrap = i >= names
         column.max_width = _NAME if i < names else None

@@ -1,6 +1,6 @@
 """Finds where a converted graph may lose precision: `find(graph)`. A concern does not prevent a conversion. Concerns
 say what f16, i8 and i16 would do to weights, where f64 is narrowed, and which weights are quantized in an unusual way.
-Every concern says what to do. A model that is quantized already has no concerns about quantizing it."""
+Every concern says what to do. If a model is already quantized, there are no concerns about quantizing it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Concern:
 
 
 def find(graph: Graph) -> list[Concern]:
-    """All concerns in the order of the graph, with those about constants first."""
+    """All concerns: first those about constants, then the others, in the order of the graph."""
     with np.errstate(all="ignore"):  # NaN and infinity are among the things to find
         found = [*_numbers(graph), *_doubles(graph), *_floats_kept(graph)]
     quantized = dtype_of_graph(graph) in ("i8", "i16")
@@ -112,7 +112,8 @@ def _quantization(node: Node, tensor: Tensor) -> Iterator[Concern]:
 
 
 def _doubles(graph: Graph) -> Iterator[Concern]:
-    """Concerns about f64: nodes that compute in f64 as declared, and nodes where a rule narrowed f64."""
+    """Concerns about f64: nodes that compute in f64 as the model declares, and nodes for which a conversion rule
+    narrowed f64."""
     computed: Counter[str] = Counter()
     narrowed: dict[str, str] = {}
     for function in graph.functions:

@@ -1,4 +1,4 @@
-"""The content of a Report as plain data. Pages and tables are made from it; linnet.report.report fills it."""
+"""The content of a Report as plain data. linnet.report.report fills it, and pages and tables are made from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class OpenDim:
-    """A dimension that the model leaves open. name: "" if it has none. where: "input[axis]" of inputs and outputs.
+    """A dimension that the model leaves open. name: "" if it has none. where: the inputs and outputs that have it, as
+    "input[axis]".
     assumed: the size used for the estimates, or None if there are no estimates."""
 
     name: str
@@ -29,8 +30,8 @@ class OpenDim:
 
 @dataclasses.dataclass(frozen=True)
 class DataDependent:
-    """A node whose result shape or control flow depends on data. A segment of the plan ends there, and the next one is
-    planned at run time."""
+    """A node whose result shape or control flow depends on data. A segment of the plan ends at this node, and the next
+    segment is planned at run time."""
 
     node: str
     op: str
@@ -51,8 +52,8 @@ class Dynamic:
 class Memory:
     """Bytes of one plan. regions: as in linnet_plan_info. total: everything needed at run time. lower_bound: the most
     that activations need at one time in any memory layout. weights: constants of the file. complete: False if
-    unsupported nodes are left out or a part is planned only at run time; note says which. The values are None if there
-    is no plan."""
+    unsupported nodes are left out, or if a part is planned only at run time; `note` says which. All values are None if
+    there is no plan."""
 
     inputs: dict[str, list[int]]
     regions: dict[str, int]
@@ -66,7 +67,7 @@ class Memory:
 @dataclasses.dataclass(frozen=True)
 class OpCount:
     """The steps of one runtime op. flops: multiply and add count as two. macs: half of the flops of matmul, conv and
-    recurrent ops, 0 for others. bytes: read and written."""
+    recurrent ops, 0 for others. bytes: how many are read and written."""
 
     op: str
     steps: int
@@ -77,8 +78,8 @@ class OpCount:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Steps run by one kernel of one device. reference: it is a scalar kernel, because no faster one supports these
-    operands."""
+    """The steps that one kernel of one device runs. reference: whether it is a scalar kernel, because no faster one
+    supports these operands."""
 
     device: str
     kernel: str
@@ -89,8 +90,8 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Timings:
-    """Milliseconds of runs on random input, measured on this machine. The values are None, and note says why, if the
-    model does not run on random input. The times of steps are in `Contents.steps`."""
+    """Milliseconds of runs on random input, measured on this machine. If the model does not run on random input, the
+    values are None and `note` says why. The times of steps are in `Contents.steps`."""
 
     median_ms: float | None
     min_ms: float | None

@@ -1,4 +1,5 @@
-"""What debugging a quantization found, as one self-contained HTML page: tables, and a histogram of each of the worst layers."""
+"""The result of debugging a quantization as one self-contained HTML page: tables, and a histogram for each of the worst
+layers."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _COLUMNS = {
 
 
 def debug_page(report: DebugReport, title: str) -> str:
-    """The page. Of the bars, one colour is the float model and the other the quantized one, with heights by the logarithm."""
+    """The page. In the histograms, one colour is the float model and the other the quantized one; the heights of the
+    bars are logarithmic."""
     drawn = [layer for layer in report.ranked if layer.histogram is not None]
     legend = (
         "<h2>Distributions, worst layer first</h2><p>Filled: float values. Line: quantized values. Heights are logarithms of "

@@ -1,4 +1,4 @@
-"""What debugging a quantization found, as lines and tables of at most 80 columns."""
+"""The result of debugging a quantization as lines and tables of at most 80 columns."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def _cause(layer: Layer) -> str:
 
 
 def tables(report: DebugReport, most: int = MOST) -> list[Table]:
-    """The worst layers by what they do to the outputs, their ranges, the fix, and what stayed float. most: rows of each."""
+    """Tables of the layers that hurt the outputs most, of their ranges, of the fix, and of the layers that stayed in
+    floats. most: the largest number of rows of each table."""
     ranked = report.ranked
     hurting = table(
         "Layers that hurt, worst first", "layer", "as", ">alone dB", ">local dB", ">SQNR dB", ">cosine", ">stored"
@@ -109,13 +110,13 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
 
 
 def labels(report: DebugReport) -> dict[str, str]:
-    """What tables call each tensor's layer: its step, and the tensor too if the step has several."""
+    """The name of each tensor's layer in tables: its step, followed by the tensor if the step has several."""
     often = Counter(layer.layer for layer in report.layers)
     return {o.name: o.layer if often[o.layer] == 1 else f"{o.layer}: {o.name}" for o in report.layers}
 
 
 def short(name: str) -> str:
-    """The name, or its end."""
+    """The name, or only its end if it is long."""
     return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
 
 

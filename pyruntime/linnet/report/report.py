@@ -58,14 +58,14 @@ def check(
     """Examines an ONNX or TFLite model, or a saved PyTorch module, without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
-    dtype, calibration (batches, or the path of an .npz file or a folder), table: as for `linnet.quantize`; memory and
-        placement are then those of the quantized graph. samples, image: the largest number of samples of a folder, and
-        how its pictures become the model's input, as for `linnet.preprocess.recipe`.
-    device or devices: as for Session, used instead of the CPU for the ops that they support. user_ops: for nodes of
-        custom domains of an ONNX model, and custom operators of a TFLite model.
+    dtype, calibration (batches, or the path of an .npz file or a folder), table: as for `linnet.quantize`. If dtype is
+        given, memory and placement are those of the quantized graph. samples, image: the largest number of samples of a
+        folder, and how its pictures become the model's input, as for `linnet.preprocess.recipe`.
+    device or devices: as for Session. They are used instead of the CPU for the ops that they support. user_ops: for
+        nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
     seconds: how long to time the model on random input; 0: not at all. trust_pickle: as for `linnet.load_graph`.
-    Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
-    raised; they are in `Report.problems`.
+    Raises FileError if the file cannot be read. Raises UsageError for bad arguments. Reasons that prevent a conversion
+    are not raised; they are in `Report.problems`.
     """
     from linnet.report import concerns
     from linnet.session.device import chosen
@@ -168,7 +168,8 @@ def _at_fixed_sizes(
     estimate: _Estimate,
     trust: bool,
 ) -> Graph | None:
-    """The graph with input sizes filled in, so that only data-dependent dimensions stay open. None if that fails."""
+    """The graph with the sizes of its inputs filled in, so that only data-dependent dimensions stay open. None if that
+    fails."""
     if not dims:
         return graph
     names = conversion.graph.signatures["infer"].inputs
@@ -217,7 +218,8 @@ def _computed(node: Node, index: int) -> bool:
 
 
 def _stops_early(loop: Node) -> bool:
-    """Whether a loop's condition is computed in or before its body, and is neither a constant nor only passed on."""
+    """Whether a loop's condition can end it early: it is computed before or in the body, and is neither a constant nor
+    only passed on."""
     body: Function = loop.attribute("body_function")
     end: Tensor | None = body.outputs[0]
     while (
@@ -268,7 +270,7 @@ def _names(node: Node, functions: Sequence[Function]) -> bool:
 
 
 def _missing(function: Function) -> list[Tensor]:
-    """Tensors that are read but that no node produces."""
+    """Tensors that are read, but not produced by any node."""
     made = {id(t) for t in function.inputs} | {id(t) for node in function.nodes for t in node.outputs}
     read = {id(t): t for node in function.nodes for t in node.inputs if t is not None}
     return [t for key, t in read.items() if key not in made and t.data is None and t.variable is None]
@@ -286,7 +288,8 @@ class _Estimate:
         self.model: Model | None = None  # once it has been planned
 
     def plan(self, graph: Graph, strict: bool) -> None:
-        """strict: a rejected file or plan counts as a problem of the model, unless sizes were assumed."""
+        """Makes the plan. strict: a rejected file or plan counts as a problem of the model, unless sizes were
+        assumed."""
         from linnet.session.model import Model
         from linnet.session.planner import Planner
 
@@ -324,7 +327,8 @@ class _Estimate:
         self.note = "; ".join(filter(None, (self.note, f"planning failed at all sizes tried (give --input): {error}")))
 
     def _sizes(self, graph: Graph, guess: int) -> tuple[dict[str, tuple[int, ...]] | None, bool]:
-        """Shapes of the inputs, and whether a size was assumed. Axis 0 is 1. guess 0: 224 for images, else 16."""
+        """Shapes of the inputs, and whether a size was assumed. For an open size, axis 0 is taken as 1, and other axes
+        as `guess`. If guess is 0, they are 224 for images, else 16."""
         signature = graph.signatures["infer"]
         shapes: dict[str, tuple[int, ...]] = {}
         names: dict[str, int] = {}

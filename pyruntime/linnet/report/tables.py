@@ -41,8 +41,8 @@ def region(name: str) -> str:
 
 
 def table(title: str, *columns: str) -> Table:
-    """Creates a table. A column title that begins with ">" is for numbers, one with "=" for words that are not
-    wrapped."""
+    """Creates a table. A column whose title begins with ">" holds numbers. A column whose title begins with "=" holds
+    words that are not wrapped."""
     from rich.table import Table
 
     made = Table(title=title, title_justify="left")
@@ -55,8 +55,9 @@ def table(title: str, *columns: str) -> Table:
 
 
 def show(*tables: Table, error: bool = False) -> None:
-    """Prints tables to stdout, or to stderr with `error`. Long names are shortened in the middle, so that a table fits the
-    terminal, or 100 columns if the output is not a terminal. Sentences are wrapped: there, at 200 columns."""
+    """Prints tables to stdout, or to stderr with `error`. Long names are shortened in the middle, so that a table fits
+    the terminal, or 100 columns if the output is not a terminal. Sentences are wrapped at the width of the terminal, or
+    at 200 columns if the output is not a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -103,9 +104,9 @@ def _fit(table: Table, width: int, least: int) -> None:
 
 
 def shortened(names: Iterable[str], width: int) -> dict[str, str]:
-    """{name: the name in at most `width` characters}. "…" stands for what is left out of the middle. Different names stay
-    different: where beginnings and ends are the same, the place of the first difference is kept too, or else a number takes
-    the place of the end."""
+    """{name: the name in at most `width` characters}. "…" stands for what is left out of the middle. Different names
+    stay different: if beginnings and ends are the same, the place of the first difference is kept too. If this does not
+    help, a number replaces the end."""
     found = {name: _cut(name, width) for name in names}
     groups: dict[str, list[str]] = {}
     for name, short in found.items():
@@ -121,7 +122,7 @@ def shortened(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def _cut(name: str, width: int, at: int = -1) -> str:
-    """The beginning and the end of a name, and what is at `at` if that is not negative."""
+    """The beginning and the end of a name, and the characters at position `at` if it is not negative."""
     if len(name) <= width:
         return name
     if at < 0:

@@ -1,4 +1,5 @@
-"""One self-contained HTML page of tables and drawings, without scripts: comparisons of models, and what a quantization costs."""
+"""One self-contained HTML page of tables and drawings, without scripts: for comparisons of models, and for the effects
+of a quantization."""
 
 from __future__ import annotations
 

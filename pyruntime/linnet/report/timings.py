@@ -25,8 +25,8 @@ _TRACED_RUNS = 20
 def measure(
     model: Model, shapes: Mapping[str, Sequence[int]], seconds: float, devices: Sequence[Device] = ()
 ) -> tuple[Timings, list[Step]]:
-    """Measures for about `seconds`. The steps are empty, and `note` says why, if the model does not run on random
-    input."""
+    """Measures for about `seconds`. If the model does not run on random input, the steps are empty and `note` says
+    why."""
     try:
         session = Session(model, devices=devices, input_shapes=shapes)
         feeds = random_feeds(model.inputs("infer"), dict(shapes))

@@ -44,7 +44,8 @@ def measure(
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
-    Raises UsageError if an input has no fixed shape and input_shapes does not give one, and whatever Session raises.
+    Raises UsageError if an input has no fixed shape and input_shapes does not give one. Also raises whatever Session
+    raises.
     """
     shapes = dict(input_shapes or {})
     begin = time.perf_counter_ns()

@@ -1,5 +1,5 @@
-"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are taken as they are, arrays of
-other libraries through DLPack (memory.py), and arrays on a device as DeviceArray."""
+"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are used as they are. Arrays of
+other libraries are accessed through DLPack (memory.py), and arrays on a device are DeviceArrays."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Bound(Protocol):
 
 
 class Binding:
-    """Runs of a Session on the caller's arrays. `outputs` has them by name; `run` computes into them. The arrays stay alive
-    with the binding, and must not be resized."""
+    """Runs of a Session on the caller's arrays. `outputs` holds the output arrays by name; `run` computes into them.
+    The binding keeps all arrays alive. They must not be resized."""
 
     def __init__(
         self, session: Bound, planned: Planned, feeds: list[Memory | DeviceArray], outputs: dict[str, Any]
@@ -48,14 +48,15 @@ class Binding:
         self.outputs = outputs
 
     def run(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Runs once and returns `outputs`. timeout, and what ends a run: as for Session.run, also the exceptions."""
+        """Runs once and returns `outputs`. timeout, what ends a run, and the exceptions: as for Session.run."""
         with self._session._lock:
             return self._planned.run(self._session._runner, timeout, self.outputs)
 
     def submit(self) -> None:
-        """Begins a run, and returns while devices still compute it. Inputs must not change, and outputs are not complete,
-        until `wait` or `run` has returned. Several runs may be submitted; they run in order. Where the CPU computes a
-        part, or a variable is assigned, the call takes as long as that part. Exceptions: as for Session.run."""
+        """Begins a run, and returns while devices still compute it. Until `wait` or `run` has returned, inputs must not
+        change and outputs are not complete. Several runs may be submitted; they run in order. If the CPU computes a
+        part of the run, or a variable is assigned, the call returns only after that part. Exceptions: as for
+        Session.run."""
         with self._session._lock:
             error = ffi.new("linnet_error *")
             if library().linnet_session_submit(self._planned.session, error):
@@ -63,8 +64,8 @@ class Binding:
 
     def wait(self, *, timeout: float | None = None) -> dict[str, Any]:
         """Waits until all submitted runs have ended, and returns `outputs`. timeout: at most this many seconds. After
-        DeadlineExceeded, Cancelled or KeyboardInterrupt the runs go on, and can be waited for again. Exceptions: as for
-        Session.run, for any of these runs."""
+        DeadlineExceeded, Cancelled or KeyboardInterrupt the runs go on, and can be waited for again. Exceptions: those
+        of Session.run, if any of these runs fails."""
         with self._session._lock:
             runner, error = self._session._runner, ffi.new("linnet_error *")
             if runner.waits(self._planned.session, error, timeout):
@@ -78,12 +79,12 @@ class Binding:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the binding holds besides the caller's arrays, what it shares with the session not included."""
+        """Bytes that the binding holds, without the caller's arrays and without what it shares with the session."""
         return int(library().linnet_session_bytes(self._planned.session)) - self._planned.snapshot
 
 
 def empty(spec: TensorSpec, shape: Sequence[int] | None) -> Array:
-    """An array of the declared dtype, at an address that kernels take."""
+    """An array of the declared dtype, aligned as kernels need it."""
     if shape is None and (spec.shape is None or None in spec.shape):
         raise UsageError(
             f"the shape of {spec.name!r} is open", code=104, tensor=spec.name, hint=f"empty({spec.name!r}, shape)"

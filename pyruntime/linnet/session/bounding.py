@@ -131,7 +131,7 @@ def find(session: Planning, ranges: Mapping[str, Range]) -> tuple[MemoryBound, S
 def _plan_all(
     session: Planning, shapes: Iterable[Shapes], most: _Most, frame: Shapes | None = None
 ) -> GraphError | UsageError | None:
-    """Plans all shapes. Returns the first error with which the model rejected one, or None."""
+    """Plans all shapes. Returns the first error with which the model rejected a shape, or None."""
     first: GraphError | UsageError | None = None
     for one in shapes:
         try:
@@ -235,7 +235,7 @@ def fitting(
 
 
 def _beside(session: Planning, plan: Any) -> int:
-    """Bytes that the session holds beside the plan's total and that it never drops."""
+    """Bytes that the session holds in addition to the plan's total and never drops."""
     info = info_of(plan)
     arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
     return session._arena_bytes - arena + session._bound_bytes

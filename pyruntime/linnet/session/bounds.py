@@ -1,5 +1,5 @@
-"""Ranges of input shapes: parses what a user writes ("1..8,3,?,?"), checks it against a model, and lists the shapes to
-plan in order to find the memory of a whole range."""
+"""Ranges of input shapes: parses what a user writes ("1..8,3,?,?"), checks it against a model, and lists the shapes
+that must be planned to find the memory of a whole range."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class MemoryBound:
         are held, plus `later`.
     later: the most that segments with data-dependent shapes can add.
     arena: size of one arena that fits every plan; at most the sum of "activations" and "scratch".
-    largest: the upper corner, or, if the model rejects that, the shape that takes the most.
+    largest: the upper corner (the largest size of every dimension). If the model rejects it, the shape that takes the
+        most memory.
     unbounded: why there is no bound (it names the node), or "" if there is one. Without a bound the figures cover only
         the shapes that were planned, with their first segment.
     shapes: how many shapes the range holds.
@@ -82,8 +83,8 @@ def text_of(dims: Sequence[Dim]) -> str:
 
 
 def resolve(bounds: Mapping[str, Sequence[Dim] | str], specs: Iterable[TensorSpec]) -> dict[str, Range]:
-    """A range for each dimension of each input. Raises UsageError if neither the model nor the bounds give one, or if
-    they contradict each other."""
+    """A range for each dimension of each input. Raises UsageError if neither the model nor the bounds give a range, or
+    if they contradict each other."""
     declared = {spec.name: spec.shape for spec in specs}
     parsed = {name: parse(name, given) if isinstance(given, str) else given for name, given in bounds.items()}
     for name in parsed:
@@ -184,8 +185,8 @@ class Space:
             yield self._shape(dict(zip(self.spans, sizes, strict=True)))
 
     def samples(self) -> list[Shapes]:
-        """A selection of shapes, the upper corner first. Dimensions with the same range change together, as dimensions
-        of one symbol do."""
+        """A selection of shapes, the upper corner first. Dimensions with the same range get the same sizes, as
+        dimensions with the same name do."""
         spans = sorted({span for span in self.spans.values() if span[0] < span[1]})
         import random
 

@@ -14,8 +14,8 @@ class PassChange:
     """A pass, and the numbers of nodes, values and bytes before and after it.
 
     ran: false if the plan left the pass out. moved: nodes that come after a node that they came before. fused: nodes that have
-    become epilogues. Bytes are those of all results; from "alias" on of the buffers that results share; from "offsets" on of
-    the memory that buffers share."""
+    become epilogues. bytes: at first, those of all results. From the pass "alias" on, those of the buffers that results
+    share. From "offsets" on, those of the memory that buffers share."""
 
     name: str
     ran: bool
@@ -29,7 +29,7 @@ class PassChange:
 
 
 def changes_of(plan: Any) -> list[PassChange]:
-    """The passes in order, of a plan that was made with linnet_plan_config.passes."""
+    """The passes of a plan, in order. The plan must have been made with linnet_plan_config.passes."""
     lib, info, found = library(), new_struct("linnet_plan_pass"), list[PassChange]()
     while not lib.linnet_plan_get_pass(plan, len(found), info):
         found.append(

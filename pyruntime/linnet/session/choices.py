@@ -1,4 +1,5 @@
-"""Which kernels could run each step of a plan, what the model of costs says of them, and why the others cannot."""
+"""Which kernels could run each step of a plan, which times the cost model predicts for them, and why other kernels
+cannot run it."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A step and the kernels of its op, best first in the library's list. key: names the step's call in a tuning file;
-    steps with the same key have the same candidates. Transfers, loops, branches and steps of devices have none."""
+    """A step and the kernels of its op, in the order of the library's list, best first. key: names the step's call in a
+    tuning file; steps with the same key have the same candidates. Transfers, loops, branches and steps of devices have
+    no candidates."""
 
     step: Step
     key: str
@@ -39,7 +41,7 @@ class Choice:
 
 
 def choices_of(plan: Any) -> list[Choice]:
-    """All steps of a plan, which must not have a session yet. Raises GraphError if the library has no such function."""
+    """All steps of a plan that has no session yet. Raises GraphError if the library was built without this function."""
     return [Choice(step, key_of(plan, i), _candidates(plan, i)) for i, step in enumerate(steps_of(plan, None))]
 
 

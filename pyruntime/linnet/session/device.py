@@ -37,9 +37,9 @@ class DeviceInfo:
 
     name: what load_device, Session and --device take, such as "opencl:0". device: the name by which plans and
     placements call the device. hardware, driver: names and versions of the processor and of its driver. kind: "gpu",
-    "cpu", "npu" or "other". features: such as ("f16", "f64"). memory, memory_free: bytes in all, and bytes that can be
-    allocated now; 0 if they are not known. missing: "" for a device. Otherwise the entry is no device, and `missing` is
-    a sentence that says what is missing and what to do.
+    "cpu", "npu" or "other". features: such as ("f16", "f64"). memory: total bytes. memory_free: bytes that can be
+    allocated now. Both are 0 if they are not known. missing: "" for a device. Otherwise the entry is no device, and
+    `missing` is a sentence that says what is missing and what to do.
     """
 
     name: str
@@ -56,14 +56,15 @@ class DeviceInfo:
 def load_device(name: str | Path) -> Device:
     """Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]..., for example "opencl", "opencl:1" or
     "opencl:1,f16=on". LIBRARY is a short name, or the path of a library that exports `linnet_extension_devices`. Raises
-    FileError if there is no such library or device, and UsageError."""
+    FileError if there is no such library or device. Raises UsageError if the name or an option is wrong."""
     _name_nvrtc(name)
     return Device(name)
 
 
 def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
     """Lists the devices that a library finds on this machine. An entry with `missing` is not a device: it says why
-    there is none, or why some are missing. Raises FileError if there is no such library, and UsageError."""
+    there is none, or why some are missing. Raises FileError if there is no such library. Raises UsageError if the name
+    is wrong."""
     _name_nvrtc(name)
     made, error = new_struct("linnet_device_list"), ffi.new("linnet_error *")
     if library().linnet_device_find(os.fsencode(name), made, error):
@@ -79,7 +80,8 @@ def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
 
 
 def _name_nvrtc(name: str | Path) -> None:
-    """Names CUDA's compiler in the environment for liblinnet_cuda, if pip has installed it: the loader does not look there."""
+    """If pip has installed CUDA's compiler, puts its path into the environment for liblinnet_cuda. The loader does not
+    look where pip installs it."""
     if "LINNET_NVRTC" in os.environ or not os.fspath(name).startswith("cuda"):
         return
     from pathlib import Path
@@ -91,7 +93,8 @@ def _name_nvrtc(name: str | Path) -> None:
 
 
 def chosen(device: str | Device | None, given: Sequence[str | Device]) -> tuple[Device, ...]:
-    """The devices of the arguments device= and devices=, of which only one may be given. Names are opened."""
+    """The devices of the arguments device= and devices=, of which only one may be given. Devices given by name are
+    opened."""
     if isinstance(given, str):
         raise UsageError(
             "'devices' is one name", code=101, expected="a list of devices", got=repr(given),
@@ -107,7 +110,7 @@ def chosen(device: str | Device | None, given: Sequence[str | Device]) -> tuple[
 
 
 def _info(name: str, device: Any) -> DeviceInfo:
-    """What a device says of itself. An older one may have a struct that ends before `about`."""
+    """What a device says about itself. The struct of an older device may end before the field `about`."""
     about = new_struct("linnet_device_about")
     end = ffi.offsetof("linnet_device", "about") + ffi.sizeof("void *")
     if device.struct_size < end or device.about == ffi.NULL or device.about(device.context, about):

@@ -23,11 +23,11 @@ _MAX_RANK = 8
 class DeviceArray:
     """A dense array in the memory of a device, which Session.bind takes for an input or an output.
 
-    device: a name such as "opencl", or what linnet.load_device gives. Sessions that use the array must have been given
-        the same device: the same name, with the same options.
+    device: a name such as "opencl", or what linnet.load_device returns. Sessions that use the array must have been
+        given the same device: the same name with the same options.
     shape, dtype: as for an input; dtype is a name such as "f32". Elements have at least 8 bits.
     The values are undefined until `write`, or until a run that computes them has ended. Raises UsageError, FileError,
-    ResourceError (the device is full), DeviceError.
+    ResourceError (the device's memory is full), DeviceError.
     """
 
     def __init__(self, device: str | Device, shape: Sequence[int], dtype: str = "f32") -> None:
@@ -65,7 +65,8 @@ class DeviceArray:
         return max(64, int(_limits(self.device).alignment))
 
     def write(self, values: npt.ArrayLike) -> None:
-        """Copies the values, of the array's dtype and shape, to the device and waits. Raises UsageError, DeviceError."""
+        """Copies the values to the device and waits for the copy. They must have the array's dtype and shape. Raises
+        UsageError, DeviceError."""
         source = np.ascontiguousarray(values)
         if source.shape != self.shape or dtype_of(source.dtype) != self.dtype:
             raise UsageError(
@@ -76,7 +77,7 @@ class DeviceArray:
             self._move("upload", self._span(), ffi.from_buffer(source))
 
     def read(self) -> npt.NDArray[Any]:
-        """A copy of the values in host memory. Runs that compute them must have ended. Raises DeviceError."""
+        """Returns a copy of the values in host memory. Runs that compute them must have ended. Raises DeviceError."""
         result = np.empty(self.shape, numpy_dtype(self.dtype))
         if self.size:
             self._move("download", ffi.cast("void *", result.ctypes.data), self._span())

@@ -1,5 +1,5 @@
 """Determines whether every size inside a graph only grows with the sizes of its inputs. If so, a plan of the largest
-inputs has room for any smaller ones. This is derived from the graph alone, so anything that is not understood counts as
+inputs has room for any smaller ones. The graph alone decides this, so any part of it that is not understood counts as
 an obstacle."""
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class _Walk:
         self.words = 0
 
     def word(self, signed: bool = False) -> str:
-        """A word for a new quantity that only grows."""
+        """A new word, a symbol for a quantity that only grows when inputs grow."""
         self.words += 1
         return f"{_SIGNED if signed else ' '}{self.words}"
 
     def shadow(self, tensor: Tensor) -> Tensor:
-        """A copy of the tensor in which every unknown size has a word."""
+        """A copy of the tensor in which a word stands for every unknown size."""
         if id(tensor) not in self.known:
             shape = tensor.shape
             if shape is not None:
@@ -61,7 +61,7 @@ class _Walk:
         return self.known[id(tensor)]
 
     def _carried(self, node: Node | None, rank: int) -> tuple[Dim, ...]:
-        """Sizes that the node's first output takes unchanged from its inputs. The other sizes are None."""
+        """For each size of the node's first output: the size of an input if it is the same, else None."""
         unknown: tuple[Dim, ...] = (None,) * rank
         if node is None or not node.inputs or node.inputs[0] is None or id(node.outputs[0]) in self.known:
             return unknown
@@ -83,7 +83,7 @@ class _Walk:
         return unknown
 
     def elements(self, tensor: Tensor | None) -> tuple[Quantity, ...] | None:
-        """What is known about each element of a small tensor. None if not even the number of elements is known."""
+        """What is known about each element of a small tensor, or None if not even the number of elements is known."""
         if tensor is None:
             return None
         if tensor.data is not None and tensor.dtype != "bf16":

@@ -1,5 +1,5 @@
-"""What all objects that own memory of the C library have in common: how they are shown, closed, and not pickled.
-Session, Model and Store inherit from here."""
+"""What all objects that own memory of the C library have in common: how they are displayed and closed, and that they
+cannot be pickled. Session, Model and Store inherit from here."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _HEX = re.compile(r"0x[0-9a-fA-F]+")
 
 
 def machine(root: Path = ROOT) -> dict[str, Any]:
-    """What stays the same: name, cpu, cores that this process may use, bytes of memory, system."""
+    """The facts that stay the same: name, cpu, cores that this process may use, bytes of memory, system."""
     name = _line(root / "proc/device-tree/model") or _field(root / "system/build.prop", "=", "ro.product.model")
     cores = _field(root / "proc/self/status", ":", "Cpus_allowed_list") or ""
     count = sum(int(b or a) - int(a) + 1 for a, b in re.findall(r"(\d+)(?:-(\d+))?", cores))
@@ -77,7 +77,8 @@ def machine(root: Path = ROOT) -> dict[str, Any]:
 
 
 def state(root: Path = ROOT) -> dict[str, Any]:
-    """What changes: the temperature of the processor, the clock of each core and its highest, and throttling."""
+    """The facts that change: the temperature of the processor, the current and the highest clock of each core, and
+    throttling."""
     mhz = _clocks(root, "scaling_cur_freq") or [
         int(float(value) + 0.5)
         for key, value in _fields(root / "proc/cpuinfo", ":")
@@ -93,7 +94,7 @@ def state(root: Path = ROOT) -> dict[str, Any]:
 
 
 def peak_rss(root: Path = ROOT) -> int | None:
-    """The largest size in bytes that the process's memory has had."""
+    """The largest number of bytes in memory (RSS) that the process has had so far."""
     return _kilobytes(root / "proc/self/status", "VmHWM")
 
 
@@ -125,7 +126,8 @@ def _kilobytes(path: Path, key: str) -> int | None:
 
 
 def _cpu(root: Path) -> str | None:
-    """The kinds of ARM's cores, "Cortex-A72" or "4x Cortex-A55, 4x Cortex-A76", or else the system's own text."""
+    """The kinds of ARM cores, such as "Cortex-A72" or "4x Cortex-A55, 4x Cortex-A76". For other processors, the
+    system's own text."""
     kinds, text = Counter[str](), None
     implementer: int | None = None
     for key, value in _fields(root / "proc/cpuinfo", ":"):
@@ -142,7 +144,8 @@ def _cpu(root: Path) -> str | None:
 
 
 def _hottest(root: Path) -> float | None:
-    """The temperature of the hottest sensor of the processor, or of all sensors if none says that it is one."""
+    """The highest temperature among the sensors of the processor, or among all sensors if none is known to belong to
+    it."""
     cpu, rest = list[float](), list[float]()
     for zone in (root / "sys/class/thermal").glob("thermal_zone*"):
         text = _line(zone / "temp") or ""
@@ -198,7 +201,7 @@ def machine_text(machine: dict[str, Any]) -> str:
 
 
 def warnings(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What makes the times of this run untrustworthy, for a reader of the terminal."""
+    """Warnings for the terminal: what makes the times of this run untrustworthy."""
     texts = []
     if after["throttled"]:
         texts.append(

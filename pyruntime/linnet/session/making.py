@@ -57,9 +57,10 @@ def plan(
     separate: bool,
     beside: int,
 ) -> Any:
-    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. frame: input shapes that
-    are at least as large. The plan then takes no more memory than a plan of the frame. separate: every output has memory
-    of its own, which can be bound. beside: bytes of max_bytes that the plan must leave. Raises GraphError, UsageError."""
+    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. frame: input shapes at
+    least as large as these. The plan then takes no more memory than a plan for the frame. separate: every output has
+    memory of its own, which can be bound. beside: the plan must leave this many bytes of max_bytes free. Raises
+    GraphError, UsageError."""
     lib, error = library(), ffi.new("linnet_error *")
     config = new_struct("linnet_plan_config")
     keep: list[Any] = [ffi.new("char[]", session.signature.encode())]
@@ -131,7 +132,7 @@ def _check_placement(model: Model, placement: Mapping[str, str]) -> None:
 
 
 def unknown(model: Model, signature: str, name: str, fed: bool = True) -> UsageError:
-    """The error for a name that is to be fed or fetched and that nothing has."""
+    """The error for a name to be fed or fetched that nothing in the model has."""
     from linnet.file.names import near
 
     return UsageError(
@@ -141,8 +142,8 @@ def unknown(model: Model, signature: str, name: str, fed: bool = True) -> UsageE
 
 
 def _rows(session: Made, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:
-    """The shapes of these inputs and tensors as linnet_shape. Objects that its pointers refer to are appended to
-    `keep`."""
+    """The shapes of these inputs and tensors as linnet_shape structs. Objects that their pointers refer to are appended
+    to `keep`."""
     rows = ffi.new("linnet_shape[]", max(len(names), 1))
     keep.append(rows)
     for row, name in zip(rows, names, strict=False):

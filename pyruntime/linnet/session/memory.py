@@ -1,5 +1,5 @@
-"""Where the elements of an array are: of a NumPy array, or of an array of another library by DLPack (v1, its CPU part).
-https://dmlc.github.io/dlpack/latest/c_api.html defines the structures."""
+"""Finds the elements of an array in memory. It may be a NumPy array, or an array of another library that offers DLPack
+(v1, CPU part). https://dmlc.github.io/dlpack/latest/c_api.html defines the structures."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def _of_numpy(array: np.ndarray[Any, Any]) -> Memory:
 
 
 def _capsule(value: Any) -> Any:
-    """The value's capsule, which owns the memory until it is freed. Libraries from before DLPack 1 take no version."""
+    """The value's DLPack capsule, which owns the memory until it is freed. Libraries older than DLPack 1 take no
+    version."""
     try:
         return value.__dlpack__(max_version=(1, 0))
     except TypeError:

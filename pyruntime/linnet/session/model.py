@@ -66,13 +66,14 @@ def spec_of(info: Any) -> TensorSpec:
 
 
 def _is_graph(source: object) -> TypeGuard[Graph]:
-    """Whether it is a Graph. It does not import graphs, which a program that only runs models does not need."""
+    """Whether the value is a Graph. This does not import linnet.ir, which a program that only runs models does not
+    need."""
     module = sys.modules.get("linnet.ir.graph")
     return module is not None and isinstance(source, module.Graph)
 
 
 def _known_ops(source: object, user_ops: Iterable[UserOp]) -> list[UserOp]:
-    """The user ops of the graph and those that are given."""
+    """The user ops that the graph was built with, and the given ones."""
     given = list(user_ops)
     if not given and not _is_graph(source):
         return []
@@ -95,10 +96,10 @@ class Verified:
 
 class Model(Native):
     """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
-    verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
-    file given by path (its weights stay on disk until used). True also rejects a file without digests. user_ops: the
-    user ops that the file names; a Graph also brings those that it was built with. Raises FileError, GraphError,
-    UsageError."""
+    verify: whether to check the weights against their digests, which reads the whole file. None: check a file given as
+    bytes, but not a file given by path (its weights stay on disk until used). True also rejects a file without digests.
+    user_ops: the user ops that the file names. A Graph also brings the user ops that it was built with. Raises
+    FileError, GraphError, UsageError."""
 
     _instead = "send its path or its bytes, and create a Model from them in the other process"
 
@@ -192,17 +193,17 @@ class Model(Native):
         return self._specs(signature, "output")
 
     def tensor(self, name: str, signature: str = "infer") -> TensorSpec | None:
-        """What the file declares for an output or any tensor of the signature's graph, or the first result of a step.
-        None if nothing has this name. Raises UsageError if the signature does not exist."""
+        """What the file declares for an output, for any tensor of the signature's graph, or for the first result of a
+        step. None if nothing has this name. Raises UsageError if the signature does not exist."""
         info = new_struct("linnet_tensor_info")
         lib, index = library(), self._signature(signature)
         missing = lib.linnet_model_get_tensor(self.pointer, index, name.encode(), info)
         return None if missing else dataclasses.replace(spec_of(info), name=name)
 
     def verify(self) -> Verified:
-        """Reads the whole file and checks the weights against their digests, and that there are no extra bytes between
-        them. Raises FileError if the file is damaged (it names the first tensor) or has no digests. Writing the file
-        again adds digests."""
+        """Reads the whole file, checks the weights against their digests, and checks that there are no extra bytes
+        between them. Raises FileError if the file has no digests or is damaged (the error names the first damaged
+        tensor). Writing the file again adds digests."""
         found, problem = self.verified(strict=True)
         if problem is not None:
             raise problem
@@ -224,8 +225,8 @@ class Model(Native):
         return None if value == ffi.NULL else string_of(value)
 
     def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
-        """For each input, the names of its open dimensions, and "" for the others. Dimensions with the same name should
-        have the same size in a run; see Session's strict_dims."""
+        """For each input, the names of its open dimensions, with "" for each other dimension. Dimensions with the same
+        name should have the same size in a run; see Session's strict_dims."""
         if signature not in self._dim_names:
             from linnet.file import dim_names
 
@@ -342,7 +343,8 @@ class Store(Native):
 
 
 def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
-    """The value as an array of int4 or uint4 from ml_dtypes. Integers of other types must fit. None: it is no such value."""
+    """The value as an array of int4 or uint4 from ml_dtypes. Integers of other types must fit. Returns None if the
+    value is of neither type."""
     array: Array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.dtype == wanted:
         return None
@@ -352,8 +354,9 @@ def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
 
 
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
-    """The value as an array of the declared dtype. Lists, numbers, and arrays of float64 and int64, which NumPy makes of
-    them, are converted if the dtype can hold them; floats are rounded. Raises UsageError (WRONG_DTYPE) otherwise."""
+    """The value as an array of the declared dtype. Lists, numbers, and arrays of float64 and int64 (NumPy's dtypes for
+    lists and numbers) are converted if the dtype can hold them; floats are rounded. Raises UsageError (WRONG_DTYPE)
+    otherwise."""
     wanted = numpy_dtype(spec.dtype)
     if bits_of(spec.dtype) == 4 and (whole := _four_bits(value, wanted)) is not None:
         return whole

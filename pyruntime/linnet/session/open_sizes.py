@@ -1,5 +1,5 @@
-"""Sizes for inputs that nobody gave: an open batch is taken as 1. runtime_c/tools/inputs.c has the same rules for the native
-tools. Hints for other open sizes are in usable_sizes.py."""
+"""Chooses sizes that the user did not give: an open batch is taken as 1. runtime_c/tools/inputs.c has the same rules
+for the native tools. Hints for other open sizes are in usable_sizes.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def kind_of(model: Model, signature: str, name: str) -> str:
 def open_batches(
     model: Model, signature: str, specs: Sequence[TensorSpec], given: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs whose only open size is the first one, the batch: that of the given inputs, or else 1.
-    Pictures and sound have no batch: their first size is the height or the number of samples."""
+    """Shapes of the inputs whose only open size is the first one, the batch. The batch is taken from the given inputs,
+    or else is 1. Images and audio have no batch: their first size is the height or the number of samples."""
     batch = next(
         (int(given[s.name][0]) for s in specs if s.name in given and s.shape and s.shape[0] is None and given[s.name]),
         1,

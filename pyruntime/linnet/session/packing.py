@@ -28,7 +28,7 @@ _ELSEWHERE = ("sse2", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm")
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """What linnet.pack has written. isas: the instruction sets that it packed for. constants, bytes: how many packed
+    """What linnet.pack has written. isas: the instruction sets for which it packed. constants, bytes: how many packed
     constants the file holds, and their size. file_bytes: the size of the file."""
 
     output: str
@@ -49,11 +49,12 @@ def pack(
     user_ops: Iterable[UserOp] = (),
 ) -> Packed:
     """Writes a copy of a model that also holds its weights as kernels pack them. Sessions map these weights and use them in
-    place. A session whose kernels pack in another way, on another machine or with another version of linnet, packs as
-    usual.
+    place. On another machine or with another version of linnet, kernels may pack weights in another way. The session
+    then packs them itself, as usual.
 
-    model: a .lnt file or a Graph. target: "native" for all that this machine can, or one of isa_names(), or several
-    names. signature, input_shapes, threads: what the sessions will use; they influence which kernels a plan takes.
+    model: a .lnt file or a Graph. target: "native" for all instruction sets of this machine, or one of isa_names(), or
+    several of these names. signature, input_shapes, threads: what the sessions will use; they influence which kernels a
+    plan takes.
     threads: None packs for one thread and for the number of cores.
     Results have the same bits with a packed file as without. The file is written atomically. Raises FileError,
     GraphError, UsageError (a target that this machine cannot pack for).
@@ -77,7 +78,7 @@ def pack(
 
 
 def _load(path: Path, user_ops: Iterable[UserOp]) -> Graph:
-    """The graph of a file, which stays mapped."""
+    """The graph of a file. The file stays mapped into memory."""
     try:
         with open(path, "rb") as file:
             content: bytes | mmap.mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -93,7 +94,7 @@ def _expected() -> str:
 
 
 def _isa_of(target: str) -> str | None:
-    """The isa_max of a target."""
+    """The value of isa_max for a target."""
     if target == "native" or target in isa_names():
         return None if target == "native" else target
     if target in _ELSEWHERE:

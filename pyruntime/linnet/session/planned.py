@@ -73,7 +73,7 @@ class Planned:
             self.outputs.append((string_of(info.name), out))
 
     def run(self, runner: Runner, timeout: float | None, results: dict[str, Array] | None = None) -> dict[str, Array]:
-        """Runs once. results: what is returned instead of new arrays."""
+        """Runs once. results: these arrays are returned instead of new ones."""
         if timeout is None:
             code = runner.call(self.session, runner.config(), self.error)
         else:
@@ -85,7 +85,7 @@ class Planned:
         return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
 
     def output(self, i: int) -> Array:
-        """An output whose shape depends on data, or whose elements share bytes."""
+        """A copy of output i, whose shape depends on data or whose elements share bytes."""
         lib, info = library(), new_struct("linnet_tensor_info")
         if lib.linnet_session_get_output(self.session, i, info):
             raise UsageError(
@@ -97,7 +97,7 @@ class Planned:
 
 
 def _view(pointer: Any, info: Any) -> Array:
-    """The buffer as an array: of bytes, if elements share them. An empty array owns its memory."""
+    """The buffer as an array; as an array of bytes if elements share bytes. An empty array owns its memory."""
     dtype = numpy_dtype(DTYPE_NAMES[info.dtype])
     shape = tuple(list(info.shape)[: info.rank])
     if bits_of(DTYPE_NAMES[info.dtype]) == 4:
@@ -116,7 +116,7 @@ def info_of(plan: Any) -> Any:
 
 
 def facts_of(info: Any) -> dict[str, Any]:
-    """What linnet_plan_info says besides bytes: Session.plan_info."""
+    """What linnet_plan_info says besides the sizes in bytes. This is Session.plan_info."""
     return {
         "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
         "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),

@@ -31,21 +31,21 @@ class Planner(Session):
         self._made = self._make_plan(shapes, self._fetches)
 
     def plan_bounds(self, bounds: Mapping[str, Sequence[Dim] | str]) -> MemoryBound:
-        """The most that any shape within the bounds takes. Also plans the largest of them. Raises GraphError,
-        UsageError."""
+        """The most memory that any shape within the bounds takes. Also plans the largest of these shapes. Raises
+        GraphError, UsageError."""
         bound, _ = bounding.find(self, resolve(bounds, self.inputs))
         self.plan(bound.largest)
         return bound
 
     @property
     def choices(self) -> list[Choice]:
-        """For each step of the latest plan: the kernels that could run it, their modelled costs, and why the others
+        """For each step of the latest plan: the kernels that could run it, their modelled costs, and why other kernels
         cannot."""
         return choices_of(self._current_plan())
 
     @property
     def passes(self) -> list[PassChange]:
-        """What each pass of planning changed. The latest plan is made again for it."""
+        """What each pass of planning changed. To find out, the latest plan is made again."""
         self._current_plan()
         self._keeps_changes = True
         try:

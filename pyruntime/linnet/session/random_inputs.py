@@ -21,7 +21,7 @@ def random_feeds(
 ) -> dict[str, Any]:
     """Random input for timing: normally distributed floats, full-range quantized integers, and zeros for other integers
     (ids, lengths). usable: gives shapes that work, for the hint of an error (open_sizes.usable_shapes). Raises
-    UsageError, and ResourceError before it makes inputs for which there is too little memory."""
+    UsageError. Raises ResourceError, before it makes any input, if there is too little memory for the inputs."""
     generator, feeds, known = np.random.default_rng(0), dict[str, Any](), dict[str, Sequence[int]]()
     for spec in specs:
         shape = shapes.get(spec.name, spec.shape)
@@ -59,6 +59,6 @@ def random_feeds(
 
 
 def _bytes_while_made(spec: TensorSpec) -> int:
-    """Bytes per element of a random input, with the doubles from which a float is made."""
+    """Bytes per element of a random input while it is made. This includes the doubles from which floats are made."""
     size = numpy_dtype(spec.dtype).itemsize
     return size + 8 if spec.dtype == "bf16" or numpy_dtype(spec.dtype).kind == "f" else size

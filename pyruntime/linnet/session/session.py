@@ -53,16 +53,16 @@ class Session(Closes):
     trace: time every step (see `steps`).
     reference: use only scalar kernels, without fusion.
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
-        room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
-        instead of storing them (same bits, more time), if that is enough. Space is reserved for loops whose number of
-        iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device.
+        room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
+        instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
+        iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device's memory.
     device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
         costs say that the CPU is faster. devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
         several names match a node, the first one applies.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
-        may share a session, one at a time.
+        may share a session; their runs then take turns.
     bounds: for each input, a number, (low, high), or None (what the model declares) per dimension; or the same as text,
         "1..8,3,?,?". `bound` is then the most memory that any shape within them takes, and one arena serves all plans. No
         shape within them is rejected for its memory; a run outside is rejected (UsageError). If max_bytes is too small for
@@ -70,12 +70,13 @@ class Session(Closes):
     verify: whether to check the weights against their digests before anything runs (see Model).
     strict_dims: True rejects shapes that give open dimensions with the same name different sizes (UsageError). False
         warns once and runs with these sizes. None: True if the signature updates variables, because gradients rely on
-        the names.
+        names.
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
-        on the same store, and updates do not wait for them. Only for signatures that change no variable.
+        on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
     tuning: a file that `linnet tune` wrote, or its bytes. It overrides the choice of kernels by modelled cost.
-    bind_threads: each worker stays on a core of the largest cluster if the system allows it; the caller is not bound.
+    bind_threads: each worker thread stays on one core of the largest cluster if the system allows it. The caller's
+        thread is not bound.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -176,7 +177,7 @@ class Session(Closes):
             self._planned(shapes, self._fetches)
 
     def _take_bounds(self, ranges: dict[str, Range]) -> None:
-        """Finds the most memory that shapes in the range take, and gets the arena."""
+        """Finds the most memory that any shape in the range takes, and gets the arena."""
         from linnet.session.bounds import Space
 
         self.bound, self._frame = bounding.find(self, ranges)
@@ -270,13 +271,13 @@ class Session(Closes):
     def bind(
         self, feeds: Mapping[str, Any], outputs: Mapping[str, Any] | Sequence[str] | None = None
     ) -> binding.Binding:
-        """Prepares runs on the caller's memory: `run` of the result computes from the arrays in `feeds`, as they are at
-        that moment, into the arrays in `outputs`, and copies nothing.
+        """Prepares runs on the caller's memory. Each `run` of the result computes from the current values of the arrays
+        in `feeds` into the arrays in `outputs`, and copies nothing.
 
-        feeds: as for `run`, but NumPy arrays, objects of other libraries with `__dlpack__` (torch.Tensor) in memory of the
-            CPU, or DeviceArray in memory of a device of the session, which then copies values without the host.
-        outputs: for each output or tensor, writable memory of the same kinds; or names, for which new arrays are made.
-            None: all outputs of the session. They must not overlap other arrays of the binding.
+        feeds: as for `run`, but each is a NumPy array, an object of another library with `__dlpack__` (torch.Tensor) in
+            memory of the CPU, or a DeviceArray. A device copies the values of its DeviceArrays without the host.
+        outputs: for each output or tensor, a writable array of one of these kinds; or only names, for which new arrays
+            are made. None: all outputs of the session. Output arrays must not overlap other arrays of the binding.
         Arrays are dense, aligned to 64 bytes (see `empty`), and of exactly the declared dtype. The binding has its own
         plan and memory, which count in memory_kept until it is freed. Raises UsageError, GraphError.
         """
@@ -305,8 +306,8 @@ class Session(Closes):
         fetches: Sequence[str] | None,
         elsewhere: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Planned:
-        """The plan for these feeds, with the feeds in its inputs, ready to run. elsewhere: shapes of inputs that are
-        filled later."""
+        """The plan for these feeds, ready to run: the feeds are already in its inputs. elsewhere: shapes of inputs that
+        are filled later."""
         values: dict[str, Array] = {}
         if not isinstance(feeds, Mapping):
             names = ", ".join(spec.name for spec in self.inputs)
@@ -430,9 +431,9 @@ class Session(Closes):
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, precision, plan_ms,
-        modelled_ms (of a run, by the model of docs/tuning.md), stored_weights (bytes that kernels use in the file) and
-        loop_iterations (that fit into memory["loop_values"]; 0: nothing is reserved) of the last used plan."""
+        """About the last used plan: steps, segments, recomputed (steps), fallbacks (steps that no device took),
+        threads, isa, precision, plan_ms, modelled_ms (of a run, docs/tuning.md), stored_weights (bytes that kernels use
+        in the file) and loop_iterations (how many fit into memory["loop_values"]; 0: nothing is reserved)."""
         return facts_of(info_of(self._current_plan()))
 
     @property

@@ -1,5 +1,5 @@
 """One step of a plan, as Session.steps gives it.
-In a module of its own, because a program that only runs models does not need it."""
+It has a module of its own, because a program that only runs models does not need it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
-    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
+    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: how many are
+    read and written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
     placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint",
     "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its
     steps; `ms` is then the time to submit the step.

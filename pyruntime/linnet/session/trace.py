@@ -1,5 +1,5 @@
 """A Chrome trace of one process, which ui.perfetto.dev displays: the phases of a run, and its steps with their kernels.
-runtime_c/tools/trace.c writes the same for linnet-run."""
+runtime_c/tools/trace.c writes the same kind of trace for linnet-run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _PHASES, _STEPS = 0, 1
 
 
 class Trace:
-    """Spans of this process. The first phase begins when the Trace is made, each later one where the last ended."""
+    """Spans of this process. The first phase begins when the Trace is made. Each later phase begins where the one
+    before it ended."""
 
     def __init__(self) -> None:
         self._phases: list[tuple[str, int, int]] = []
         self._since = _now()
 
     def phase(self, name: str) -> None:
-        """Ends the current phase, which gets this name."""
+        """Ends the current phase and gives it this name."""
         now = _now()
         self._phases.append((name, self._since, now))
         self._since = now
 
     def events(self, title: str, steps: Iterable[Step]) -> list[dict[str, Any]]:
-        """Trace events, in microseconds from the first phase. steps: of a Session(trace=True), after its run."""
+        """Trace events, in microseconds from the start of the first phase. steps: those of a Session(trace=True) after
+        its run."""
         start = self._phases[0][1]
         found = [
             {"name": "process_name", "ph": "M", "pid": 0, "tid": _PHASES, "args": {"name": title}},

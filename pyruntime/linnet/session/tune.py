@@ -1,6 +1,6 @@
-"""Measures the kernels that could run each step of a model, in place, and writes the tuning file (docs/tuning.md).
-One traced session per rank of candidates runs each call with its candidate of this rank; the sessions take turns, so
-that all see the same machine."""
+"""Measures, inside the whole model, the kernels that could run each step, and writes the tuning file (docs/tuning.md).
+The first traced session runs each call with its first candidate kernel, the second with its second, and so on. The
+sessions take turns, so that the machine is in the same state for all."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LEAST_GAIN = 20.0  # nanoseconds: two readings of a clock
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The kernels of the calls with one key: their least times in nanoseconds, summed over the steps. `before` is the
-    kernel that the model of costs chooses, `best` the fastest, or `before` if no other is clearly faster."""
+    """The kernels of the calls with one key: their shortest times in nanoseconds, summed over the steps. `before` is
+    the kernel that the cost model chooses. `best` is the fastest kernel, or `before` if no other is clearly faster."""
 
     key: str
     steps: list[str]
@@ -75,9 +75,9 @@ def tune(
     user_ops: Iterable[UserOp] = (),
     rates: Mapping[str, float] | None = None,
 ) -> Tuned:
-    """Measures for about `seconds` on random input. Reference kernels are not measured. rates: of the machine
-    (linnet.machine); plans choose kernels by them, and the file gets them. Raises UsageError if an input has no fixed
-    shape and input_shapes does not give one, and whatever Session raises."""
+    """Measures for about `seconds` on random input. Reference kernels are not measured. rates: those of the machine
+    (linnet.machine). Plans use them to choose kernels, and the file includes them. Raises UsageError if an input has no
+    fixed shape and input_shapes does not give one. Also raises whatever Session raises."""
     shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
     model = Model(path, user_ops=user_ops)
     specs = model.inputs(signature)
@@ -115,8 +115,8 @@ def tune(
 def measure(
     model: Model, choices: Sequence[Choice], feeds: Mapping[str, Any], seconds: float, least: int = 1, **options: Any
 ) -> tuple[list[Measured], int]:
-    """Times the kernels of each call of a plan, in turns. least: calls with fewer kernels are left out. options: those
-    of the Session. Returns also how often each kernel ran."""
+    """Times the kernels of each call of a plan, in turns. least: calls with fewer kernels than this are left out.
+    options: those of the Session. Also returns how often each kernel ran."""
     alike: dict[str, list[Choice]] = {}
     for choice in choices:
         alike.setdefault(choice.key, []).append(choice)
@@ -133,14 +133,14 @@ def measure(
 
 
 def _tuned(options: Mapping[str, Any], kernels: Mapping[str, str]) -> dict[str, Any]:
-    """The options of a Session whose calls have these kernels; the option "rates" becomes a part of the tuning file."""
+    """The options of a Session whose calls use these kernels. The option "rates" becomes a part of the tuning file."""
     rest = {name: value for name, value in options.items() if name != "rates"}
     lines = [tuning_file.Line(*line) for line in kernels.items()]
     return rest | {"tuning": tuning_file.text_of(lines, "", "", 0, rates=options.get("rates")).encode()}
 
 
 def _session(model: Model, kernels: Mapping[str, str], feeds: Mapping[str, Any], **options: Any) -> Session:
-    """A session in which calls have these kernels. It has run once, so the feeds are in its inputs."""
+    """A session whose calls use these kernels. It has run once, so the feeds are in its inputs."""
     session = Session(model, **_tuned(options, kernels))
     session.run(feeds)
     return session
@@ -153,7 +153,7 @@ def _candidates(choice: Choice) -> list[str]:
 
 
 class Timed:
-    """A traced session, and the least time of each of its steps so far."""
+    """A traced session, and the shortest time of each of its steps so far."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._planned = session, session._current()
@@ -177,7 +177,7 @@ class Timed:
         self._total = total
 
     def times(self, key: str) -> tuple[list[str], float]:
-        """The kernels of the steps with this key, and the sum of their least times."""
+        """The kernels of the steps with this key, and the sum of their shortest times."""
         found = [i for i, other in enumerate(self.keys) if other == key]
         return [self.kernels[i] for i in found], float(self.least[found].sum())
 

@@ -1,5 +1,5 @@
-"""Shapes that work for inputs that leave sizes open, for hints: usual sizes are tried until a plan can be made.
-runtime_c/tools/inputs.c has the same sizes and the same order for the native tools."""
+"""Finds shapes that work for inputs with open sizes, for the hints of errors: usual sizes are tried until a plan can be
+made. runtime_c/tools/inputs.c has the same sizes and the same order for the native tools."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _PATIENCE = 5.0  # seconds
 def usable_shapes(
     model: Model, signature: str, given: Mapping[str, Sequence[int]], fetches: Sequence[str] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes for the inputs whose shapes are open and not given, for hints: the first combination of usual sizes that the model
-    can be planned for, and also run for if shapes or branches depend on data. If there is none in a few seconds, the most
-    usual sizes. `linnet-run` tries the same sizes in the same order."""
+    """Shapes for the inputs whose shapes are open and not given, for the hints of errors. Returns the first combination
+    of usual sizes for which the model can be planned. If shapes or branches depend on data, the model must also run
+    with it. If none is found within a few seconds, returns the most usual sizes. `linnet-run` tries the same sizes in
+    the same order."""
     specs = [spec for spec in model.inputs(signature) if spec.name not in given]
     open_specs = [spec for spec in specs if spec.shape is None or None in spec.shape]
     sizes = {spec.name: _sizes(spec, kind_of(model, signature, spec.name)) for spec in open_specs}
@@ -77,7 +78,8 @@ def _sizes(spec: TensorSpec, kind: str) -> list[tuple[int, ...]]:
 
 
 def _combinations(counts: Sequence[int]) -> Iterator[list[int]]:
-    """All lists of indices below these counts, in order of their sums, and then of the first indices."""
+    """All lists of indices below these counts, ordered by their sum. Lists with the same sum are ordered by their first
+    indices."""
 
     def with_sum(total: int, counts: Sequence[int]) -> Iterator[list[int]]:
         if not counts:

@@ -1,6 +1,6 @@
 """Training on several machines: the signatures that workers and servers run, the files of several servers, and the
-processes themselves. Each part is imported when it is first used; a module here never has the same name as something it
-exports."""
+processes themselves. Each part is imported when it is first used. No module here has the same name as something that
+the package exports."""
 
 from __future__ import annotations
 

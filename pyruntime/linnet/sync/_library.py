@@ -1,5 +1,5 @@
 """Finds and opens liblinnet_sync, which is in the same folder as liblinnet.
-liblinnet is opened first, so that liblinnet_sync uses the same copy of it as the rest of the package."""
+liblinnet is opened first. So liblinnet_sync uses the same copy of liblinnet as the rest of the package."""
 
 from __future__ import annotations
 

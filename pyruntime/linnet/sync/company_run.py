@@ -1,4 +1,4 @@
-"""A run of `linnet.fit` in a job with several processes: a step pulls, computes and pushes."""
+"""A run of `linnet.fit` in a job with several processes. A step pulls values, computes gradients and pushes them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Part(Protocol):
 
 
 class CompanyRun(TrainingRun):
-    """A run whose steps are made by all workers of the job. store: the values that this worker pulled."""
+    """A run in which all workers of the job make each step together. store: the values that this worker pulled."""
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class CompanyRun(TrainingRun):
                 self._take_over(self._serving)
 
     def _last_pull(self) -> None:
-        """Gets the values of the result. These are the servers' own, also if this worker has computed with rounded ones."""
+        """Gets the final values from the servers. They are exact even if this worker has computed with rounded
+        values."""
         assert self._worker is not None
         company = self.company
         if company.strategy.pull_compression == Compression() or self._serving is not None:
@@ -205,7 +206,8 @@ class CompanyRun(TrainingRun):
         return self._worker
 
     def _local_step(self, feeds: dict[str, npt.NDArray[Any]], last: bool) -> dict[str, float] | None:
-        """A step of this worker alone. After the last step of a round, the change is sent to the server."""
+        """A step that this worker makes alone. After the last step of a round, the change of the variables is sent to
+        the server."""
         assert self._worker is not None
         strategy = self.company.strategy
         self._count(self.step * strategy.local_steps + self._local.steps)
@@ -220,14 +222,14 @@ class CompanyRun(TrainingRun):
         return made
 
     def _count(self, turn: int) -> None:
-        """Sets the counters of random numbers to the values in a single process that uses the batches of all
-        workers."""
+        """Sets the counters of random numbers to the values that they would have in a single process that uses the
+        batches of all workers."""
         cluster = self.company.cluster
         for name, first in self._counters.items():
             self.store[name] = first + turn * cluster.world_size + cluster.rank
 
     def _checked(self, outputs: Mapping[str, npt.NDArray[Any]], feeds: Mapping[str, Any]) -> dict[str, float]:
-        """The metrics. Raises TrainingError if the loss is not finite."""
+        """Returns the metrics. Raises TrainingError if the loss is not finite."""
         named = {name: value for name, value in outputs.items() if not name.startswith(contract.GRADIENT)}
         metrics = scalars(named)
         losses = {name: value for name, value in metrics.items() if name.endswith("loss")} or metrics

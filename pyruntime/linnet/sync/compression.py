@@ -58,7 +58,7 @@ class Compression:
 
     @staticmethod
     def of(encoding: int) -> Compression:
-        """The compression with this number in the protocol."""
+        """The compression that has this number in the protocol."""
         return Compression(list(_ENCODINGS)[encoding])
 
     @property

@@ -1,6 +1,6 @@
-"""The contract between a model file and workers and servers: the signatures `grad`, `ids` and `update/all`, identified
-by the names of their inputs and outputs, and metadata. C therefore needs neither JSON nor autodiff, and every optimizer
-written in Python works on a server unchanged."""
+"""What workers and servers expect in a model file: metadata, and the signatures `grad`, `ids` and `update/all` with
+fixed names of inputs and outputs. So C needs neither JSON nor autodiff, and every optimizer written in Python works on
+a server unchanged."""
 
 from __future__ import annotations
 
@@ -44,20 +44,22 @@ def signatures(
     variables, so one file can be trained by a single process or by several.
 
     loss, inputs, outputs, variables, evaluate, accumulate: as in linnet.training.signatures. optimizer: applied by
-    servers and by `train`. local: what `train` applies instead, for the local steps of federated rounds. remote: tables
-    too large for a worker; `grad` may only look up rows in them (ops.gather, linnet.nn.embedding).
+    servers and by `train`. local: the optimizer that `train` applies instead, for the local steps of federated rounds.
+    remote: tables that are too large for a worker; `grad` may only look up rows in them (ops.gather,
+    linnet.nn.embedding).
 
-    `grad` maps the inputs of the batch to loss, outputs, and for each trained variable `gradient/<variable>`, f32 (f64
-    for f64), in its shape. A sparse gradient consists of `gradient/<variable>/ids` i64 [n] and
-    `gradient/<variable>/rows` [n, ...], in which a row may occur more than once. Moving averages are updated in the
-    worker's store; the metadata "sync.average" names them. `update/all` takes the same names and has no outputs. It
-    contains all updates of the optimizer in one signature, so that a step is applied completely or not at all. The ids
-    that it takes are sorted. If an id occurs twice, its rows are equal and each is the whole sum, so n may be rounded
-    up. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per lookup, and the signature `ids`
-    maps the inputs of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further metadata: "sync.read": other
-    variables that updates change and `grad` reads (a loss scale). "sync.count": step counters that belong to a worker
-    (random numbers). "sync.remote": the remote tables. "sync.not_finite": "update" if the optimizer handles non-finite
-    gradients (a dynamic loss scale); otherwise servers drop them. Raises UsageError, GraphError.
+    `grad` maps the inputs of the batch to the loss, the outputs, and for each trained variable `gradient/<variable>`.
+    This gradient has the variable's shape and is f32 (f64 for an f64 variable). A sparse gradient consists of
+    `gradient/<variable>/ids` i64 [n] and `gradient/<variable>/rows` [n, ...], in which a row may occur more than once.
+    Moving averages are updated in the worker's store; the metadata "sync.average" names them. `update/all` takes the
+    same names and has no outputs. It contains all updates of the optimizer in one signature, so that a step is applied
+    completely or not at all. Its ids must be sorted. An id may occur several times to round n up; then its rows are
+    equal, and each is the whole sum. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per
+    lookup, and the signature `ids` maps the inputs of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further
+    metadata: "sync.read": other variables that updates change and `grad` reads (such as a loss scale). "sync.count":
+    step counters that each worker keeps for itself (for random numbers). "sync.remote": the remote tables.
+    "sync.not_finite": "update" if the optimizer handles non-finite gradients (a dynamic loss scale); otherwise servers
+    drop them. Raises UsageError, GraphError.
     """
     from linnet.sync.remote import look_ups
 
@@ -174,5 +176,5 @@ def variable_of(name: str) -> str:
 
 
 def names_in(metadata: Mapping[str, str], key: str) -> list[str]:
-    """The variables listed in a metadata entry."""
+    """The names of the variables that a metadata entry lists."""
     return metadata[key].split("\n") if metadata.get(key) else []

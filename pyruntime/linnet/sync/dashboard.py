@@ -1,5 +1,5 @@
-"""The tables of `linnet top`: the reports of a job's servers (docs/protocol.md, REPORT) as tables, with rates between
-two reports. This module only computes and draws; linnet.cli.top polls the servers."""
+"""The tables of `linnet top`. They show the reports of a job's servers (docs/protocol.md, REPORT), with rates computed
+from two reports. This module only computes and draws; linnet.cli.top polls the servers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Row:
     known yet.
 
     state: "computing", "pushed" (waits for others at its barrier), "held" (too far ahead), "awaited" (all others have
-    pushed), "lost" (a member without a connection), "left". slow: speed divided by the median speed for a straggler,
-    else None.
+    pushed), "lost" (a member without a connection), "left". slow: for a straggler, its speed divided by the median
+    speed; else None.
     """
 
     worker: int
@@ -45,7 +45,7 @@ class Row:
 
 
 def rows(reports: Sequence[Report], before: Sequence[Report] = ()) -> list[Row]:
-    """The workers of a job from the reports of its servers, ordered by number. Steps come from the first report, bytes
+    """The workers of a job from the reports of its servers, ordered by number. Steps come from the first report; bytes
     are summed over all servers. before: the previous reports of the same servers in the same order."""
     first = reports[0]
     speeds = {w["worker"]: w["examples_per_s"] for w in first["workers"] if w["member"] and w["examples_per_s"]}
@@ -117,8 +117,9 @@ def view(
     width: int | None = None,
 ) -> RenderableType:  # fmt: skip
     """The dashboard: a line about the job, a table of its servers, a table of its workers, and current problems
-    (`trouble`). limit: maximum number of lines. Servers and workers beyond it are counted, and workers that delay others
-    are shown first. width: characters of a line; columns that matter least are left out until the tables fit."""
+    (`trouble`). limit: maximum number of lines. If there are more servers and workers, only their number is shown;
+    workers that delay others come first. width: characters of a line. The least important columns are left out until
+    the tables fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -145,7 +146,8 @@ _FRAME = 5  # lines of a table besides its rows: the title, the names of the col
 
 
 def _shares(servers: int, workers: int, lines: int | None) -> tuple[int, int]:
-    """How many servers and workers fit into so many lines, with the headline and a line for those that are left out."""
+    """How many servers and workers fit into this many lines, together with the headline and a line for those left
+    out."""
     if lines is None:
         return servers, workers
     room = lines - 1 - 2 * _FRAME

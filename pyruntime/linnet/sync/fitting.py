@@ -1,5 +1,5 @@
-"""`linnet.fit` in a job with several processes: the same loop, with a step that pulls, computes and pushes. Worker 0
-writes records and checkpoints for all. A server process serves until the workers have left."""
+"""`linnet.fit` in a job with several processes: the same loop, in which a step pulls values, computes gradients and
+pushes them. Worker 0 writes records and checkpoints for all. A server process serves until the workers have left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CALLS = itertools.count()  # of fit in this process; a restarted process makes 
 
 
 class Company:
-    """This process's part in a job: how `fit` differs from training alone."""
+    """This process's part in a job: what `fit` does differently from training in one process."""
 
     def __init__(self, cluster: Place, strategy: Strategy, model: Model, graph: Graph | None, batch_size: int) -> None:
         self.cluster, self.strategy = cluster, strategy
@@ -67,7 +67,7 @@ class Company:
 
     @property
     def served(self) -> Model:
-        """What the server of this process holds: the whole model, or its part if there are several servers."""
+        """What the server of this process holds: the whole model, or a part of it if there are several servers."""
         shards = len(self.cluster.servers)
         if shards == 1:
             return self._whole
@@ -79,9 +79,9 @@ class Company:
         return self.cluster.role == "server"
 
     def serving(self, directory: Path | None, resumed: bool) -> Serving:
-        """The server of this process, already listening. directory: the run's directory, for persistent state. Without it,
-        the state is in the launcher's folder, if the launcher restarts processes. resumed: whether to continue from the
-        state in the directory. Raises UsageError if the state belongs to another run."""
+        """The server of this process, already listening. directory: the run's directory, for persistent state. If there
+        is none and the launcher restarts processes, the state is in the launcher's folder. resumed: whether to continue
+        from the state in the directory. Raises UsageError if the state belongs to another run."""
         name = f"server-{self.cluster.rank if self.serves_only else 0}"
         folder = None if directory is None else directory / name
         if folder is None and self._kept is not None:
@@ -97,13 +97,13 @@ class Company:
 
     @property
     def _mark(self) -> Path | None:
-        """A file that this process makes when it has begun, or None if no launcher restarts it."""
+        """A file that this process creates when its run has begun. None if no launcher restarts the process."""
         return None if self._kept is None else self._kept / f"{self.cluster.role}-{self.cluster.rank}.begun"
 
     @property
     def again(self) -> bool:
-        """Whether the launcher has restarted this process after it had begun. What its directory holds is then its
-        own."""
+        """Whether the launcher has restarted this process after its run had begun. The contents of the directory then
+        belong to this run."""
         return self._mark is not None and self._mark.exists()
 
     def begun(self) -> None:

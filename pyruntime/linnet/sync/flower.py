@@ -70,10 +70,10 @@ def app(model: Graph | str | Path, data: Data, *, validation: Data | None = None
     """A ClientApp that trains with linnet.fit and evaluates with linnet.evaluate.
 
     model: a graph or file with the signatures `train` and `eval`; its initial values are not used. data, validation:
-    functions of the Context (`context.node_config["partition-id"]`) that return the node's examples in any form that
-    linnet.fit accepts. fit: arguments of linnet.fit. `epochs`, `steps`, `batch_size` and `seed` from the server's
-    config take precedence. Optimizer state starts anew in each round, as is usual. Replies have `num-examples`, by
-    which Flower's strategies weight them.
+    functions that take the Context (for `context.node_config["partition-id"]`) and return the node's examples in any
+    form that linnet.fit accepts. fit: arguments of linnet.fit. `epochs`, `steps`, `batch_size` and `seed` from the
+    server's config take precedence. The optimizer's state starts anew in each round, as is usual. Replies contain
+    `num-examples`, which Flower's strategies use as weights.
     """
     whole = model if isinstance(model, Graph) else Graph.load(model)
     client = ClientApp()

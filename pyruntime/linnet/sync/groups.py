@@ -1,5 +1,5 @@
-"""Parameter groups: sets of variables that an update connects, derived from the nodes of the update. A group is never
-divided between servers."""
+"""Parameter groups: sets of variables whose updates depend on each other, found from the nodes of the update. A group
+is never divided between servers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from linnet.sync.contract import variable_of
 @dataclasses.dataclass(frozen=True)
 class Groups:
     """groups: sets of variables that must be on one server (parameters with their optimizer state), in the order of the
-    update. shared: variables that every server has a copy of: step counters, which depend on no gradient, and
-    variables that never change."""
+    update. shared: variables of which every server has a copy. These are step counters, which depend on no gradient,
+    and variables that never change."""
 
     groups: list[list[str]]
     shared: list[str]
 
 
 class Dependencies:
-    """For every tensor of an update, the gradients and variables it depends on."""
+    """For every tensor of an update, the gradients and variables on which it depends."""
 
     def __init__(self, function: Function) -> None:
         self._behind: dict[Tensor, frozenset[str]] = {}
@@ -36,8 +36,8 @@ class Dependencies:
                 self.assigns[variable] = node
 
     def of(self, tensors: Iterable[Tensor | None]) -> frozenset[str]:
-        """The names of the variables and inputs that tensors depend on. An input is a gradient; its name is 'd ' and then
-        the variable's name."""
+        """The names of the variables and inputs on which the tensors depend. An input is a gradient; its name is 'd '
+        followed by the variable's name."""
         found: set[str] = set()
         for tensor in tensors:
             if tensor is None or tensor.data is not None:

@@ -1,5 +1,5 @@
 """Ensures that no process of a launch outlives it. All processes of a launch have its token in their environment, which
-Linux's /proc shows. A small separate process does this even if the launcher is killed with kill -9."""
+Linux's /proc shows. A small separate process ends them, even if the launcher is killed with kill -9."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _alive(entry: Path) -> bool:
 
 
 def end_all(token: str, grace: float) -> int:
-    """Sends SIGTERM to every process of a launch, and SIGKILL to those still running after `grace` seconds. Returns the
-    number of processes before the first signal."""
+    """Sends SIGTERM to every process of a launch, and SIGKILL to those still running after `grace` seconds. Returns how
+    many processes there were before the first signal."""
     first = descendants(token)
     deadline = time.monotonic() + grace
     _send(first, signal.SIGTERM)
@@ -55,7 +55,7 @@ def _send(pids: Sequence[int], number: int) -> None:
 
 
 def remove(files: Sequence[Path]) -> None:
-    """Removes files and folders, as far as they exist."""
+    """Removes those of the files and folders that exist."""
     for file in files:
         if file.is_dir():
             shutil.rmtree(file, ignore_errors=True)
@@ -64,8 +64,8 @@ def remove(files: Sequence[Path]) -> None:
 
 
 class Guard:
-    """Waits for the end of the process that created it. After close() it exits without action. Otherwise it ends all
-    processes of the launch and removes the files. On systems other than Linux it only removes the files."""
+    """A process that waits for the end of the process that created it. After close(), it only exits. Otherwise it ends
+    all processes of the launch and removes the files. On systems other than Linux it only removes the files."""
 
     def __init__(self, token: str, files: Sequence[Path], grace: float) -> None:
         reader, self._pipe = os.pipe()  # only this process has the write end; children do not inherit it

@@ -1,4 +1,4 @@
-"""Merges what several servers trained into one model: the inverse of `partition`."""
+"""Merges the values that several servers trained into one model: the inverse of `partition`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, 
 
     model: the file or graph that was given to `partition`; it is not changed. servers: a pair for each part. Its first
     item is the graph or file. Its second item has the variables, as a checkpoint (for example a server's snapshot) or
-    as arrays by name (for example a Store). Step counters that every server has are taken from the first. Raises
-    UsageError for a part of another model or for rows that are missing or present twice, and FileError.
+    as arrays by name (for example a Store). If every server has a step counter, the value of the first server is taken.
+    Raises UsageError if a part belongs to another model, or if rows are missing or present twice. Raises FileError.
     """
     from linnet.session.checkpoint import load_checkpoint
 
@@ -52,7 +52,8 @@ def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, 
 
 
 def _joined(name: str, pieces: list[tuple[int, npt.NDArray[Any]]], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """The value of a variable from its parts (first row, rows). First row is -1 for a whole variable."""
+    """The value of a variable from its parts (first row, rows). The first row is -1 if the part is the whole
+    variable."""
     pieces = sorted(pieces, key=lambda piece: piece[0])
     if pieces[0][0] < 0:
         return pieces[0][1]

@@ -67,7 +67,7 @@ def split_list(text: str) -> list[str]:
 
 def master(env: Environment, *, taken: bool = False) -> str | None:
     """The address from MASTER_ADDR and MASTER_PORT, or None if neither is set. taken: whether torchrun's store listens
-    on that port; the next port is then used."""
+    on this port. If so, the next port is used."""
     if "MASTER_ADDR" not in env and "MASTER_PORT" not in env:
         return None
     for name, other in (("MASTER_ADDR", "MASTER_PORT"), ("MASTER_PORT", "MASTER_ADDR")):
@@ -117,8 +117,8 @@ def _symmetric(
     *,
     servers: Any = None,
 ) -> Cluster:
-    """A Cluster of equal processes. Worker 0 has the server: at a Unix socket if all are on this machine, otherwise at
-    `address`."""
+    """A Cluster of equal processes. Worker 0 runs the server: at a Unix socket if all processes are on this machine,
+    otherwise at `address`."""
     local_rank, local_size = local
     if size == 1 and servers is None:
         return Cluster(job=job, local_rank=local_rank, local_size=local_size or local_rank + 1, source=source)
@@ -211,8 +211,8 @@ def _tf_addresses(job: str, found: Any) -> list[str]:
 
 
 def torch(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
-    """RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE: set by torchrun and the PyTorch
-    operators of Kubernetes (pytorch.org/docs/stable/elastic/run.html). torchrun's own store listens on MASTER_PORT, so
+    """RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE: set by torchrun and by Kubernetes
+    operators for PyTorch (pytorch.org/docs/stable/elastic/run.html). torchrun's own store listens on MASTER_PORT, so
     the server for several machines uses the next port. Without torchrun, the server uses MASTER_PORT."""
     if "RANK" not in env and "WORLD_SIZE" not in env:
         return None
@@ -234,9 +234,9 @@ def torch(env: Environment, servers: Sequence[str] | None = None) -> Cluster | N
 
 
 def pet(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
-    """PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT without torchrun: set by Kubeflow
-    for a container. With one process per node, this process is the node's worker. More processes must be started by
-    `linnet launch` or torchrun."""
+    """PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT, if torchrun is not used: set by
+    Kubeflow for a container. With one process per node, this process is the node's worker. If there are more, `linnet
+    launch` or torchrun must start them."""
     if "PET_NNODES" not in env and "PET_NODE_RANK" not in env:
         return None
     nodes = env.get("PET_NNODES", "1")
@@ -298,9 +298,9 @@ def _ancestor(name: str) -> int | None:
 
 
 def slurm(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
-    """SLURM_PROCID, SLURM_NTASKS (or SLURM_STEP_NUM_TASKS), SLURM_LOCALID and SLURM_STEP_NODELIST of srun, see man
-    srun. The server for several machines runs on the step's first node, at MASTER_PORT or port 20000 + SLURM_JOB_ID mod
-    10000."""
+    """SLURM_PROCID, SLURM_NTASKS (or SLURM_STEP_NUM_TASKS), SLURM_LOCALID and SLURM_STEP_NODELIST of srun (see `man
+    srun`). The server for several machines runs on the step's first node, at MASTER_PORT or port 20000 + SLURM_JOB_ID
+    mod 10000."""
     if "SLURM_PROCID" not in env:
         return None
     size_name = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"
@@ -356,7 +356,8 @@ def _tasks_here(env: Environment) -> int | None:
 
 
 def pmix(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
-    """PMIX_RANK alone (prun, srun --mpi=pmix). PMIx has no variable for the size, so another variable must give it."""
+    """PMIX_RANK without other variables of a launcher (prun, srun --mpi=pmix). PMIx has no variable for the size, so
+    another variable must give it."""
     if "PMIX_RANK" not in env:
         return None
     _refuse(
@@ -372,6 +373,6 @@ LAUNCHERS: Final[tuple[Callable[..., Cluster | None], ...]] = (tf_config, torch,
 
 
 def detect(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
-    """The Cluster from the first launcher that started this process, or None. servers: addresses of the servers if they
-    are already known."""
+    """The Cluster from the first launcher in the list whose variables are set, or None. servers: addresses of the
+    servers if they are already known."""
     return next((found for launcher in LAUNCHERS if (found := launcher(env, servers)) is not None), None)

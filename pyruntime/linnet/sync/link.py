@@ -17,13 +17,13 @@ from linnet.sync._library import sync_library
 class Link:
     """A connection between a worker and a server.
 
-    key_file: a pre-shared key of at least 32 bytes, raw or hexadecimal, readable only by its owner, the same on both
-        sides.
+    key_file: a file with a pre-shared key of at least 32 bytes, raw or hexadecimal. Both sides have the same key, and
+        only the owner may be able to read the file.
     certificate, private_key, authority: PEM files; both sides are verified.
     server_name: the DNS name or IP address that the server's certificate must carry; None: the host of the address, or
         localhost if it has none. With a key or certificates, the connection uses TLS 1.3 through OpenSSL's libssl
         (libssl: its path; None: the system's). Without them only loopback and local sockets are allowed, unless
-        `insecure`.
+        `insecure` is true.
     heartbeat: seconds between heartbeats; None: 5 for a server, the server's value for a worker.
     lease: seconds of silence after which the other side counts as lost; None: three heartbeats.
     chunk: bytes per frame, 4096 to 4 MiB.
@@ -41,7 +41,7 @@ class Link:
     server_name: str | None = None
 
     def config(self, keep: list[Any]) -> Any:
-        """Makes a linnet_link_config. It and the objects that its pointers refer to are appended to `keep`."""
+        """Makes a linnet_link_config. Appends it, and the objects to which its pointers refer, to `keep`."""
         config = new_struct("linnet_link_config")
         keep.append(config)
         for name in ("key_file", "certificate", "private_key", "authority", "libssl", "server_name"):

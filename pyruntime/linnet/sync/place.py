@@ -1,5 +1,5 @@
-"""Finds the place of this process in its job: from arguments, then flags, then variables set by launchers
-(launchers.py). Otherwise it is a single process."""
+"""Finds the place of this process in its job: from arguments, then from flags, then from variables set by launchers
+(launchers.py). If there are none, it is a single process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def cluster(
     and no separate server, worker 0 runs the server (`hosts_server`). Lists of addresses are sequences, or
     comma-separated text.
 
-    Raises UsageError that names the variable, its value and what was expected if settings are malformed or contradict
-    each other.
+    Raises UsageError if settings are malformed or contradict each other. The error names the variable, its value and
+    what was expected.
     """
     env = os.environ if env is None else env
     direct: dict[str, Any] = {

@@ -45,11 +45,12 @@ class _Process:
 class Job:
     """The processes of a job on this machine. `run` returns the exit status for the shell.
 
-    command: what every process runs. workers, servers: number of each. Without servers, worker 0 has the server.
+    command: what every process runs. workers, servers: number of each. If there are no servers, worker 0 runs the
+    server.
     restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
     program gives them a directory. grace: seconds between asking a process to exit and killing it.
-    nodes, node, address: for several machines with equally many workers: number of machines, index of this machine, and
-    HOST:PORT of the server on the first.
+    nodes, node, address: for several machines with the same number of workers each: the number of machines, the index
+    of this machine, and HOST:PORT of the server on the first machine.
     """
 
     def __init__(
@@ -92,8 +93,9 @@ class Job:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Runs the job to its end. Returns 0 on success, the status of the first process that failed (128 + n if signal
-        n killed it), or 128 + n if signal n ended the launcher, unless every process then exited with 0."""
+        """Runs the job to its end. Returns 0 on success. If a process failed, returns the status of the first one that
+        failed (128 + n if signal n killed it). If signal n ended the launcher, returns 128 + n, or 0 if every process
+        then exited with 0."""
         files = [Path(address.partition(":")[2]) for address in self.addresses]
         if self.restarts:
             files.append(Path(tempfile.mkdtemp(prefix="linnet-state-")))

@@ -62,8 +62,8 @@ class _Process:
 
 
 def _own_address(known: str | None, name: str, local: bool) -> str:
-    """An address where a server can listen: a Unix socket if all processes are on one machine, else this node's address
-    with the port it had before, or a free one."""
+    """An address where a server can listen. If all processes are on one machine, this is a Unix socket. Otherwise, it
+    is this node's address with the port that it had before, or with a free port."""
     if local:
         return local_socket(name)
     host = os.environ.get("LINNET_HOST") or ray.util.get_node_ip_address()
@@ -108,9 +108,9 @@ class Job:
 
     function: called in every process with its linnet.sync.Cluster, for example `lambda cluster: linnet.fit(...,
         cluster=cluster)`. It is sent with Ray's pickle, only to this cluster.
-    workers, servers: number of each; without servers, worker 0 has the server.
-    max_restarts: how often a lost process (killed, or its machine lost) is restarted with the same rank. An exception
-        of `function` is final.
+    workers, servers: number of each; if there are no servers, worker 0 runs the server.
+    max_restarts: how often a lost process (killed, or its machine lost) is restarted with the same rank. If `function`
+        raises an exception, the process is not restarted.
     cpus, server_cpus: CPUs that Ray reserves for each.
     resources: further resources of each worker.
     placement: "SPREAD" over machines or "PACK".
@@ -119,7 +119,7 @@ class Job:
         cluster, processes use Unix sockets. Otherwise they use TLS with a key that the job generates, at the machine's
         address known to Ray. Set LINNET_HOST on a machine to use another of its networks. Leaving the `with` block ends
         every process.
-    Raises UsageError, and ResourceError if the cluster lacks the resources.
+    Raises UsageError. Raises ResourceError if the cluster lacks the resources.
     """
 
     def __init__(
@@ -218,8 +218,9 @@ class Job:
         return self._actors[role, rank]
 
     def scale(self, workers: int) -> None:
-        """Changes the number of workers. New ones get the next ranks and join at the next step. Those with the highest
-        ranks are removed at once; to continue without them, servers must be elastic (linnet.sync.Strategy)."""
+        """Changes the number of workers. New workers get the next ranks and join at the next step. If the number falls,
+        the workers with the highest ranks are removed at once; to continue without them, servers must be elastic
+        (linnet.sync.Strategy)."""
         if workers < 1:
             raise UsageError(
                 "a job needs at least one worker", code=101, tensor="workers", expected="1 or more", got=repr(workers)

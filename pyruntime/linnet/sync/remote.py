@@ -1,5 +1,5 @@
-"""Remote tables are too large for a worker. The rows that a batch looks up become an input, and only these rows are
-transferred."""
+"""Remote tables: tables that are too large for a worker. The rows that a batch looks up become an input, and only these
+rows are transferred."""
 
 from __future__ import annotations
 

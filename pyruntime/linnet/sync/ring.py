@@ -1,4 +1,4 @@
-"""All-reduce without a server: `Ring` sums NumPy arrays over the processes of one training.
+"""All-reduce without a server: `Ring` sums NumPy arrays over the processes of one training job.
 It is for dense models that every worker holds completely. liblinnet_sync does the work (runtime_c/sync/posix_ring.c).
 """
 
@@ -24,7 +24,8 @@ _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_
 class Ring:
     """A ring of all ranks of one training run. All ranks create it at the same time.
 
-    address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH".
+    address: the address at which rank 0 waits for the others, the same in all ranks: "host:port", "unix:PATH" or
+        "shm:PATH".
     rank: index of this process. size: number of processes.
     listen: address at which the neighbour connects to this rank; None: chosen by the system.
     timeout: seconds that the other ranks may take to connect, and that a neighbour may be silent during an all-reduce.
@@ -91,8 +92,8 @@ class Ring:
         return array
 
     def without(self, lost: int, address: str, *, listen: str | None = None) -> Ring:
-        """A new ring of the remaining ranks, numbered in their old order. All of them call it with the lost rank
-        (`error.op_index`) and the same address. This ring is closed."""
+        """A new ring of the remaining ranks, numbered in their old order. All remaining ranks must call this method
+        with the lost rank (`error.op_index`) and the same address. The old ring is closed."""
         if not 0 <= lost < self.size or lost == self.rank:
             raise UsageError(
                 "the lost rank must be another rank of the ring",

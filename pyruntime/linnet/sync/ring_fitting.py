@@ -1,5 +1,5 @@
-"""`linnet.fit` with Strategy("ring"), in a job without servers: the same loop with the steps of a RingTrainer. Worker 0
-validates, keeps records and saves for all. The other ranks wait at the next step until it has finished."""
+"""`linnet.fit` with Strategy("ring"), in a job without servers: the same loop, but a RingTrainer makes the steps.
+Worker 0 validates, keeps records and saves for all. The other ranks wait at the next step until it has finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 600.0  # seconds that a rank may be silent; this limits how long wor
 
 
 class RingRun(CompanyRun):
-    """A run whose steps are made by all ranks of a ring. store: has the same values in all ranks."""
+    """A run in which all ranks of a ring make each step together. store: it has the same values in all ranks."""
 
     _trainer: RingTrainer
 

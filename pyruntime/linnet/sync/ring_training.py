@@ -23,15 +23,15 @@ class RingTrainer:
 
     model: a path, bytes, Graph or Model with the signatures of `linnet.sync.signatures`; gradients must be dense.
     store: the variables. All ranks start with rank 0's values, so only rank 0 needs to load a checkpoint. threads:
-    number of threads of each session. steps: number of earlier steps; rank 0's value counts. Random numbers (dropout)
-    equal those of a single process that uses the parts of all ranks in order.
+    number of threads of each session. steps: number of earlier steps; the value of rank 0 is used. Random numbers
+    (dropout) equal those of a single process that uses the parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)
             for batch in mine:
                 print(trainer.step(batch)["loss"])
 
-    If a rank is lost, `step` raises SyncError in the other ranks. A rank where it is raised has changed no variable.
+    If a rank is lost, `step` raises SyncError in other ranks. A rank in which it is raised has changed no variable.
     Some ranks may have finished the step already, so all must continue from one of them:
 
             except linnet.SyncError as error:
@@ -117,7 +117,7 @@ class RingTrainer:
         """Runs one step with this rank's part of the batch. Returns the outputs of `grad` except the gradients.
 
         weight: weight of this part in the mean, above 0; use the number of examples if the parts differ in size. f32
-        scalars (the loss, metrics) are returned as the weighted mean over all ranks, other outputs as computed by this
+        scalars (the loss, metrics) are returned as the weighted mean over all ranks. Other outputs are those of this
         rank. Moving averages of `grad`, for example of batch normalization, are averaged too. If gradients or the loss
         are not finite, the step changes nothing, unless the optimizer handles that case (a dynamic loss scale). Raises
         SyncError, and the errors of Session.run.
@@ -170,7 +170,7 @@ class RingTrainer:
 
 
 class _Bucket:
-    """Tensors of one dtype packed into one array, followed by the weight."""
+    """Tensors of one dtype in one array, followed by the weight."""
 
     def __init__(self, specs: list[TensorSpec], dtype: str) -> None:
         self._shapes = {spec.name: tuple(int(d or 0) for d in spec.shape or ()) for spec in specs}
@@ -200,7 +200,8 @@ class _Bucket:
 
 
 def _size(spec: TensorSpec, value: np.ndarray) -> float:
-    """0: ordinary. 1: so large that updates must be tried. Infinity: not finite."""
+    """Returns 0 for ordinary values, 1 if they are so large that updates must be tried, and infinity if they are not
+    finite."""
     if spec.dtype == "bf16":  # raw bits
         most = int((value & 0x7FFF).max(initial=0))
         return np.inf if most >= 0x7F80 else float(most >= 0x6F00)

@@ -40,15 +40,15 @@ class Cluster:
         evaluator (only reads variables).
     rank: index within the role; the chief counts as a worker.
     world_size: number of workers including the chief.
-    servers: their addresses, by rank; empty in a job with one process.
-    workers: their addresses, if the launcher gives them.
+    servers: addresses of the servers, by rank; empty in a job with one process.
+    workers: addresses of the workers, if the launcher gives them.
     job: name of the job from the launcher, or "".
     local_rank, local_size: index and number of the job's processes on this machine.
     hosts_server: True in the one worker that must also run the server at `servers[0]`, for launchers that start only
         equal processes (torchrun, mpirun, srun).
     key_file: path of the job's pre-shared key (LINNET_KEY_FILE), or "".
-    state: folder in which the launcher lets the job's processes on this machine keep what a restart continues from
-        (LINNET_STATE), or "".
+    state: folder of the launcher in which the job's processes on this machine keep the state from which a restart
+        continues (LINNET_STATE), or "".
     source: the settings from which this was derived.
     """
 
@@ -132,8 +132,8 @@ class Cluster:
     def company(
         self, strategy: Strategy | None, model: Model, graph: Graph | None, accumulate: int, train: str, batch_size: int
     ) -> Company:
-        """This process's part in the job, for `linnet.fit`. Raises UsageError if accumulation is requested in another
-        way."""
+        """This process's part in the job, for `linnet.fit`. Raises UsageError if gradients are to be accumulated in
+        another way."""
         from linnet.sync.fitting import Company
         from linnet.sync.strategy import Strategy
 

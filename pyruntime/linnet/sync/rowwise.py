@@ -20,7 +20,7 @@ numbers, as received and in the form that scatter needs."""
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """The replacement for a tensor of the whole update, and the meaning of its first axis."""
+    """The tensor that replaces a tensor of the whole update, and the meaning of its first axis."""
 
     tensor: Tensor
     kind: str
@@ -29,8 +29,8 @@ class _Place:
 class RowUpdate:
     """Rebuilds nodes of an update in `function` for rows [first, first + count) of the table.
 
-    table: its name. whole: its number of rows. own: the table and its optimizer state, which already have only these
-    rows.
+    table: the name of the table. whole: its number of rows. own: the table and its optimizer state, which already have
+    only these rows.
     """
 
     def __init__(self, function: Function, table: str, whole: int, first: int, count: int, own: frozenset[str]) -> None:
@@ -123,8 +123,8 @@ class RowUpdate:
         raise self._refused(node, "a row's new value may depend on other rows")
 
     def _check_broadcast(self, node: Node, kinds: Sequence[str], kind: str) -> None:
-        """Raises UsageError unless the first axis of every operand is that of the results, and the program does not use
-        the index of that axis."""
+        """Raises UsageError if the first axis of an operand is not that of the results, or if the program uses the
+        index of that axis."""
         rank = node.outputs[0].rank
         for tensor, own in zip(node.inputs, kinds, strict=True):
             assert tensor is not None

@@ -29,24 +29,24 @@ class Server:
 
     model: a file from linnet.sync.signatures, or one of the server files from linnet.sync.partition.
     listen: one or several addresses ("host:port", ":0" for loopback and a free port, "unix:PATH", "shm:PATH").
-    mode: "synchronous": an update is the mean of one push of each member of a group. "asynchronous": every push is an
-        update, and a worker may be `staleness` steps ahead of the slowest (None: no limit).
+    mode: "synchronous": each update uses the mean of one push from each member of a group. "asynchronous": every push
+        is an update, and a worker may be `staleness` steps ahead of the slowest (None: no limit).
     workers: number of workers that must join before a step begins.
-    quorum: number of pushes that complete a step; later ones are dropped. 0: the number of members.
+    quorum: number of pushes that complete a step; later pushes are dropped. 0: the number of members.
     elastic: stop waiting for a worker that is lost.
     folder: for snapshots and the journal, from which another server can resume; None: nothing is stored.
     durability: "journal": an update is in the journal before it is acknowledged. "fsync": also flushed to disk.
         "volatile": snapshots only.
     save_every: updates between two snapshots; 0: only on request and at the end.
-    batch: examples in a global batch, which is divided among workers by speed.
+    batch: number of examples in a global batch, which is divided among workers by speed.
     max_bytes: limit for gradients in transit.
     max_workers: maximum number of connections; 0: 4096.
-    plain: gradients are never compressed.
+    plain: whether gradients must not be compressed.
     metrics: an address from which Prometheus fetches metrics.
     threads: number of threads that apply updates.
-    repair: resume from the intact part of a damaged journal. The damaged file is kept next to it, and workers that know
-        later steps are rejected. `status()["left_out"]` is the number of lost journal bytes. Without repair, a damaged
-        journal is an error.
+    repair: resume from the intact part of a damaged journal. The damaged file is kept in the same folder, under another
+        name. Workers that know later steps are rejected. `status()["left_out"]` is the number of lost journal bytes.
+        Without repair, a damaged journal is an error.
     Raises SyncError, FileError, UsageError.
     """
 
@@ -126,7 +126,7 @@ class Server:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses at which it listens, with the ports that the system chose."""
+        """The addresses at which the server listens, with the ports that the system chose."""
         found: list[str] = []
         while (text := sync_library().linnet_server_address(self._alive(), len(found))) != ffi.NULL:
             found.append(string_of(text))
@@ -156,7 +156,7 @@ class Server:
             raise exception(error)
 
     def start(self, updates: int = 0) -> None:
-        """`run` in a thread of its own. Its errors are raised by `stop` and `wait`."""
+        """Calls `run` in a thread of its own. `stop` and `wait` raise the errors of this thread."""
         if self._thread is not None:
             raise UsageError("the server is already running", code=101)
 
@@ -184,7 +184,7 @@ class Server:
 
     def stop(self, over: bool = False) -> None:
         """Ends `run` or `start`, after a snapshot if it has a folder. over: the job has ended, and workers are told so
-        (status "job_over", as after `updates`). Otherwise workers wait for the server to come back."""
+        (status "job_over", as after `updates`). If over is false, workers wait for the server to come back."""
         if self._pointer:
             sync_library().linnet_server_stop(self._pointer, int(over))
         self.wait()
@@ -196,7 +196,7 @@ class Server:
             raise exception(error)
 
     def status(self) -> dict[str, Any]:
-        """Its members, steps, versions, bytes and times. docs/protocol.md lists the keys."""
+        """The server's members, steps, versions, bytes and times. docs/protocol.md lists the keys."""
         size = 1 << 14
         while True:
             text = ffi.new("char[]", size)

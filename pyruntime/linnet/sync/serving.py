@@ -1,4 +1,5 @@
-"""A server run by `linnet.fit`: in a thread of worker 0, or as a process of its own, until the workers have left."""
+"""The server that `linnet.fit` runs until the workers have left. It is a thread of worker 0, or a process of its
+own."""
 
 from __future__ import annotations
 
@@ -40,8 +41,9 @@ _RECORD = 1.0  # seconds between two records of the history
 
 
 class Serving:
-    """The server of this process. It listens at once. members: workers in each group. folder: for snapshots and
-    journal, or None. batch: examples of all workers in a step, divided among them by speed; 0: not divided."""
+    """The server of this process. It listens as soon as it is created. members: number of workers in each group.
+    folder: for snapshots and journal, or None. batch: examples of all workers in a step, divided among them by speed;
+    0: not divided."""
 
     def __init__(
         self, model: Model, cluster: Place, strategy: Strategy, members: int, folder: Path | None, link: Link, batch: int
@@ -62,22 +64,22 @@ class Serving:
 
     @property
     def model(self) -> Model:
-        """The model that it serves."""
+        """The model that the server serves."""
         return self._server.model
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses at which it listens."""
+        """The addresses at which the server listens."""
         return self._server.addresses
 
     @property
     def records(self) -> list[dict[str, float]]:
-        """A record per second: step, and the mean loss of the steps since the record before."""
+        """One record per second: the step, and the mean loss of the steps since the previous record."""
         return self._records
 
     @property
     def store(self) -> Store:
-        """Its variables."""
+        """The server's variables."""
         return self._server.store
 
     @contextlib.contextmanager
@@ -90,9 +92,9 @@ class Serving:
 
     def wait_for_the_workers(self, wanted: Callable[[], bool] | None = None) -> None:
         """Waits until all workers have connected and left. If some never connect, the wait ends some time after the
-        last one has left. The wait also ends if `wanted` returns False, or if worker 0 has left and nothing has
-        happened for a long time: worker 0 then stopped early, and the others wait for it. If `wanted` is given, the
-        wait for the first worker has no time limit. Raises the error that ended the server."""
+        last one has left. The wait also ends if `wanted` returns False. It also ends if worker 0 has left and nothing
+        has happened for a long time, because then worker 0 has stopped early and the other workers wait for it. If
+        `wanted` is given, the wait for the first worker has no time limit. Raises the error that ended the server."""
         came: set[int] = set()
         left = moved = time.monotonic()
         version = -1
@@ -115,7 +117,8 @@ class Serving:
         self._over = wanted is None or wanted()
 
     def _record(self, status: dict[str, Any], last: bool = False) -> None:
-        """Adds a record if a second has passed, or at the end, and workers have told losses since the last one."""
+        """Adds a record if workers have reported losses since the last one. While the server runs, at most one per
+        second."""
         losses, weights, then = self._recorded
         now = time.monotonic()
         if not last and now - then < _RECORD:

@@ -23,16 +23,16 @@ from linnet.sync.rowwise import RowUpdate
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The result of `partition`: graphs of the servers and of the workers, and by name the reasons why tables were kept
-    whole."""
+    """The result of `partition`: the graphs of the servers, the graph of the workers, and the reasons why tables were
+    kept whole, by the names of the tables."""
 
     servers: list[Graph]
     worker: Graph
     kept_whole: dict[str, str]
 
     def save(self, directory: str | Path) -> list[Path]:
-        """Writes server-0.lnt, server-1.lnt, ..., worker.lnt and creates the folder. Returns the paths, the worker's
-        last. Raises FileError."""
+        """Creates the folder and writes server-0.lnt, server-1.lnt, ..., worker.lnt. Returns the paths; that of the
+        workers' file is the last. Raises FileError."""
         place = Path(directory)
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -55,13 +55,13 @@ def partition(
 
     A group consists of variables whose updates depend on each other, with their optimizer state. Each group is assigned
     to a single server; groups are assigned largest first, each to the server with the fewest bytes so far.
-    split: variables to split by rows over all servers; "auto": those larger than a server's share, if they can be
-        split.
-    train: the workers' file keeps `train` for local steps, with the variables of its optimizer, but no signatures that
-        read remote tables. Values of variables are shared with `model`, or mapped from the file; nothing is copied
-        before the parts are written.
-    Raises UsageError if there is no `update/all`, if there are fewer groups than servers, or if a table in `split` has
-    rows that cannot be separated; the error gives the reason.
+    split: variables to split by rows over all servers. "auto" splits the variables that are larger than a server's
+        share and can be split.
+    train: whether the workers' file keeps the signature `train` for local steps, with the variables of its optimizer,
+        but without signatures that read remote tables. Values of variables are shared with `model`, or mapped from the
+        file; nothing is copied before the parts are written.
+    Raises UsageError if there is no `update/all`, if there are fewer groups than servers, or if the rows of a table in
+    `split` cannot be separated; the error gives the reason.
     """
     graph, job = _opened(model)
     if contract.UPDATE not in graph.signatures:
@@ -83,7 +83,7 @@ def partition(
 
 
 def worker_part(model: Graph | str | Path, train: bool = False) -> Graph:
-    """Only the workers' file, which does not depend on the number of servers."""
+    """Makes only the workers' file, which does not depend on the number of servers."""
     graph, job = _opened(model)
     return _worker(graph, job, train)
 
@@ -246,7 +246,7 @@ def _server(
 
 
 def _worker(graph: Graph, job: str, train: bool) -> Graph:
-    """The workers' file: what a batch needs, without the servers' state and remote tables."""
+    """The workers' file: everything that a batch needs, but neither the servers' state nor remote tables."""
     remote = set(contract.names_in(graph.metadata, contract.REMOTE))
     away = {contract.UPDATE, "accumulate", "apply"} | (set() if train else {"train"})
     kept = [name for name in graph.signatures if name not in away]
@@ -265,7 +265,7 @@ def _reduced(graph: Graph, signatures: Sequence[str]) -> Graph:
 
 
 def reads(function: Function) -> set[str]:
-    """The variables that a function, or a function it calls, reads or assigns."""
+    """The variables that a function reads or assigns, itself or in functions that it calls."""
     found = {t.variable.name for t in function.tensors() if t.variable is not None}
     return found.union(*(reads(inner) for inner in functions_of(function)))
 

@@ -17,32 +17,33 @@ MODES: Final = ("synchronous", "asynchronous", "federated", "ring")
 class Strategy:
     """How the workers of a job train together.
 
-    mode: "synchronous": a step uses the mean over one batch of each worker; the result has the same bits as accumulated
-        gradients of one process. "asynchronous": every worker's gradient is a step of its own. "federated": each worker
-        trains `local_steps` batches with the file's `train`, and the server's optimizer receives the weighted mean of
-        their changes. "ring": synchronous without a server; workers compute the mean among themselves
-        (linnet.sync.Ring) and each applies it; dense gradients only.
-    backup: number of workers of a step that are not waited for (Chen et al. 2016); the last to arrive are dropped. In
-        federated rounds: number of workers that need not take part.
+    mode: "synchronous": a step uses the mean gradient over one batch from each worker. The result has the same bits as
+        accumulating the gradients of these batches in one process. "asynchronous": every worker's gradient is a step of
+        its own. "federated": each worker trains on `local_steps` batches with the signature `train`, and the server's
+        optimizer receives the weighted mean of the workers' changes. "ring": synchronous without a server: workers
+        compute the mean among themselves (linnet.sync.Ring), and each applies it. Gradients must be dense.
+    backup: number of workers for which a step does not wait (Chen et al. 2016); the last gradients to arrive are
+        dropped. In federated rounds: number of workers that need not take part.
     groups: workers are divided into this many groups. Each group is synchronous by itself and does not wait for others.
-    staleness: asynchronous mode: how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: no limit.
+    staleness: in asynchronous mode, how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: no
+        limit.
     elastic: workers may leave permanently, and the others continue without them. Otherwise the job waits for a lost
         worker.
     own_data: each worker has its own data. Otherwise all workers get the same data and divide it by batches.
-    by_speed: the batches of a step are combined and divided again by the workers' measured speed: a worker with half
-        the speed gets half the examples. Every worker reads all the data. Gradients are weighted, so their mean is that
-        of the whole batch.
-    compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error
-        feedback.
-    pull_compression: of the values that servers send to workers: "none", "f16" or "bf16". The servers keep f32, and the
-        result of fit has the servers' values. The workers compute with rounded values.
+    by_speed: the batches of a step are combined, and divided again according to the workers' measured speed. A worker
+        with half the speed gets half the examples. Every worker reads all the data. Gradients are weighted, so their
+        mean is that of the whole batch.
+    compression: how gradients are compressed: "none", "f16", "bf16", "i8", "topk:0.01", "1bit"
+        (linnet.sync.Compression), with error feedback.
+    pull_compression: how the values that servers send to workers are compressed: "none", "f16" or "bf16". The servers
+        keep f32, and the result of fit has the servers' values. The workers compute with rounded values.
     save_every: steps between the server's snapshots in the run's directory; there is always one at the end.
     lost: seconds that a server may be unreachable before a worker gives up. This limit also applies if worker 0, which
         runs the server, stopped early.
-    durability: "journal": with a directory, a step is in the server's journal before it counts. "fsync": also flushed
-        to disk. "volatile": only snapshots are stored.
+    durability: "journal": if there is a directory, a step is written to the server's journal before it counts. "fsync":
+        also flushed to disk. "volatile": only snapshots are stored.
     max_bytes: memory of a server for gradients in transit.
-    link: keys or certificates, and heartbeats; if it has no key file, the cluster's is used.
+    link: keys or certificates, and heartbeats. If it has no key file, the key file of the cluster is used.
     Raises UsageError for a combination that the mode does not support.
     """
 
@@ -100,8 +101,8 @@ class Strategy:
         object.__setattr__(self, "pull_compression", Compression.of_values(self.pull_compression))
 
     def members(self, workers: int) -> int:
-        """Number of workers in each group. Raises UsageError if the workers cannot be divided evenly or all would be
-        backup workers."""
+        """Number of workers in each group. Raises UsageError if the workers cannot be divided evenly, or if all of them
+        would be backup workers."""
         count = workers // self.groups
         if workers % self.groups or count <= self.backup:
             raise UsageError(

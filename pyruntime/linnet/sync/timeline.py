@@ -1,8 +1,8 @@
-"""Shows how the time of distributed steps is spent: spans of workers and servers on one clock, as a Chrome trace
-(Perfetto, chrome://tracing), and from them the ratio of computation to transfer and the predicted speed-up.
+"""Shows how the time of distributed steps is spent. Spans of workers and servers are put on one clock, as a Chrome
+trace (Perfetto, chrome://tracing). From them follow the ratio of computation to transfer and the predicted speed-up.
 
-The clocks of a worker and a server differ. Heartbeats measure the difference (RFC 5905, section 8), and replies to
-pushes, which contain the server's times of the step, limit it further. All times are converted to the clock of shard
+The clocks of a worker and a server differ. Heartbeats measure the difference (RFC 5905, section 8). Replies to pushes
+contain the server's times of the step and narrow the difference further. All times are converted to the clock of shard
 0's server, so that the files of several workers can be merged."""
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SERVERS = 1_000_000  # process number of shard 0's server; workers use their ow
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """Mean seconds of a step, and derived figures. compute: the worker computes. transfer: bytes travel in either
-    direction. others: waiting for the slowest worker. update: from the slowest worker's push until servers have summed
-    and applied. ratio: seconds of computation per second of transfer and update. speedup: predicted for this number of
-    workers if all compute equally long: workers * compute / step."""
+    direction. others: the worker waits for the slowest worker. update: from the slowest worker's push until servers
+    have summed and applied the gradients. ratio: seconds of computation per second of transfer and update. speedup: the
+    predicted speed-up over one worker, workers * compute / step, if all workers compute for the same time."""
 
     workers: int
     steps: int
@@ -95,9 +95,9 @@ class Timeline(Callback):
         )  # fmt: skip
 
     def _bound(self, link: LinkInfo, begin: int, end: int, applied: bool) -> None:
-        """Narrows the bounds of a server's clock with this step. An exchange of heartbeats is wrong by at most half of
-        its delay, and a reply to a push was sent after the push began and before the reply arrived. The bounds of all
-        steps are combined."""
+        """Narrows the bounds of a server's clock with this step. The clock difference from an exchange of heartbeats is
+        wrong by at most half of its delay. A reply to a push was sent after the push began and before the reply
+        arrived. The bounds of all steps are combined."""
         low, high = self._clocks.setdefault(link.shard, [-_FOREVER, _FOREVER])
         if link.delay is not None:
             offset, error = _ns(link.offset), _ns(link.delay / 2)
@@ -168,8 +168,8 @@ def _to_common(worker: dict[str, Any], time_ns: int, shard: str | None = None) -
 
 
 def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
-    """Splits the wait of a step at two moments on the common clock: when the last push that counted reached the last
-    server, and when the last update was made. Both parts are 0 if no server has replied."""
+    """Two moments on the common clock at which the wait of a step is split: when the last push that counted had reached
+    all servers, and when the last update was made. Both are 0 if no server has replied."""
     pushed, end = (_to_common(worker, t) for t in entry["times"][3:])
     clocks = [(_to_common(worker, c[1], s), _to_common(worker, c[3], s)) for s, c in entry["servers"].items() if c[4]]
     if not clocks:
@@ -179,8 +179,8 @@ def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
 
 
 def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Chrome trace events of the workers' steps and of their servers, with each server's step only once. Times are in
-    us from the first event."""
+    """Chrome trace events of the workers' steps and of their servers. Each step of a server occurs only once. Times are
+    in us from the first event."""
     spans: list[dict[str, Any]] = []
     names: dict[int, str] = {}
     servers: dict[tuple[str, int, int], int] = {}  # from (shard, step, start time) to the reply

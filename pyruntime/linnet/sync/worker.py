@@ -33,9 +33,10 @@ _OUTCOMES: Final = ("applied", "late", "not_finite")
 @dataclasses.dataclass(frozen=True)
 class LinkInfo:
     """One server, as seen by a worker. version: number of updates of its variables that the worker knows. epoch: how
-    often a server was started on this state. offset: the server's clock minus ours in seconds, from the exchange with
-    the shortest delay. delay: delay of that exchange in seconds; None before the first exchange. clock: seconds on the
-    server's clock in its last reply: first and last push of the step, begin and end of the update, reply."""
+    often a server was started on this state. offset: the server's clock minus the worker's clock in seconds, from the
+    exchange with the shortest delay. delay: delay of this exchange in seconds; None before the first exchange. clock:
+    times in seconds on the server's clock, from its last reply: the first and the last push of the step, the beginning
+    and the end of the update, and the reply."""
 
     address: str
     shard: int
@@ -54,20 +55,20 @@ class LinkInfo:
 class WorkerInfo:
     """The state of a worker.
     worker: its number.
-    compression, pull_compression: of gradients and of pulled values, as all servers agreed to.
+    compression, pull_compression: those of gradients and of pulled values, on which all servers agreed.
     step: number of the next step to compute.
     version: version of its variables; the lowest over all servers.
     outcome: result of the last push: "applied", "late" (the step was closed without it) or "not_finite".
     staleness: number of updates that other workers made between the pull of the values and the last push.
     applied, late, not_finite: number of pushes so far.
-    tensors_pulled, tensors_same: variables that were received, and that were skipped because they had not changed.
-        Seconds of the last step: compute (from receiving the values to the push), push (until its last byte was sent),
-        wait (until the reply), and pull (the last pull).
+    tensors_pulled, tensors_same: number of variables that were received, and number of those that were skipped because
+        they had not changed. Seconds of the last step: compute (from receiving the values to the push), push (until its
+        last byte was sent), wait (until the reply), and pull (the last pull).
     decided: value of time.monotonic() when the reply to the last push arrived.
     share: (first example, examples, total examples) of the next global batch, or None.
     memory: bytes in use, without the store.
-    loss: mean loss of all workers in the step of the last push, weighted as their gradients. None: no worker has an output
-        `loss`.
+    loss: mean loss of all workers in the step of the last push, with the same weights as their gradients. None if no
+        worker has an output `loss`.
     """
 
     worker: int
@@ -104,18 +105,18 @@ class Worker:
     store: variables shared with other sessions of the same Model; default: a new one.
     number: number of this worker, which must be the same after a restart; None: the server chooses.
     group: for servers with several groups.
-    compression: encoding of gradients, as accepted by linnet.sync.Compression.parse; the encoding error is added to the
-        next gradient.
+    compression: encoding of gradients, as accepted by linnet.sync.Compression.parse. The error of each encoding is
+        added to the next gradient.
     pull_compression: "none", "f16" or "bf16": how servers send f32 variables of 1,024 or more elements, and rows of such
         tables. The store then has the rounded values, and the servers keep f32. Averaged variables are sent as f32.
-    writer: pulls, and puts values (`put`); other workers never wait for it.
-    read_only: only pulls, and other workers never wait for it.
-    keep_pulled: keeps a copy of the pulled values for `round`, which doubles the memory for variables.
+    writer: this worker only pulls values and puts values (`put`); other workers never wait for it.
+    read_only: this worker only pulls values; other workers never wait for it.
+    keep_pulled: keep a copy of the pulled values for `round`. This doubles the memory for variables.
     lost: seconds that a server may be unreachable before a call fails.
     timeout: the longest time of a call in seconds, including waiting for slower workers; None: no limit.
     name: for display.
-    threads, isa_max: as in Session, for its sessions. Broken connections are made again, and a step that was pushed
-        twice counts once.
+    threads, isa_max: as in Session, for the worker's sessions. Broken connections are made again. A step that was
+        pushed twice counts only once.
         Only one thread at a time may use a worker.
     Raises SyncError (unreachable, refused, ...), FileError (the servers have another model), UsageError.
     """
@@ -183,7 +184,7 @@ class Worker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the job properly, so that nothing waits for this worker any more."""
+        """Leaves the job properly, so that servers no longer wait for this worker."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             sync_library().linnet_worker_free(pointer)
@@ -200,7 +201,7 @@ class Worker:
         self._call("linnet_worker_pull")
 
     def pull_rows(self, table: str, rows: npt.ArrayLike) -> Array:
-        """Rows of a table by their numbers [n] -> [n, ...]. The model need not hold the table."""
+        """Gets rows of a table by their numbers: [n] -> [n, ...]. The model need not hold the table."""
         numbers = np.ascontiguousarray(rows, np.int64).reshape(-1)
         info = self._table(table)
         result = np.empty((numbers.size, *info[0]), info[1])
@@ -209,7 +210,8 @@ class Worker:
         return result
 
     def _table(self, table: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape of a row, and dtype. They come from the variable, or from the input to which its rows are fed."""
+        """The shape of a row of a table, and its dtype. They come from the variable, or from the input to which the
+        rows are fed."""
         for spec in self.model.variables:
             if spec.name == table and spec.shape:
                 return tuple(d or 0 for d in spec.shape[1:]), numpy_dtype(spec.dtype)
@@ -227,7 +229,8 @@ class Worker:
         return self._sessions[signature]
 
     def _looked_up(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Planned | None, dict[str, tuple[int, ...]]]:
-        """The filled plan of `ids`, and the shapes of the inputs for the looked-up rows."""
+        """The plan of the signature `ids` with its inputs filled, and the shapes of the inputs for the looked-up
+        rows."""
         if not self._remote:
             return None, {}
         session = self.session(IDS)
@@ -251,8 +254,8 @@ class Worker:
         return results(planned)
 
     def push(self, weight: float = 1.0) -> None:
-        """Pushes the results of the last run of `session()`, or, with keep_pulled and no such run, the changes made by
-        local steps."""
+        """Pushes the results of the last run of `session()`. If there was no such run, pushes the changes made by local
+        steps, which needs keep_pulled."""
         planned = self.session()._last if GRAD in self._sessions else None
         self._call("linnet_worker_push", planned.session if planned else ffi.NULL, float(weight))
 
@@ -284,12 +287,12 @@ class Worker:
     def put(self, name: str, value: npt.ArrayLike) -> None:
         """Sets the value of a variable at its servers, for example to load pretrained weights into a job.
 
-        name: a variable that workers pull and push. value: of exactly its shape; floats are converted to a float dtype,
-        integers to any. Returns when all servers have stored it, in the journal first; after a lost connection it is
-        stored once. The servers store it between two updates: gradients that are on their way were computed from the
-        old value, and are applied to the new one. The optimizer's state does not change. This worker's store gets the
-        value with the next pull. Raises UsageError (unknown name, wrong shape or dtype, NaN or infinity, a read-only
-        worker), SyncError.
+        name: a variable that workers pull and push. value: an array of exactly its shape; floats are converted to any
+        float dtype, integers to any dtype. Returns when all servers have stored the value, in the journal first. If the
+        connection is lost in between, the value is still stored only once. The servers store it between two updates.
+        Gradients that are on their way were computed from the old value, but are applied to the new one. The
+        optimizer's state does not change. This worker's store gets the value with the next pull. Raises UsageError
+        (unknown name, wrong shape or dtype, NaN or infinity, a read-only worker), SyncError.
         """
         shape, dtype = self._whole(name)
         given = np.asarray(value)
@@ -306,7 +309,8 @@ class Worker:
         self._call("linnet_worker_put", name.encode(), ffi.from_buffer(data) if data.size else ffi.NULL, data.nbytes)
 
     def _whole(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of a variable. For a table that the model does not hold, the model knows only its rows."""
+        """The shape and dtype of a variable. If the model does not hold a table, it knows only the shape of the table's
+        rows."""
         for spec in self.model.variables:
             if spec.name == name:
                 return tuple(d or 0 for d in spec.shape or ()), numpy_dtype(spec.dtype)

@@ -1,5 +1,5 @@
 """`linnet.fit`: the loop that trains a graph's `train` signature, with validation, checkpoints, early stopping, records
-and resuming. Everything around a step is a Callback; the runtime executes the step itself."""
+and resuming. The runtime executes each step; everything around a step is a Callback."""
 
 from linnet.clib.arguments import check_all
 from linnet.training.callbacks import Callback, EarlyStopping, Run

@@ -33,7 +33,7 @@ def model_of(model: Any) -> tuple[Model, Graph | None]:
 
 
 def source_of(data: Any, inputs: Sequence[Any]) -> Source:
-    """Data from which a fraction can be taken."""
+    """The data as a source, from which a fraction can be taken."""
     if isinstance(data, Source):
         return data
     if isinstance(data, Mapping):
@@ -98,7 +98,8 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
 
 
 def _forget(metrics: Path | None, directory: Path, existed: bool) -> None:
-    """Removes the files of a run that made no step, and the directory if the run made it and nothing else is there."""
+    """Removes the files of a run that made no step. Also removes the directory if the run created it and it holds
+    nothing else."""
     for path in (directory / manifest.NAME, metrics):
         if path is not None:
             path.unlink(missing_ok=True)

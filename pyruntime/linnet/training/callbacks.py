@@ -1,5 +1,5 @@
-"""Hooks around training steps, and early stopping. A callback with state returns it as JSON values, which every
-checkpoint stores, so that a resumed run makes the same decisions as an uninterrupted one."""
+"""Hooks around training steps, and early stopping. A callback that has a state returns it as JSON values. Every
+checkpoint stores them, so that a resumed run makes the same decisions as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ Metrics = Mapping[str, float]
 
 @runtime_checkable
 class Run(Protocol):
-    """The state of a run, as callbacks see it. step, epoch: number completed. batch: number completed in this epoch.
-    total: total number of steps, or None if only the data determines it. store: the variables. history. directory, or
-        None.
+    """The state of a run, as callbacks see it. step, epoch: how many are completed. batch: how many batches of this
+    epoch are completed.
+    total: total number of steps, or None if only the data determines it. store: the variables. history: the metrics so
+        far. directory: where the run keeps its files, or None.
     failed: whether training ended with an error."""
 
     model: Model
@@ -56,7 +57,7 @@ class Run(Protocol):
         """Ends training after this step. reason: the value for History.stopped."""
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Records the means since the last record, and validates."""
+        """Makes a record of the means since the last record, and validates."""
 
     def save(self, path: Path) -> None:
         """Writes all variables, and the state needed to resume, to one file."""
@@ -78,8 +79,8 @@ class Callback:
         """Called after each step with its scalar outputs."""
 
     def on_record(self, run: Run, record: Metrics) -> None:
-        """Called after each epoch, or every `validate_every` steps, with the means since the last record, and val_...
-        after a validation."""
+        """Called after each epoch, or every `validate_every` steps, with the means since the last record. After a
+        validation, its metrics are included as val_..."""
 
     def on_end(self, run: Run) -> None:
         """Called after the last step, or when training fails."""
@@ -93,7 +94,8 @@ class Callback:
 
 
 def better(mode: str, value: float, than: float | None, by: float = 0.0) -> bool:
-    """Whether `value` improves on `than` (None: any number does) by more than `by`. NaN never does."""
+    """Whether `value` is better than `than` by more than `by`. If `than` is None, any number is better. NaN is never
+    better."""
     if than is None:
         return value == value
     return value < than - by if mode == "min" else value > than + by

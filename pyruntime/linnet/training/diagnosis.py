@@ -32,7 +32,7 @@ class Finding:
 
 
 class _Probe:
-    """A session that counts non-finite values, with its own store."""
+    """A session with its own store, which counts non-finite values."""
 
     def __init__(self, model: Model, signature: str) -> None:
         from linnet.session.session import Session
@@ -47,7 +47,7 @@ class _Probe:
         self.session.run(feeds)
 
     def accept(self) -> None:
-        """Marks the current infinities as normal, if nothing is NaN."""
+        """If nothing is NaN, treats the current infinities as normal from now on."""
         found = self.session.special
         if not any(c["not_a_number"] for c in found):
             self.usual = {i for i, c in enumerate(found) if c["infinite"]}
@@ -69,8 +69,8 @@ def find(
     batches: Iterable[Mapping[str, Array]],
 ) -> Finding | None:
     """values: the variables before training step `step`. batches: the feeds of that step and the following ones,
-    `count` in all. Steps are exact repetitions, because all randomness comes from variables. graph: the graph of the
-    model, whose nodes are not fused. Returns None if every result is finite."""
+    `count` in all. The repeated steps are exactly the same, because all randomness comes from variables. graph: the
+    graph of the model before fusion. Returns None if every result is finite."""
     probe, start = _Probe(model, signature), dict(values)
     first: Mapping[str, Array] = {}
     for i, feeds in enumerate(itertools.islice(batches, count)):
@@ -93,8 +93,8 @@ def find(
 
 
 def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
-    """A probe of the nodes before a node of the signature, as they were built. The graph's `main` still has every
-    node."""
+    """A probe that runs the unfused nodes on which a node of the signature depends. The graph's `main` function still
+    has all of them."""
     main, entry = graph.main, graph.signatures[signature]
     node = next((n for n in main.nodes if name in (n.name, n.outputs[0].name)), None)
     names = {t.name: name for t, name in zip(entry.function.inputs, entry.inputs, strict=True)}

@@ -25,8 +25,9 @@ Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] |
 @dataclasses.dataclass(frozen=True)
 class Feed:
     """Epochs of batches. length: number of batches in an epoch, or None if it is unknown before the end. native: the
-    order in the form that linnet-train uses, for checkpoints; empty if linnet-train has no such order. pick: (epoch,
-    first, every) -> a selection of the batches; None if they cannot be made without the others."""
+    order of the data in the form that linnet-train uses, for checkpoints; empty if linnet-train has no such order.
+    pick: a function (epoch, first, every) -> a selection of the batches. None if single batches cannot be made without
+    the others."""
 
     make: Callable[[int, int], Iterator[Batch]]
     length: int | None
@@ -61,7 +62,7 @@ class Feed:
 
 def share_of(feed: Feed, index: int, count: int) -> Feed:
     """The part of a feed for worker `index` of `count`: one out of every `count` consecutive batches. All workers get
-    the same number; remaining batches at the end of an epoch are not used."""
+    the same number of batches. Remaining batches at the end of an epoch are not used."""
     if count == 1:
         return feed
     length = _turns(feed, count)
@@ -81,8 +82,8 @@ def share_of(feed: Feed, index: int, count: int) -> Feed:
 
 
 def joined(feed: Feed, count: int) -> Feed:
-    """A feed in which every `count` consecutive batches are concatenated to one: the global batches of `count` workers.
-    Remaining batches at the end of an epoch are not used."""
+    """A feed in which every `count` consecutive batches are joined into one. These are the global batches of `count`
+    workers. Remaining batches at the end of an epoch are not used."""
     length = _turns(feed, count)
 
     def make(epoch: int, start: int) -> Iterator[Batch]:
@@ -133,8 +134,8 @@ def feed_of(
     training: bool = True,
 ) -> Feed:
     """Creates a feed from any form of data. inputs: inputs of the signature. Their order gives the names of the arrays
-    in a plain sequence. batch_size: None for BATCH, or all examples if there are fewer.
-    Raises UsageError, in training also for a batch that is larger than the data."""
+    in a plain sequence. batch_size: None means BATCH, or all examples if there are fewer. Raises UsageError; while
+    training, also if a batch is larger than the data."""
     if isinstance(data, Loader):
         loader = data
     elif isinstance(data, Source):
@@ -214,7 +215,7 @@ def _stream(data: Callable[[int], Iterable[Batch]]) -> Callable[[int, int], Iter
 
 def fitted(batch: Batch, specs: Mapping[str, TensorSpec], known: Sequence[str] = ()) -> dict[str, Array]:
     """Converts a batch to feeds of a signature. Integers are converted to the dtype of the input if their values fit.
-    known: names of inputs of other signatures that the batch may have. Raises UsageError."""
+    known: names that the batch may contain because they are inputs of other signatures. Raises UsageError."""
     if not isinstance(batch, Mapping):
         raise UsageError(
             "a batch must be a mapping", code=101, expected="{input name: array}", got=type(batch).__name__

@@ -48,9 +48,9 @@ OPTIMIZERS = {
 
 @dataclasses.dataclass
 class Result:
-    """The result of `finetune`. graph: with trained variables and the signatures infer, features, train and eval.
-    deployed: the same, but "infer" takes a photo and returns labelled results. accuracy: on the validation images,
-    before quantization."""
+    """The result of `finetune`. graph: the graph with trained variables and the signatures infer, features, train and
+    eval. deployed: the same graph, but "infer" takes a photo and returns labelled results. accuracy: on the validation
+    images, before quantization."""
 
     graph: Graph
     deployed: Graph
@@ -100,20 +100,21 @@ def finetune(
     model: an .onnx, .tflite or .lnt file, or a graph with one image input.
     folder: CLASS/*.jpg (.png, .bmp).
     classes: expected number of classes.
-    unfreeze: names of weights to train along with the head, with `*` and `?`; if empty, the features of all images are
-        computed only once.
+    unfreeze: names of weights to train along with the head (`*` and `?` are wildcards). If it is empty, the features of
+        all images are computed only once.
     validation: a fraction of the images, or a second folder.
     preset: how pixels are scaled: "imagenet", "symmetric", "unit" or "raw" (see PRESETS); default: "imagenet" with
         channels first, otherwise "symmetric".
-    size: (height, width) if the model leaves them open (default 224).
+    size: (height, width), if the model leaves the image size open; default: 224 for both.
     steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
         and a .lnt file that takes photos keeps its own steps.
-    directory: for checkpoints and features. A later call with the same arguments goes on from the last checkpoint, also after
-        a crash, and gives the same bits as one that was not interrupted; `epochs` may be larger then.
+    directory: for checkpoints and features. A later call with the same arguments continues from the last checkpoint,
+        also after a crash, and gives the same bits as an uninterrupted call. In the later call, `epochs` may be larger.
     progress: None: a bar on a terminal; True: lines if there is no terminal; False: nothing.
-    user_ops: the user ops that the model names. With `unfreeze` they need gradients.
-    Ctrl-C ends the training after the current step; the result then has what was learnt until then.
-    Raises UsageError for a bad argument or folder and for a directory of other arguments, FileError, ConversionError.
+    user_ops: the user ops that the model names. If `unfreeze` is given, they need gradients.
+    Ctrl-C ends the training after the current step. The result then contains what has been learnt so far.
+    Raises UsageError for a bad argument or folder, or if the directory belongs to other arguments. Raises FileError,
+    ConversionError.
     """
     if optimizer not in OPTIMIZERS:
         raise UsageError("unknown optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
@@ -208,7 +209,7 @@ def finetune(
 
 
 class _Watch(Callback):
-    """Keeps hold of the run."""
+    """Remembers the run, for use after it has ended."""
 
     run: Run | None = None
 
@@ -217,8 +218,8 @@ class _Watch(Callback):
 
 
 def _until_stopped(watch: _Watch, graph: Graph, data: Any, **arguments: Any) -> History:
-    """`fit`. After Ctrl-C, returns what was learnt until then, with its accuracy. Raises KeyboardInterrupt if no step was
-    made."""
+    """Calls `fit`. After Ctrl-C, returns the history so far, with the accuracy reached. Raises KeyboardInterrupt if no
+    step was made."""
     started = time.monotonic()
     try:
         return fit(graph, data, callbacks=[watch], **arguments)
@@ -291,7 +292,7 @@ def _load(
 
 
 class _Photos(datasets.ImageFolder):
-    """The images of a folder as the network's input, through the same steps that the deployed file will run."""
+    """The images of a folder as the network's input. They go through the same steps that the deployed file will run."""
 
     def __init__(self, graph: Graph, folder: str | Path, preset: str | None, steps: dict[str, Any]) -> None:
         signature = graph.signatures["infer"]
@@ -375,7 +376,7 @@ def _features(
     role: str,
     progress: bool | None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """The output of the frozen part for every image, computed once, in pieces that the directory keeps."""
+    """The output of the frozen part for every image. It is computed once, in pieces that are kept in the directory."""
 
     def compute(begin: int) -> dict[str, npt.NDArray[Any]]:
         rows, labels, size = [], [], 16 if batches else 1

@@ -1,5 +1,5 @@
-"""The directory of `finetune`: what the run was started with, and the features that are computed already. The rest is the
-directory of `fit`. So a run that was killed goes on from there, with the same bits as one that was not."""
+"""The directory of `finetune`: what the run was started with, and the features that are already computed. `fit` keeps its
+own files in the same directory. So a run that was killed can continue, and gives the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ def _digest_of(model: str | Path | Graph) -> str | None:
 
 
 class Directory:
-    """A directory of `finetune`, or none."""
+    """The directory of `finetune`. Without a path, nothing is kept."""
 
     def __init__(self, path: Path | None, model: str | Path | Graph, about: dict[str, Any]) -> None:
-        """Creates the directory. about: what the result depends on besides the model, by the names of the arguments. Raises
-        UsageError if the directory belongs to a run with another model or other arguments, or holds other files."""
+        """Creates the directory. about: what the result depends on besides the model, by the names of the arguments.
+        Raises UsageError if the directory belongs to a run with another model or other arguments, or if it holds other
+        files."""
         self.path = path
         if path is None:
             return
@@ -75,7 +76,8 @@ class Directory:
             )  # fmt: skip
 
     def piece(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """The arrays that an earlier run computed under this name, or else computes and keeps them."""
+        """Returns the arrays that an earlier run computed under this name. If there are none, computes and keeps
+        them."""
         if self.path is None:
             return compute()
         path = self.path / f"{name}.npz"
@@ -91,8 +93,8 @@ class Directory:
 
 
 class Counted:
-    """Says how far something has come: a bar on a terminal, otherwise a line at the start, at most every ten seconds, and at
-    the end. progress: as for `fit`."""
+    """Shows progress. On a terminal, this is one line that is updated. Otherwise, lines are printed at the start, then
+    at most every ten seconds, and at the end. progress: as for `fit`."""
 
     def __init__(self, what: str, total: int, progress: bool | None) -> None:
         self.what, self.total, self.begun = what, total, time.monotonic()
@@ -100,7 +102,7 @@ class Counted:
         self.shown = progress is not False and (self.terminal or progress is True)
 
     def over(self, starts: range) -> Iterator[int]:
-        """The starts of the batches, with a report before each that is due and at the end."""
+        """Yields the starts of the batches. Reports the progress before a batch, if a report is due, and at the end."""
         last = 0.0
         for start in starts:
             now = time.monotonic()

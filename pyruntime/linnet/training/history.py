@@ -22,13 +22,13 @@ class History:
     """The result of `fit`.
 
     records: one per epoch (or every `validate_every` steps): step, epoch, the means of the train outputs since the
-        previous record, and val_... of the validation. In a job with several workers, `loss` is the mean of all of them, and
-        a server process has a record per second.
+        previous record, and val_... of the validation. In a job with several workers, `loss` is the mean over all
+        workers. A server process makes one record per second.
     steps: the metrics of every `log_every`-th step.
-    store: the variables in their current state, which sessions of `model` can share.
+    store: the variables with their current values. Sessions of `model` can share it.
     stopped: why training ended before its last step, or "".
     best: from Saver(best=...): {"metric", "value", "step"}.
-    best_path: checkpoint of that record.
+    best_path: the checkpoint of the best record.
     traffic: in a job with several workers, the bytes that this worker sent and received, and how many of its pushes
         were applied, late or not_finite.
     """
@@ -51,7 +51,7 @@ class History:
     )  # remote tables, from a server in this process
 
     def __getitem__(self, name: str) -> list[float]:
-        """The values of a metric, one per record that has it."""
+        """The values of a metric, one for each record that contains it."""
         found = [record[name] for record in self.records if name in record]
         if not found:
             names = dict.fromkeys(name for record in self.records for name in record)
@@ -62,9 +62,9 @@ class History:
 
     @property
     def graph(self) -> Graph:
-        """The graph with the trained values as initial values of its variables. `history.graph.save("trained.lnt")` can
-        be trained further; `history.graph.freeze().save("model.lnt")` only runs. Raises UsageError if remote tables are
-        not in this process."""
+        """The graph with the trained values as initial values of its variables. A file from
+        `history.graph.save("trained.lnt")` can be trained further. One from `history.graph.freeze().save("model.lnt")`
+        can only be run. Raises UsageError if remote tables are not in this process."""
         from linnet.facade import Graph
 
         if self.source is None:
@@ -91,9 +91,9 @@ class History:
         self.store.load(self.best_path)
 
     def plot(self, path: str | Path | None = None, names: list[str] | None = None) -> Any:
-        """Plots the metrics over steps with matplotlib (linnet[train]): steps as thin lines, records with dots, one
-        plot per metric together with its val_... Writes a file (.png, .svg, .pdf) if a path is given. Returns the
-        figure."""
+        """Plots the metrics over steps with matplotlib (linnet[train]). There is one plot per metric, which also shows
+        its val_... metric. Steps are thin lines; records are lines with dots. Writes a file (.png, .svg, .pdf) if a
+        path is given. Returns the figure."""
         if importlib.util.find_spec("matplotlib") is None:
             raise UsageError("the package matplotlib is not installed", code=101, hint="pip install linnet[train]")
         from matplotlib.figure import Figure
@@ -121,8 +121,8 @@ class History:
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object per line, of kind "step", "record" or "last". "last" is a record after the final
-    step of a run that stopped between two records."""
+    """The file metrics.jsonl: one JSON object per line, of kind "step", "record" or "last". If a run stops between two
+    records, the record after its final step is of kind "last"."""
 
     def __init__(self, path: Path | None, history: History) -> None:
         self.path, self.history = path, history

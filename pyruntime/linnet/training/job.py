@@ -1,5 +1,5 @@
-"""Protocols for a job with several processes, as `fit` uses it. The jobs themselves are in linnet.sync, which is above
-this package."""
+"""Protocols for a job with several processes, as `fit` uses it. The jobs themselves are in linnet.sync, which this
+package must not import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Serving(Protocol):
 
 
 class Company(Protocol):
-    """This process's part in a job: how `fit` differs from training alone (linnet.sync.fitting)."""
+    """This process's part in a job: what `fit` does differently from training in one process (linnet.sync.fitting)."""
 
     model: Model
     signature: str

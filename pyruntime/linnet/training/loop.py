@@ -54,16 +54,16 @@ def fit(
 ) -> History:
     """Trains a model and returns its History.
 
-    model: a graph with a signature `train` (see Optimizer.minimize), a function that builds one, or a .lnt file
-        (linnet-train and the C library accept its checkpoints too, and those of the graph that was saved as this file).
-        The graph is not changed; the trained values are in `history.store` and `history.graph`.
+    model: a graph with a signature `train` (see Optimizer.minimize), a function that builds one, or a .lnt file.
+        Checkpoints of the file, and of the graph that was saved as this file, also work in linnet-train and the C
+        library. The graph is not changed; the trained values are in `history.store` and `history.graph`.
     data: {input name: array}, arrays in the order of the signature's inputs, a source or Loader of linnet.data, or a
         function that returns the batches of an epoch.
     epochs, steps: when to stop; with both, whichever is reached first; default: 1 epoch.
     batch_size, shuffle, augment: for data that is not a Loader; a batch size that is fixed in the graph takes
         precedence. Default: 32 examples, or all of them if there are fewer. A batch larger than the data is rejected.
-    validation: data for the signature `eval` (a number: this fraction of the data, chosen at random), run after every
-        epoch or every `validate_every` steps.
+    validation: data for the signature `eval`. A number means this fraction of the data, chosen at random. Validation
+        runs after every epoch or every `validate_every` steps.
     seed: for shuffling and augmentation; initial values and dropout use the graph's own seed.
     accumulate: number of batches whose gradients are added up for one step, for batches that do not fit into memory. It
         needs the signatures of linnet.training.signatures(accumulate=True). The last step of an epoch may have fewer
@@ -75,20 +75,21 @@ def fit(
         steps.
     callbacks: early stopping, TensorBoard, your own.
     progress: show a progress bar; None: only on a terminal.
-    log_every: steps between step metrics in the history.
+    log_every: the history keeps the metrics of every `log_every`-th step.
     threads: as in Session; results do not depend on it.
     cluster: this process's place in a job with several processes (linnet.sync.cluster()).
     strategy: how its workers train together (linnet.sync.Strategy). The model then needs the signatures of
-        linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one, so N workers replace
-        `accumulate=N` in one process, with the same bits. Only worker 0 validates, records and saves. resume=True
-        continues from the servers' snapshots. The loss in a worker's history is the mean of all workers; other metrics are
-        its own. A server process returns when the workers have left; its history has a record per second, with the mean
-        loss of the steps since the previous record. In a job with one process, cluster has no effect.
+        linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one. So N workers give the same
+        bits as one process with `accumulate=N`. Only worker 0 validates, records and saves. resume=True continues from
+        the servers' snapshots. In a worker's history, the loss is the mean over all workers; other metrics are those of
+        this worker. A server process returns when the workers have left. Its history has one record per second, with
+        the mean loss of the steps since the previous record. In a job with one process, cluster has no effect.
 
     On Ctrl-C or SIGTERM, the current step ends and the state is saved; then the signal takes its usual effect. A loss
     that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
-    data raises UsageError or GraphError (an index out of range) with the position in the data; with a directory, the
-    state before the error is saved. If the first step of a new run fails, nothing of the run stays in the directory.
+    data raises UsageError or GraphError (an index out of range) with the position in the data. If there is a directory,
+    the state before the error is saved. If the first step of a new run fails, nothing of the run stays in the
+    directory.
     """
     made, graph = model_of(model)
     place = None if directory is None else Path(directory)
@@ -128,8 +129,8 @@ def fit(
 
 
 def _checked(model: Model, train: str, accumulate: int) -> str:
-    """Returns the signature that a batch runs. Raises UsageError if the model lacks it, or lacks the one that applies
-    accumulated gradients."""
+    """Returns the signature that runs each batch. Raises UsageError if the model lacks this signature or the one that
+    applies accumulated gradients."""
     if accumulate > 1:
         train = "accumulate"
         checked_signature(model, "apply", "for training with accumulated gradients")
@@ -152,7 +153,7 @@ def _validate_by(
 
 
 def _train(run: TrainingRun, epochs: int | None, steps: int | None, every: int | None, resumed: bool) -> None:
-    """The loop, with its callbacks and the saver. If a step fails, the state before it is saved."""
+    """Runs the loop with its callbacks and the saver. If a step fails, the state before this step is saved."""
     with _Signals() as signals:
         try:
             with run.joined(resumed):
@@ -212,8 +213,8 @@ def _loop(run: TrainingRun, epochs: int | None, steps: int | None, every: int | 
 
 
 def _serve(company: Company, model: Model, graph: Graph | None, place: Path | None, resumed: bool) -> History:
-    """Runs a process that is only a server, until the workers have left or it is told to end. The History's store then
-    holds the values that they trained on this server."""
+    """Runs a process that is only a server, until the workers have left or it is told to end. The store of the History
+    then holds the trained values of this server's variables."""
     start = time.monotonic()
     with _Signals() as signals:
         serving = company.serving(place, resumed)

@@ -1,5 +1,5 @@
-"""manifest.json: everything that a run's result depends on, and where it ran. The entries under "run" must not change
-when it is resumed."""
+"""manifest.json: everything that a run's result depends on, and where it ran. The entries under "run" must stay the
+same when the run is resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "manifest.json"
 
 
 def _git() -> dict[str, Any] | None:
-    """Revision of the working directory, and whether files differ from it. None outside git."""
+    """Git revision of the working directory, and whether files differ from it. None outside a git repository."""
     found = []
     for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:

@@ -1,4 +1,4 @@
-"""The progress bar of a run (rich), or one line per record if there is no terminal."""
+"""The progress bar of a run (by the package rich), or one line per record if there is no terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def text(metrics: Metrics) -> str:
 
 
 class ProgressBar(Callback):
-    """always: print also without a terminal, one line per record, without control characters."""
+    """always: if there is no terminal, print one line per record, without control characters."""
 
     def __init__(self, always: bool = False) -> None:
         from rich.console import Console
@@ -64,7 +64,7 @@ class ProgressBar(Callback):
             self._line(f"epoch {run.epoch}  step {run.step}{whole}  {text(record)}{self._left(run)}")
 
     def _left(self, run: Run) -> str:
-        """The time that the other steps will take, at the speed of this process so far."""
+        """The time that the remaining steps will take at the speed of this process so far."""
         begun, step = self._begun
         if run.total is None or run.step <= step or run.step >= run.total:
             return ""

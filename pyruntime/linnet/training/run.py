@@ -47,7 +47,7 @@ class _Means:
 
 @dataclasses.dataclass(frozen=True)
 class _Safe:
-    """The variables before a step, and the position in the data."""
+    """A saved state: the variables before a step, and the position in the data."""
 
     step: int
     epoch: int
@@ -103,9 +103,9 @@ class TrainingRun:
     # Steps.
 
     def advance(self, batch: Batch, last: bool) -> dict[str, float] | None:
-        """Processes one batch. Returns the metrics of the training step that it completes, or None while gradients are
-        accumulated. last: whether it is the last batch of its epoch. Raises TrainingError if the loss is not finite;
-        errors in the data name the batch."""
+        """Processes one batch. Returns the metrics of the training step, or None if the batch does not complete a step
+        because gradients are accumulated. last: whether it is the last batch of its epoch. Raises TrainingError if the
+        loss is not finite. Errors caused by the data name the batch."""
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)
@@ -135,7 +135,7 @@ class TrainingRun:
         return metrics
 
     def _placed(self, error: Error, feeds: Mapping[str, npt.NDArray[Any]]) -> Error:
-        """Adds the position in the data to an error. For an index out of range, also adds the range of the batch's
+        """Adds the position in the data to an error. If an index is out of range, also adds the range of the batch's
         integers."""
         place = f"in batch {self.batch + 1} of epoch {self.epoch + 1} (step {self.step + 1})"
         what, hint = f"{error.what}, {place}", error.hint
@@ -200,9 +200,9 @@ class TrainingRun:
         return self._means.count > 0
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Records the means since the last record, and validates. scheduled: also informs callbacks. Otherwise only the
-        history receives the record, and the means continue. A run that stops here and is resumed later therefore equals
-        an uninterrupted run."""
+        """Makes a record of the means since the last record, and validates. scheduled: also informs callbacks. If
+        false, only the history gets the record, and the running means are not reset. So a run that stops here and is
+        resumed later equals an uninterrupted run."""
         means = dataclasses.replace(self._means, sums=dict(self._means.sums))
         made = (self._means if scheduled else means).take()
         if self.validate is not None:

@@ -14,12 +14,12 @@ BEST = "best.lnt"
 
 
 class Saver(Callback):
-    """Saves to the run's directory: checkpoint-STEP.lnt, and best.lnt.
+    """Saves checkpoint-STEP.lnt and best.lnt in the run's directory.
 
     every: steps between checkpoints, or "epoch". The last step of a run is always saved. minutes: also save when this
     many minutes have passed since the last checkpoint. keep: how many of the latest to keep (None: all). keep_hours:
     also keep the last checkpoint of each period of this many hours (1: one per hour). best: (metric, "max" or "min"),
-    for example ("val_accuracy", "max"): also keeps the checkpoint of the best record as best.lnt.
+    for example ("val_accuracy", "max"): also keep the checkpoint of the best record as best.lnt.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Saver(Callback):
         self._saved = time.monotonic()
 
     def save(self, run: Run) -> None:
-        """Writes a checkpoint of this step and deletes the oldest. Without a directory, it does nothing."""
+        """Writes a checkpoint of this step and deletes those that are no longer kept. Without a directory, it does
+        nothing."""
         if run.directory is None:
             return
         run.save(run.directory / f"checkpoint-{run.step:08d}.lnt")
@@ -86,8 +87,8 @@ class Saver(Callback):
                 path.unlink(missing_ok=True)
 
     def _of_periods(self, paths: list[Path]) -> set[Path]:
-        """The last checkpoint of each period, by the times of the files. The current period has not ended, so its last
-        checkpoint so far stays too."""
+        """The last checkpoint of each period, by the times of the files. The current period has not ended; its last
+        checkpoint so far is kept too."""
         if self.keep_hours is None:
             return set()
         return set({int(path.stat().st_mtime // (3600 * self.keep_hours)): path for path in paths}.values())

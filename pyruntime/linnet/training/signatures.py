@@ -1,5 +1,5 @@
-"""The signatures for training, as used by the native trainer and `fit`: `train`, `eval`, and for batches that do not
-fit into memory `accumulate` and `apply`."""
+"""The signatures for training, as used by the native trainer and `fit`: `train` and `eval`. For batches that do not fit
+into memory there are also `accumulate` and `apply`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def signatures(
     evaluate: Mapping[str, Tensor] | None = None,
     accumulate: bool = False,
 ) -> None:
-    """Adds the signatures `train` and `eval` to the graph, and with `accumulate` also `accumulate` and `apply`.
+    """Adds the signatures `train` and `eval` to the graph. With accumulate=True, also adds `accumulate` and `apply`.
 
-    loss: one number, the mean over the batch.
+    loss: a scalar, the mean over the batch.
     inputs: placeholders by name, for data and labels.
     outputs: metrics in addition to "loss".
     variables: those to train (default: all trainable ones that the loss depends on).
     evaluate: the outputs of `eval`, if the model computes something else there (without dropout, with moving averages);
         default: "loss" and outputs. `accumulate` adds up the gradients of a batch. `apply`, which has no inputs or
         outputs, updates the variables by the mean of these gradients and clears them. If all batches have the same
-        size, this equals the step of one large batch. `train` needs no accumulators.
+        size, this equals the step of one large batch. The signature `train` needs no accumulators.
     """
     results = {"loss": loss, **(outputs or {})}
     graph.signature("train", inputs, results, updates=optimizer.minimize(loss, variables))
@@ -52,11 +52,11 @@ def signatures(
 def accumulation(
     loss: Tensor, optimizer: Optimizer, variables: Sequence[Variable] | None = None
 ) -> tuple[Updates, Updates]:
-    """The updates that add a batch's gradients to accumulators, and those that apply the mean and clear the
-    accumulators.
+    """Two sets of updates: those that add a batch's gradients to accumulators, and those that apply the mean and clear
+    the accumulators.
 
-    Accumulators are variables "<variable>/accumulated"; their count is "accumulated/count". Raises UsageError for a
-    lazy optimizer with sparse rows, because accumulated gradients no longer tell which rows were untouched.
+    Accumulators are variables "<variable>/accumulated"; their count is "accumulated/count". Raises UsageError if a lazy
+    optimizer gets sparse rows, because accumulated gradients no longer show which rows had no gradient.
     """
     graph = graph_of(loss)
     given = optimizer.differentiate(loss, variables)

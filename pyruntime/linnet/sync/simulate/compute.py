@@ -24,7 +24,7 @@ class Compute:
     """Seconds that a worker computes in a step.
 
     typical: the value in seconds around which steps vary (the median for a log-normal distribution).
-    scatter: how a single step differs, as a factor on `typical`:
+    scatter: how single steps differ, as a factor on `typical`:
       constant                 1
       lognormal:SIGMA          exp(SIGMA z), z standard normal: median 1, mean exp(SIGMA**2 / 2)
       pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: at least 1, heavy tail  (ALPHA > 1: finite mean)
@@ -32,9 +32,9 @@ class Compute:
                                factor with SIGMA 0.03:  a machine that also does other work, for STEPS
                                consecutive steps on average  (default 1)
     measured: measured step times in seconds. Each step draws one of them; `typical` and `scatter` are not used.
-    spread: SIGMA of a constant log-normal factor per worker, for machines of different speed. balanced: workers get
-    examples according to their speed, as from a server with `batch`, so that all take the same time and the total stays
-    the same.
+    spread: SIGMA of a constant log-normal factor per worker, for machines of different speed. balanced: whether workers
+    get examples according to their speed, as from a server with `batch`. Then all take the same time, and the total
+    number of examples stays the same.
     """
 
     typical: float = 0.1
@@ -78,8 +78,8 @@ class Compute:
         return np.exp(self.spread * rng.standard_normal(workers)) if self.spread else np.ones(workers)
 
     def draw(self, count: int, rng: np.random.Generator, slow: Bools | None = None) -> Floats:
-        """Seconds of one step of `count` workers of ordinary speed [count]. slow: which of them were disturbed in the
-        previous step [count], changed in place; None: drawn anew."""
+        """Seconds of one step for `count` workers of ordinary speed [count]. slow: which of them were disturbed in the
+        previous step [count], changed in place. None: this is drawn anew."""
         if len(self.measured):
             return rng.choice(np.asarray(self.measured, np.float64), count)
         kind, numbers = self._parameters()
@@ -134,7 +134,7 @@ class Draws:
         self._rows: list[list[float]] = []
 
     def row(self, k: int) -> list[float]:
-        """Step k of all workers. For a federated round, the sum of its local steps."""
+        """The seconds of step k for all workers. For a federated round, the sum over its local steps."""
         while k >= len(self._rows):
             drawn = [self._step() for _ in range(self._local)]
             self._rows.append((np.sum(drawn, axis=0)[: self._workers] * self._speeds).tolist())

@@ -1,6 +1,6 @@
-"""The event engine: simulates the workers and the fullest of their servers, message by message, for all modes with a
-server. One rule covers all modes, as in linnet's server: workers belong to barriers, and a barrier closes when its
-quorum is reached."""
+"""The event engine: simulates the workers and the server with the most bytes, message by message, for all modes with a
+server. One rule covers all modes, as in linnet's server: each worker belongs to a barrier, and a barrier closes when
+its quorum is reached."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Trace:
     seconds: simulated time.
     accepted: pushes that counted.
     dropped: pushes that came too late.
-    staleness: for accepted pushes, how many updates were applied between their pull and their push [counts by
-        staleness].
+    staleness: entry s is the number of accepted pushes for which s updates were applied between their pull and their
+        push.
     ahead: the largest lead of a barrier over the slowest one.
-    sent, handled, in_flight: pushes that workers sent, that the server handled, and that were in transit at the end
-        (over the whole run).
+    sent, handled, in_flight: pushes that workers sent, that the server handled, and that were in transit at the end.
+        These count the whole run.
     busy: fraction of the time that a server's input port, its thread and its output port were in use.
     computing: fraction of the time that workers computed.
     """
@@ -103,7 +103,7 @@ class Engine:
         self.sent = self.handled = self.furthest = 0
 
     def run(self, steps: int, warm: int) -> Trace:
-        """Simulates until every barrier has closed `warm + steps` steps on average. The first `warm` are not
+        """Simulates until barriers have closed `warm + steps` steps on average. The first `warm` steps are not
         counted."""
         barriers = len(self.quorum)
         last, first = (warm + steps) * barriers, warm * barriers
@@ -152,7 +152,7 @@ class Engine:
         self.port_in.busy = self.port_out.busy = self.thread_busy = 0.0
 
     def _has_heard(self, worker: int, time: float) -> bool:
-        """Whether the worker already knew that its step is closed when it sent the push that would begin to arrive
+        """Whether the worker already knew that its step was closed when it sent the push that would begin to arrive
         now."""
         barrier = self.barrier_of[worker]
         if not self.skips or self.tag[worker] == self.step[barrier]:

@@ -1,4 +1,4 @@
-"""What the figures of simulations mean, in sentences: where the time of a step goes, and what backup workers gain."""
+"""Explains the figures of simulations in sentences: where the time of a step goes, and what backup workers gain."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STEPS = 10  # of a simulation in which all workers are equally fast
 
 
 class Parts(NamedTuple):
-    """Shares of the mean step. computing: of a worker. transfers: these and the servers' work, if all workers were equally
-    fast. waiting: the rest, for workers that are slower."""
+    """Shares of the mean step time. computing: a worker computes. transfers: transfers and the servers' work, if all
+    workers were equally fast. waiting: the rest, which is waiting for slower workers."""
 
     computing: float
     transfers: float
@@ -23,7 +23,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(result: Result) -> Parts:
-    """Simulates the setting once more, with workers that are all equally fast."""
+    """Finds the shares by simulating the setting once more with workers that are all equally fast."""
     setting, mean = result.setting, result.mean
     if not mean:
         return Parts(0.0, 0.0, 0.0)
@@ -34,7 +34,8 @@ def parts_of(result: Result) -> Parts:
 
 
 def lines(found: Mapping[str, Sequence[Result]], parts: Mapping[str, Sequence[Parts]]) -> list[str]:
-    """The sentences below the tables. found: the results by the label of a mode, for the same numbers of workers."""
+    """The sentences below the tables. found: the results by the label of a mode. All modes have the same numbers of
+    workers."""
     text = ["Speed-up: against one worker that computes alone. Efficiency: speed-up per worker."]
     results = [r for several in found.values() for r in several]
     plain = {r.setting.mode.kind: several for several in found.values() for r in several if not r.setting.mode.backup}

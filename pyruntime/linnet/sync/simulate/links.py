@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 class FairLink:
     """Transfers of equal size over a shared port. Each gets an equal share, but no more than its own port allows
-    (egalitarian processor sharing with a cap). Because all have the same size, they finish in the order of arrival, and
-    all advance at the same rate min(cap, rate / n). One number, the service that each has received (virtual time),
-    therefore describes them all.
+    (egalitarian processor sharing with a cap). Because all transfers have the same size, they finish in the order of
+    arrival, and all advance at the same rate min(cap, rate / n). So one number describes them all (virtual time): the
+    bytes received by a transfer that began when the port was last idle.
 
-    size: bytes of a transfer. rate: of the shared port; cap: of one transfer; both in bytes per second. next: when the
-    first current transfer will be done, inf if there is none.
+    size: bytes of a transfer. rate: the rate of the shared port. cap: the highest rate of one transfer. Both are in
+    bytes per second. next: when the first current transfer will be done; inf if there is none.
     """
 
     __slots__ = ("_goals", "_served", "_then", "busy", "cap", "next", "rate", "size")
@@ -93,8 +93,8 @@ Link = FairLink | FifoLink
 
 def fair_departures(arrivals: Sequence[float], size: float, rate: float, cap: float) -> list[float]:
     """When transfers of `size` bytes that begin at `arrivals` (ascending, in seconds) are done. All share a port of
-    `rate` fairly, each limited to `cap` bytes per second. Same result as `FairLink`, computed by merging two sorted
-    lists."""
+    `rate` fairly, each limited to `cap` bytes per second. The result is the same as that of `FairLink`, but is computed
+    by merging two sorted lists."""
     done: list[float] = []
     served, then, i, n = 0.0, 0.0, 0, len(arrivals)
     goals: list[float] = []

@@ -20,9 +20,9 @@ _SMALL, _LARGE = 1 << 22, 1 << 25  # bytes of the variable; costs per byte are t
 
 
 def costs(steps: int = 30) -> dict[str, float]:
-    """Seconds of a server's thread: message, receive, send, aggregate, apply (SGD), row, and worker_message, as
-    Hardware takes them. Each is the median of `steps` steps. One or two workers run in this process: bytes pass through
-    loopback and both sides share its cores, so receive and send include the worker's side."""
+    """The costs in seconds that Hardware takes: message, receive, send, aggregate, apply (SGD) and row of a server's
+    thread, and worker_message. Each is the median of `steps` steps. One or two workers run in this process. Bytes pass
+    through loopback, and both sides share the machine's cores, so receive and send include the worker's side."""
     tiny = _times(_dense(64), 1, steps)
     small, large = (_times(_dense(size), 1, steps) for size in (_SMALL, _LARGE))
     pair = [_times(_dense(size), 2, steps) for size in (_SMALL, _LARGE)]
@@ -72,8 +72,8 @@ def _feeds(graph: Graph) -> dict[str, Any]:
 
 
 def _times(graph: Graph, workers: int, steps: int) -> dict[str, float]:
-    """Median seconds of a step of worker 0, without computing: the whole step (step), until its last byte was sent
-    (push), the update on the server (update), and the rest of the wait (rest)."""
+    """Median seconds of a step of worker 0, without computing: the whole step (step), the time until its last byte was
+    sent (push), the update on the server (update), and the rest of the wait (rest)."""
     found: list[WorkerInfo] = []
     feeds = _feeds(graph)
 

@@ -1,6 +1,6 @@
-"""How linnet's design scales to thousands of workers, given its own costs (see Hardware's defaults) and 10 GbE, and
-what servers, trees, rings, groups and compression change. The tree is hypothetical: linnet has no aggregators between
-workers and servers."""
+"""How linnet's design scales to thousands of workers, given linnet's costs (see Hardware's defaults) and 10 GbE, and
+how servers, trees, rings, groups and compression change this. The tree is hypothetical: linnet has no aggregators
+between workers and servers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SMALL = {"f16": ratio("f16"), "i8": ratio("i8"), "1 %": ratio("topk:0.01")}
 
 
 def _variants() -> list[tuple[str, Traffic, Mode, int, str]]:
-    """Label, traffic, mode, number of workers per server (0: 16 servers in all), and how workers share a server's
-    port."""
+    """For each variant: label, traffic, mode, number of workers per server (0: 16 servers in all), and how workers
+    share a server's port."""
     halves = dataclasses.replace(_DENSE, push_ratio=_SMALL["i8"], pull_ratio=_SMALL["i8"])
     tops = dataclasses.replace(_DENSE, push_ratio=_SMALL["1 %"], pull_ratio=_SMALL["i8"])
     return [

@@ -1,4 +1,4 @@
-"""Modes whose steps do not overlap (sync, tree and ring), computed phase by phase with arrays.
+"""Computes modes whose steps do not overlap (sync, tree and ring), phase by phase with arrays.
 `sync_steps` is a second, independent calculation of what the event engine does for sync; tests compare the two."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _draws(setting: Setting, seed: int) -> Iterator[Floats]:
 
 
 def _departures(arrivals: Floats, size: float, rate: float, cap: float, sharing: str) -> Floats:
-    """Times at which a step's transfers are done (ascending). They begin at `arrivals` (ascending)."""
+    """Times at which a step's transfers are done (ascending). The transfers begin at `arrivals` (ascending)."""
     if sharing == "fair":
         return np.asarray(fair_departures(arrivals.tolist(), size, rate, cap))
     each = size / rate  # done after earlier transfers and its own port, and at least `each` after it arrived
@@ -85,17 +85,17 @@ def tree_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
 
 
 def ring_round(hardware: Hardware, size: float) -> float:
-    """Seconds of one of the 2 (n - 1) rounds of a ring all-reduce of `size` bytes. A round sends 1/n of them to the
-    neighbour; half of the rounds also add the received bytes."""
+    """Seconds of one of the 2 (n - 1) rounds of a ring all-reduce of `size` bytes. In a round, each worker sends 1/n of
+    the bytes to its neighbour. In half of the rounds, it also adds the received bytes."""
     part = size / hardware.workers
     rate = min(hardware.worker_rate, 1 / max(hardware.receive, hardware.send, 1e-15))
     return hardware.latency + 2 * hardware.worker_message + part / rate + part * hardware.aggregate / 2
 
 
 def ring_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
-    """Seconds of each step of a ring all-reduce [steps]. The last worker to be ready determines the start: after n - 1
-    rounds each part has waited for all workers, and rounds take equally long for all. Every worker applies the whole
-    update itself."""
+    """Seconds of each step of a ring all-reduce [steps]. The last worker that is ready determines the start, because
+    after n - 1 rounds each part has waited for all workers. All rounds take the same time for all workers. Every worker
+    applies the whole update itself."""
     hardware, traffic = setting.hardware, setting.traffic
     rounds = (
         2 * (hardware.workers - 1) * ring_round(hardware, traffic.push * traffic.push_ratio)

@@ -1,5 +1,5 @@
-"""Plots of simulations with matplotlib (linnet[train]): curves of one setting over the number of workers, and the
-published comparisons."""
+"""Plots of simulations with matplotlib (linnet[train]): curves of one setting over the number of workers, and
+comparisons with published results."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> 
 
 
 def curves(found: Mapping[str, Sequence[Result]], path: str | Path | None = None) -> Any:
-    """Speed-up and median step time over the number of workers, with one line per label. For a single number of
-    workers, the distribution of step times instead."""
+    """Speed-up and median step time over the number of workers, with one line per label. If there is only one number of
+    workers, plots the distribution of step times instead."""
     counts = {result.setting.hardware.workers for results in found.values() for result in results}
     single = len(counts) == 1
     made = figure(1 if single else 2)

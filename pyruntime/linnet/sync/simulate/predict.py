@@ -1,5 +1,5 @@
-"""Predicts the distributed training of a model file before any run: bytes of gradients and parameters, the measured
-step time, and from them the ratio of computation to transfer and the possible speed-up."""
+"""Predicts the distributed training of a model file before any run. It counts the bytes of gradients and parameters,
+measures the step time, and derives the ratio of computation to transfer and the possible speed-up."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _GRADIENT = "gradient/"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One worker's step of a model file. signature: the one that was measured, "grad" or "train". seconds: its median
-    time on this machine. traffic: bytes that it transfers. variables: bytes of the trained variables, by name."""
+    """One worker's step of a model file. signature: the signature that was measured, "grad" or "train". seconds: its
+    median time on this machine. traffic: bytes that it transfers. variables: bytes of the trained variables, by
+    name."""
 
     signature: str
     seconds: float
@@ -27,8 +28,8 @@ class Step:
 
     def ratio(self, hardware: Hardware, traffic: Traffic | None = None) -> float:
         """Seconds of computation divided by the seconds in which this worker's port transfers gradients and then
-        parameters.
-        traffic: replaces the step's traffic, for example with compression. Above 1, computation dominates."""
+        parameters. If it is above 1, computation dominates. traffic: replaces the step's traffic, for example with
+        compression."""
         moved = traffic or self.traffic
         return self.seconds / ((moved.up + moved.down) / hardware.worker_rate)
 
@@ -45,10 +46,10 @@ def step_of(
     """Measures a step of the file `model` for about `seconds`, and counts the bytes that it would transfer.
 
     signature: default `grad` if the file has it (linnet.sync.signatures), else `train`. For `grad`, the outputs
-    gradient/... are counted; sparse ones with the rows that a batch looks up, which is an upper bound. For `train`, all
-    trainable variables are counted. shapes: of inputs that the model leaves open; the first dimension of the first
-    input is the number of examples. user_ops: the user ops that the file names. Raises UsageError if the file has
-    neither signature, FileError if it cannot be read.
+    gradient/... are counted. Sparse gradients count with all rows that a batch looks up, which is an upper bound. For
+    `train`, all trainable variables are counted. shapes: the shapes of inputs that the model leaves open; the first
+    dimension of the first input is the number of examples. user_ops: the user ops that the file names. Raises
+    UsageError if the file has neither signature. Raises FileError if it cannot be read.
     """
     from linnet.facade import Graph
     from linnet.session.bench import measure
@@ -97,9 +98,9 @@ def step_of(
 
 
 def spread_over(step: Step, servers: int) -> float:
-    """Fraction of the bytes on the fullest of `servers` servers. Whole variables are assigned largest first, each to
-    the emptiest server, as linnet.sync.partition does. Tables with sparse gradients may be split by rows and count as
-    evenly spread."""
+    """Fraction of the bytes on the server that has most of them, for this number of servers. Whole variables are
+    assigned largest first, each to the server with the fewest bytes, as linnet.sync.partition does. Tables with sparse
+    gradients may be split by rows and count as evenly spread."""
     loads = [0.0] * servers
     for size in sorted(step.variables.values(), reverse=True):
         loads[loads.index(min(loads))] += size

@@ -1,6 +1,5 @@
-"""Published curves next to what this simulator computes from the stated hardware.
-Anything that no source states is listed as assumed in each comparison. No published result is used as an input unless a
-comparison says so."""
+"""Compares published curves with what this simulator computes from the stated hardware. Each comparison lists what no
+source states as assumed. No published result is used as an input unless a comparison says so."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One published result and its simulation. stated: what the source says about the hardware. assumed: what it does
-    not say, and how that was chosen. log: whether the axes (x, y) of a plot are logarithmic."""
+    """One published result and its simulation. stated: what the source says about the hardware. assumed: what the
+    source does not say, and how this was chosen. log: whether the axes (x, y) of a plot are logarithmic."""
 
     name: str
     title: str

@@ -21,15 +21,15 @@ class Result:
     """The result of a simulated cluster.
 
     step_seconds: time of each step, measured between two closings of its barrier [steps].
-    examples_per_second: total of all workers, counting only accepted gradients.
+    examples_per_second: total over all workers, counting only accepted gradients.
     speedup: relative to one worker that computes alone, without a server.
     efficiency: speedup / workers.
     dropped: fraction of the gradients that came too late.
     staleness: mean number of updates between pull and push.
     staleness_counts: how many accepted pushes had each staleness.
-    busy: for the server with the most bytes, three fractions of the time: its input port, its thread and its output
-        port were in use (not for ring and tree).
-    bytes_per_step: total of all workers, sent and received.
+    busy: for the server with the most bytes, the three fractions of the time in which its input port, its thread and
+        its output port were in use (not for ring and tree).
+    bytes_per_step: total over all workers, sent and received.
     """
 
     setting: Setting
@@ -81,13 +81,14 @@ class Result:
 
 
 def alone(setting: Setting) -> float:
-    """Examples per second of one worker that computes alone, not counting its updates; nan if nothing is computed."""
+    """Examples per second of one worker that computes alone, without the time for updates; nan if nothing is
+    computed."""
     return setting.traffic.examples / setting.compute.mean if setting.compute.mean else float("nan")
 
 
 def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: int = 0) -> Result:
-    """Simulates `steps` steps (of each barrier on average) after `warm` steps that are not counted (default: a tenth,
-    at least 2).
+    """Simulates `steps` steps (of each barrier on average). Before them, `warm` steps are simulated that are not
+    counted (default: a tenth of `steps`, at least 2).
 
     The same setting, steps and seed give a bit-identical result. Raises UsageError if the setting is not possible.
     """
@@ -136,7 +137,7 @@ def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: in
 def sweep(
     setting: Setting, workers: Iterable[int], *, steps: int = 200, warm: int | None = None, seed: int = 0
 ) -> list[Result]:
-    """`run` for several numbers of workers."""
+    """Calls `run` for several numbers of workers."""
     settings = [
         dataclasses.replace(setting, hardware=dataclasses.replace(setting.hardware, workers=n)) for n in workers
     ]

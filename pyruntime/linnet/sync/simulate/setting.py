@@ -18,12 +18,12 @@ class Traffic:
     """What one worker transfers in one step, over all servers together.
 
     pull, push: bytes of dense parameters received and of dense gradients sent, as uncompressed f32.
-    rows, row_bytes: for tables of which only touched rows are transferred: rows per step (without repetition), bytes
-        per row.
+    rows, row_bytes: for tables of which only touched rows are transferred: the number of different rows per step, and
+        bytes per row.
     table: bytes of the tables. It does not affect the result, because only touched rows are transferred.
-    examples: in one worker's step.
+    examples: number of examples in one worker's step.
     pull_ratio, push_ratio: transferred bytes per byte, after compression (f16: 0.5, int8: about 0.25).
-    largest: fraction of the bytes on the fullest server; None: evenly spread.
+    largest: fraction of the bytes on the server that has most of them; None: evenly spread.
     """
 
     pull: float = 1e8
@@ -61,8 +61,8 @@ _RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "1bit"
 
 def ratio(compression: str, parameters: bool = False) -> float:
     """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, 1bit, topk:SHARE
-    (two bytes per value and a varint for its position), or a number. parameters: accept only the names of encodings in
-    which values can be pulled: none, f16 and bf16."""
+    (two bytes per value and a varint for its position), or a number. parameters: if true, only accepts the names of
+    encodings in which values can be pulled: none, f16 and bf16."""
     name, _, rest = compression.partition(":")
     try:
         if name == "topk" and not parameters:
@@ -83,17 +83,17 @@ def ratio(compression: str, parameters: bool = False) -> float:
 @dataclasses.dataclass(frozen=True)
 class Hardware:
     """Machines and links. All servers are alike, and each worker talks to all of them at once. The default server costs
-    are linnet's, measured with `measure.costs` on two cores of an x86 server over loopback; `apply` is for Adam, SGD
-    takes a third.
+    are those of linnet, measured with `measure.costs` on two cores of an x86 server over loopback. `apply` is the cost
+    of Adam; SGD takes a third of it.
 
     workers, servers: number of each.
-    latency: seconds one way.
-    worker_rate, server_rate: of a port in each direction (full duplex), without TCP's overhead.
+    latency: seconds in one direction.
+    worker_rate, server_rate: rate of a port in each direction (full duplex), without TCP's overhead.
     sharing: how workers share a server's port: "fair" (TCP) or "fifo" (one worker after another).
     message: seconds of a server's single thread per message.
     worker_message: seconds of a worker per message to or from a server.
-    receive, send: seconds of a server's thread per byte in and out. With a barrier over all workers the thread works
-        while bytes flow, so the slower of port and thread decides.
+    receive, send: seconds of a server's thread per byte received and sent. With a barrier over all workers, the thread
+        works while bytes arrive, so the slower one of port and thread determines the time.
     aggregate: seconds per byte of a complete push.
     apply: seconds per byte of dense parameters when a barrier closes.
     row: seconds per row looked up or updated.
@@ -154,8 +154,8 @@ class Mode:
         (synchronous with `local_steps` in between), "ring" (all-reduce without a server), "tree" (synchronous through
         aggregators of `fan_in` workers each).
     backup: number of workers of a barrier that may be late; their gradients are dropped.
-    late: "skip": a worker that knows that its step is closed does not send its gradient (linnet). "drop": it sends the
-        gradient and the server drops it (TensorFlow).
+    late: "skip": if a worker knows that its step is closed, it does not send its gradient (linnet). "drop": it sends
+        the gradient and the server drops it (TensorFlow).
     staleness: how many closed steps a worker or group may be ahead of the slowest; None: no limit.
     """
 
@@ -213,7 +213,7 @@ class Setting:
     mode: Mode = dataclasses.field(default_factory=Mode)
 
     def shard(self) -> Shard:
-        """What the fullest server sees of one worker's step."""
+        """One worker's step as seen by the server that has the most bytes."""
         c, t = self.hardware, self.traffic
         share = max(1.0 / c.servers, t.largest or 0.0)
         rows = t.rows * share

@@ -16,8 +16,9 @@ _FIELDS = ("seconds", "step_seconds", "step_time", "time")
 
 
 class StepTimes(Callback):
-    """A callback of linnet.fit that writes the seconds of each step, including preparing the batch, to a JSON-lines
-    file for `read_times` and `linnet simulate --times`. Time between steps (validation, records) is not counted."""
+    """A callback of linnet.fit that writes the seconds of each step, including the preparation of the batch, to a
+    JSON-lines file for `read_times` and `linnet simulate --times`. Time between steps (validation, records) is not
+    counted."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -49,7 +50,8 @@ class StepTimes(Callback):
 def read_times(path: str | Path) -> list[float]:
     """Reads step times in seconds from a file: .json (a list, or an object with a list), .jsonl (one object per step
     with a field "seconds", as `StepTimes` writes), or .csv (a column "seconds", or a single column). If there are more
-    than two, the first is left out because it includes planning. Raises FileError if the file has no step times."""
+    than two times, the first is left out, because it includes planning. Raises FileError if the file has no step
+    times."""
     path = Path(path)
     try:
         text = path.read_text()
