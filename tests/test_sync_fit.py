@@ -205,7 +205,7 @@ def test_what_makes_no_job_is_refused(tmp_path: Path) -> None:
         with pytest.raises(linnet.UsageError, match=match):
             linnet.fit(graph or build(), examples(), cluster=place, **arguments)
 
-    refused("accumulate cannot be combined with several workers; expected 1 or 2, got 3", accumulate=3)
+    refused("accumulate does not match the number of workers; expected 1 or 2, got 3", accumulate=3)
     refused("a job with several processes always trains", train="accumulate")
     refused("cannot be divided into groups", strategy=Strategy(groups=3))
     refused("cannot be divided into groups", strategy=Strategy(backup=2))

@@ -139,7 +139,7 @@ class Cluster:
 
         if accumulate not in (1, self.world_size):
             raise UsageError(
-                "accumulate cannot be combined with several workers",
+                "accumulate does not match the number of workers",
                 code=101,
                 tensor="accumulate",
                 expected=f"1 or {self.world_size}",
