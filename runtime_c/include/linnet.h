@@ -11,12 +11,12 @@
  *  - Sizes are in bytes, times in nanoseconds, shapes in elements, unless the name says otherwise.
  *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
  *    name or a buffer.
- *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
- *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same, except for two configs of
- *    linnet_sync.h with a field whose init is -1. A newer library reads and writes only the fields that an older
- *    program knows. An older library sets unknown fields of an info to 0, and refuses a config in which an unknown
- *    field is set. If a struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT.
- *    Other structs never change.
+ *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Call its
+ *    linnet_..._init before use. In C, `= {.struct_size = sizeof x}` does the same, except for linnet_server_config and
+ *    linnet_worker_config, where the init function sets one field to -1. A newer library reads and writes only the
+ * fields that an older program knows. An older library sets unknown fields of an info to 0, and refuses a config in
+ * which an unknown field is set. If a struct_size is 0 or smaller than in the first version, the call fails with
+ * INVALID_ARGUMENT. Other structs never change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -382,10 +382,10 @@ typedef struct linnet_plan_config {
     const linnet_placement *placement; /* hints, which overrule the costs. If several hints match a node, the first one
                                           applies. A node that its device cannot run stays on the CPU */
     int32_t placement_count;
-    const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
-                         * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
-                         * kernels that this build does not have are left out, with a warning. The plan does not keep
-                         * the text */
+    const char *tuning; /* NULL, or the text of a tuning file (docs/tuning.md). Without it, the plan chooses kernels by
+                         * modelled cost. What the file says takes precedence. Float results then differ within the
+                         * tolerance of their ops. Lines with kernels that this build does not have are left out, with a
+                         * warning. The plan does not keep the text */
     const linnet_shape
         *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
                  * outputs, by name. Each of them is an input of the plan, and the nodes that would compute it do not

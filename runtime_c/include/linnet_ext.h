@@ -268,7 +268,7 @@ struct linnet_user_call {
     int32_t output_count;
     const linnet_operand *const *inputs; /* dtype LINNET_NONE: absent */
     linnet_operand *const *outputs;
-    char *problem; /* a callback that fails may write the reason here, as text with a NUL */
+    char *problem; /* a callback that fails may write the reason here, as NUL-terminated text */
     size_t problem_size;
     size_t scratch_size; /* set by `prepare`: bytes of `scratch`; default 0 */
     int64_t items; /* set by `prepare`: number of independent parts of the work, which threads may share; default 1 */

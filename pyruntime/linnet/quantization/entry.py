@@ -94,6 +94,8 @@ def _check(dtype: str, weight_bits: int, effort: str, calibrator: str) -> None:
     if not 2 <= weight_bits <= 8:
         raise UsageError("weight_bits is out of range", code=101, expected="2 to 8", got=str(weight_bits))
     if effort not in EFFORTS:
-        raise UsageError("there is no such effort", code=101, expected=", ".join(EFFORTS), got=str(effort))
+        raise UsageError("effort has an unknown value", code=101, expected=", ".join(EFFORTS), got=str(effort))
     if calibrator not in CALIBRATORS:
-        raise UsageError("there is no such calibrator", code=101, expected=", ".join(CALIBRATORS), got=str(calibrator))
+        raise UsageError(
+            "calibrator has an unknown value", code=101, expected=", ".join(CALIBRATORS), got=str(calibrator)
+        )

@@ -50,9 +50,10 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
     if (fits) return LINNET_OK;
     char t1[40], t2[40], t3[40];
     ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "scatter: the shapes of tensor, indices and updates do not match");
-    ln_expected(infer->error, a->kind == LN_SCATTER_KIND_ELEMENTS
-                                  ? "updates of the shape of indices, and indices within the tensor's shape"
-                                  : "updates of shape indices.shape[:-1] + x.shape[indices.shape[-1]:]");
+    ln_expected(infer->error,
+                a->kind == LN_SCATTER_KIND_ELEMENTS
+                    ? "updates and indices of the same shape, no larger than the tensor except along the axis"
+                    : "updates of shape indices.shape[:-1] + x.shape[indices.shape[-1]:]");
     return ln_got(infer->error, "%s, %s, %s", ln_shape_text(x->dims, x->rank, t1, sizeof t1),
                   ln_shape_text(index->dims, index->rank, t2, sizeof t2),
                   ln_shape_text(u->dims, u->rank, t3, sizeof t3));
