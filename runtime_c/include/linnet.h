@@ -12,11 +12,11 @@
  *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
  *    name or a buffer.
  *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Call its
- *    linnet_..._init before use. In C, `= {.struct_size = sizeof x}` does the same, except for linnet_server_config and
- *    linnet_worker_config, where the init function sets one field to -1. A newer library reads and writes only the
- * fields that an older program knows. An older library sets unknown fields of an info to 0, and refuses a config in
- * which an unknown field is set. If a struct_size is 0 or smaller than in the first version, the call fails with
- * INVALID_ARGUMENT. Other structs never change.
+ *    linnet_..._init before use. In C, `= {.struct_size = sizeof x}` does the same, except for linnet_server_config
+ *    and linnet_worker_config, where the init function sets one field to -1. A newer library reads and writes only the
+ *    fields that an older program knows. An older library sets unknown fields of an info to 0, and refuses a config in
+ *    which an unknown field is set. If a struct_size is 0 or smaller than in the first version, the call fails with
+ *    INVALID_ARGUMENT. Other structs never change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
