@@ -117,8 +117,8 @@ def _first(samples: Iterable[Feeds], limit: int | None) -> list[Feeds]:
 
 
 def _candidates(report: DebugReport, most: int) -> list[Layer]:
-    """The layers that hurt, worst first. Each must cause at least a certain share of the noise that remains when all
-    worse layers are left out."""
+    """The layers that hurt, worst first. Each must cause at least a certain share of the noise that remains without the
+    worse layers."""
     ranked = [layer for layer in report.ranked if layer.hurt is not None and layer.hurt > 0.0]
     found = []
     for i, layer in enumerate(ranked[:most]):

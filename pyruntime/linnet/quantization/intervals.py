@@ -1,6 +1,6 @@
 """Interval arithmetic over a float graph (Moore 1966): bounds of each tensor's values from those of its operands.
-Without calibration data, it finds the tensors that f16 may be unable to hold: squares, powers, exponentials and sums
-without a bound."""
+Without calibration data, it finds tensors that f16 may be unable to hold: squares, powers, exponentials, unbounded
+sums."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Observers record what calibration sees of a float graph: tensors' extremes, histograms and moments, and products'
-second moments. To bound memory, graphs with many tensors run several times, and an iterator's samples are kept in
-files."""
+"""Observers record what calibration sees of a float graph: tensors' extremes and histograms, products' moments. To
+bound memory, graphs with many tensors run several times, and an iterator's samples are kept in files."""
 
 from __future__ import annotations
 
