@@ -1,6 +1,5 @@
 """The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to
-stack. Values that maps and copies compute from stacked or captured values are recomputed. Heavier ops' results are
-stacked."""
+stack. What maps and copies compute from stacked or captured values is recomputed. Heavier ops' results are stacked."""
 
 from __future__ import annotations
 

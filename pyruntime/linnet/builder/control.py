@@ -1,6 +1,5 @@
 """Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and
-`while` nodes. Values from outside that the functions use are captured. A state may be nested in tuples, lists and
-dicts."""
+`while` nodes. Outside values that the functions use are captured. A state may be nested in tuples, lists and dicts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The traits of ops that passes and converters use. The functions look them up in the op table, which
-schema/generate.py writes from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets
-of op names elsewhere."""
+"""The traits of ops, for passes and converters. The functions look them up in the op table, which schema/generate.py writes
+from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets of op names elsewhere."""
 
 from __future__ import annotations
 

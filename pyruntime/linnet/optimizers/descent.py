@@ -1,5 +1,4 @@
-"""Three forms of gradient descent: plain, with momentum, and with one rate per layer. Names and meanings of options are
-PyTorch's."""
+"""Gradient descent: plain, with momentum, and with one rate per layer. Names and meanings of options are PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Changes lookups in tables that are computed from constants: the rows are looked up first, and only these rows are
-computed. So an embedding stored in 8 or 16 bits keeps this size in memory, and planning does not widen the whole
-table."""
+"""Lookups in tables that are computed from constants: the rows are looked up first, and only they are computed. So an
+embedding stored in 8 or 16 bits keeps this size in memory, and planning does not widen the whole table."""
 
 from __future__ import annotations
 

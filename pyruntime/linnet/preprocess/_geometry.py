@@ -1,6 +1,5 @@
-"""Computes where a photo's pixels go in a model's input. The graph itself computes the new size and the offset from
-shapes. The steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same
-`Fit`."""
+"""Computes where a photo's pixels go in a model's input. The graph computes the new size and offset from shapes. The
+steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same `Fit`."""
 
 from __future__ import annotations
 

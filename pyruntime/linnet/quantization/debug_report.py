@@ -1,5 +1,4 @@
-"""The result of `debug_quantization` (debug.py): figures of each layer, the layers that stayed in floats, and the
-fix."""
+"""The result of `debug_quantization` (debug.py): figures of layers, the layers that stayed in floats, and the fix."""
 
 from __future__ import annotations
 

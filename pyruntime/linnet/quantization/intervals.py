@@ -1,6 +1,5 @@
-"""Interval arithmetic over a float graph (Moore 1966): bounds of each tensor's values from those of its operands.
-Without calibration data, it finds tensors that f16 may be unable to hold: squares, powers, exponentials, unbounded
-sums."""
+"""Interval arithmetic over a float graph (Moore 1966): bounds of a tensor's values from those of its operands. Without
+calibration, it finds what f16 may be unable to hold: unbounded squares, powers, exponentials and sums."""
 
 from __future__ import annotations
 
