@@ -358,8 +358,9 @@ def emit(
     If every operand is a constant and the result is small, it is computed at once and constants are returned.
     inputs: tensors; a variable is read in the function of the other operands, or in `function`.
     quantization, dtypes: the quantizations and dtypes of the outputs, if the op leaves them open (quantize, conv,
-    matmul, map, ...). name: the name of the node and of its first output. fold: False keeps a node even if all its
-    operands are constants. Raises linnet.GraphError if the operands do not
+        matmul, map, ...).
+    name: the name of the node and of its first output.
+    fold: False keeps a node even if all its operands are constants. Raises linnet.GraphError if the operands do not
         match the op.
     """
     like = next((x for x in inputs if isinstance(x, Tensor)), None)

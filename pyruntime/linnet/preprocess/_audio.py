@@ -43,9 +43,11 @@ class Features:
     offset: added before the logarithm.
     floor: smallest value before the logarithm.
     range: a value that is more than this below the largest value is raised to the largest value minus this (in the
-    log's unit). mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow". mean, std: (x - mean) / std at the
-    end; numbers, or one per feature. peak: first divide the samples by the largest magnitude. pre_emphasis: the factor
-    p in x[t] - p * x[t - 1]; 0 means no pre-emphasis.
+        log's unit).
+    mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow".
+    mean, std: (x - mean) / std at the end; numbers, or one per feature.
+    peak: first divide the samples by the largest magnitude.
+    pre_emphasis: the factor p in x[t] - p * x[t - 1]; 0 means no pre-emphasis.
     """
 
     window: int = 400
@@ -140,7 +142,8 @@ def audio(
 ) -> Graph:
     """A graph whose `input` is audio instead of the model's own input: [samples] of any length, f32 in [-1, 1] or i16.
 
-    features: what to compute; None: the model takes the samples themselves. rate: sample rate of the features in Hz.
+    features: what to compute; None: the model takes the samples themselves.
+    rate: sample rate of the features in Hz.
     source_rate: sample rate of the audio, if it must be resampled (SciPy's resample_poly).
     samples: the audio is cut, or padded with zeros at the end, to this number of samples (at `rate`). Default: as many
         as the model's frames need, or no change if the number of frames is open. If this gives more frames than the

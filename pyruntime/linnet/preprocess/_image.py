@@ -54,8 +54,9 @@ def image(
         the whole photo into `resize` (default: the model's size) and fill the rest with `pad` (0 to 255). The rest is
         on both sides or, with align="corner", below and on the right.
     multiple: the resized sides are rounded to multiples of this number (for models with open sizes, such as text
-    detectors). filter: "bilinear", "bicubic" (a = -0.5) or "nearest". antialias: widen the filter when the photo
-    shrinks, as Pillow does. False: sample as OpenCV's INTER_LINEAR does
+        detectors).
+    filter: "bilinear", "bicubic" (a = -0.5) or "nearest".
+    antialias: widen the filter when the photo shrinks, as Pillow does. False: sample as OpenCV's INTER_LINEAR does
         (bicubic then has a = -0.75).
     colour: the channels that the model takes: "RGB", "BGR", "grey".
     mean, std: numbers, or one per channel in the model's order.

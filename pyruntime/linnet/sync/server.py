@@ -36,12 +36,15 @@ class Server:
     elastic: stop waiting for a worker that is lost.
     folder: for snapshots and the journal, from which another server can resume; None: nothing is stored.
     durability: "journal": an update is written to the journal before it is acknowledged. "fsync": the journal is also
-    flushed to disk. "volatile": there are only snapshots. save_every: updates between two snapshots; 0: only on request
-    and at the end. batch: number of examples in a global batch, which is divided among workers by speed. max_bytes:
-    limit for gradients in transit. max_workers: maximum number of connections; 0: 4096. plain: whether gradients must
-    not be compressed. metrics: an address from which Prometheus fetches metrics. threads: number of threads that apply
-    updates. repair: resume from the intact part of a damaged journal. The damaged file is kept in the same folder,
-    under another
+        flushed to disk. "volatile": there are only snapshots.
+    save_every: updates between two snapshots; 0: only on request and at the end.
+    batch: number of examples in a global batch, which is divided among workers by speed.
+    max_bytes: limit for gradients in transit.
+    max_workers: maximum number of connections; 0: 4096.
+    plain: whether gradients must not be compressed.
+    metrics: an address from which Prometheus fetches metrics.
+    threads: number of threads that apply updates.
+    repair: resume from the intact part of a damaged journal. The damaged file is kept in the same folder, under another
         name. Workers that know later steps are rejected. `status()["left_out"]` is the number of lost journal bytes.
         Without repair, a damaged journal is an error.
     Raises SyncError, FileError, UsageError.
