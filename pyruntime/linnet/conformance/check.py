@@ -69,8 +69,8 @@ def check_device(
 
 
 def _repeat_alone(device: Device, cases: Sequence[Case], results: Sequence[Result]) -> None:
-    """Runs a case that differs again alone. If it then agrees, adds a note, because the command printed for the case
-    would find nothing."""
+    """Runs each case that differs once more, alone. If it then agrees, adds a note, because the command that is printed
+    for the case would find nothing."""
     bad = [(case, result) for case, result in zip(cases, results, strict=True) if result.status == "differs"]
     for case, result in bad[:_REPEATED] if len(cases) > 1 else ():
         (alone,) = run_cases(device, [case])

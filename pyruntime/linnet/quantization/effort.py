@@ -1,5 +1,5 @@
-"""What `linnet.quantize` tries. The float graph is observed once. Then graphs are built with different options. The one
-whose outputs on some calibration samples are nearest to those of the float graph is kept."""
+"""What `linnet.quantize` tries. The float graph is observed once. Then graphs are built with different options. The
+graph whose outputs on some calibration samples are nearest to the float graph's outputs is kept."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def scaled(node: Node, w: npt.NDArray[Any], by: Mapping[str, Floats]) -> Floats:
 
 
 def columns(node: Node, by: Floats) -> Floats:
-    """For each column of a product's rows, the factor of the input channel that it belongs to: [groups, columns]."""
+    """For each column of a product's rows, the factor of the column's input channel: [groups, columns]."""
     w = node.inputs[1]
     assert w is not None and w.data is not None
     matrix = node.op in traits.MATRICES

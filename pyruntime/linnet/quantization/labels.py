@@ -1,5 +1,5 @@
-"""Finds which class the name of a folder means. The labels of a file or a model, a number, or the order of the folders
-decides."""
+"""Finds which class the name of a folder means: by the labels of a file or a model, by its number, or by the order of
+the folders."""
 
 from __future__ import annotations
 

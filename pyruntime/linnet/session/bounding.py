@@ -235,7 +235,7 @@ def fitting(
 
 
 def _beside(session: Planning, plan: Any) -> int:
-    """The bytes that the session holds in addition to the plan's total and that it never frees."""
+    """The bytes that the session holds in addition to the plan's total, and that it never drops."""
     info = info_of(plan)
     arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
     return session._arena_bytes - arena + session._bound_bytes

@@ -105,7 +105,7 @@ class TrainingRun:
     def advance(self, batch: Batch, last: bool) -> dict[str, float] | None:
         """Processes one batch. Returns the metrics of the training step, or None if the batch does not complete a step
         because gradients are accumulated. last: whether it is the last batch of its epoch. Raises TrainingError if the
-        loss is not finite. If the data cause an error, its message names the batch."""
+        loss is not finite. If the data cause an error, the error's message names the batch."""
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)
