@@ -43,9 +43,10 @@ class Features:
     offset: added before the logarithm.
     floor: smallest value before the logarithm.
     range: the largest distance below the largest value, in the log's unit; smaller values are raised to this limit.
-    mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow". mean, std: (x - mean) / std at the end;
-    numbers, or one per feature. peak: first divide the samples by the largest magnitude. pre_emphasis: the factor p in
-    x[t] - p * x[t - 1]; 0 means no pre-emphasis.
+    mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow".
+    mean, std: (x - mean) / std at the end; numbers, or one per feature.
+    peak: first divide the samples by the largest magnitude.
+    pre_emphasis: the factor p in x[t] - p * x[t - 1]; 0 means no pre-emphasis.
     """
 
     window: int = 400
