@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Activation(NamedTuple):
-    """An activation's number in the runtime, and ONNX's default values of its parameters. None: it has no such
-    parameter."""
+    """An activation's number in the runtime, and ONNX's default values of its parameters. None stands for a parameter
+    that the activation does not have."""
 
     number: int
     alpha: float | None = None

@@ -178,7 +178,8 @@ def _facts(rule: Callable[..., Any], operation: type) -> tuple[str, str]:
 
 
 def _walk(function: Any, operation: type, above: frozenset[Any]) -> Iterator[tuple[str, str]]:
-    """Yields ("op", "") for each op that the function, or a function it calls, can emit, and ("", "reason") for each refusal."""
+    """Walks through a function and the functions that it calls. Yields ("op", "") for each op that they can emit, and
+    ("", "reason") for each refusal."""
     function = inspect.unwrap(function)
     if not isinstance(function, FunctionType) or function in above or not function.__module__.startswith("linnet."):
         return
@@ -206,7 +207,7 @@ def _tree(function: Any) -> ast.Module:
 
 
 def _only_refuses(rule: Callable[..., Any]) -> bool:
-    """Whether a rule does nothing but refuse the op, with a better message than that there is no rule."""
+    """Whether a rule only refuses the op. Such rules exist to give a better message than "there is no rule"."""
     body = list(_tree(inspect.unwrap(rule)).body[0].body)  # type: ignore[attr-defined]
     if isinstance(body[0], ast.Expr):  # a docstring
         del body[0]

@@ -25,11 +25,11 @@ def load_graph(
     .pt2 file, a TorchScript archive, or a pickle).
 
     input_shapes: {input name: shape} fixes dimensions that the model leaves open. TorchScript archives and pickled
-    modules record no shapes, so each of their inputs needs a shape here; these inputs are f32. user_ops: the user ops
-    that the model names. trust_pickle: also read pickled modules. Reading them runs the code that they name.
-    Raises FileError if the file cannot be read. Raises ConversionError, whose `.problems` lists every problem, if the
-    model cannot be converted. Raises UsageError for a wrong or missing shape, for an untrusted pickle, or if torch is
-    needed but not installed.
+    modules record no shapes. So each of their inputs needs a shape here, and is f32. user_ops: the user ops
+    that the model names. trust_pickle: also read pickled modules. Reading them runs the code that they name. Raises
+    FileError if the file cannot be read. Raises ConversionError, whose `.problems` lists every problem, if the model
+    cannot be converted. Raises UsageError for a wrong or missing shape, for an untrusted pickle, or if torch is needed
+    but not installed.
     """
     if is_linnet(path):
         return _fixed(Graph.load(path, user_ops=user_ops), input_shapes or {})
@@ -65,7 +65,7 @@ def format_of_model(path: str | Path) -> str:
 
 
 def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
-    """The graph with these shapes of its inputs. Dimensions with the same name get the same size."""
+    """The graph, with these shapes for its inputs. Dimensions with the same name get the same size."""
     from linnet.preprocess._edit import refresh_shapes
 
     signature = graph.signatures["infer"]

@@ -14,7 +14,7 @@ from linnet.facade import Graph
 class OutlineNode:
     """One node of the source's main graph. inputs, outputs: names of values, without constants. label: the node's name
     in problems and in `Node.source` ("OpType:label"). inside: labels of the nodes in its subgraphs. note: the shape of
-    the output, as inferred from the shapes of the inputs, or else as the file declares it."""
+    the output. It is inferred from the shapes of the inputs or, if that is not possible, taken from the file."""
 
     op: str
     label: str

@@ -22,8 +22,8 @@ class Unsupported(Exception):
 
 
 def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:
-    """What to report if a rule raised an exception. None if the rule is linnet's own and a damaged file can also cause
-    the exception, because linnet's rules read unchecked attributes and constants."""
+    """The problem to report if a rule raised an exception. None if the rule is linnet's own and a damaged file can also
+    cause the exception; this is possible because linnet's rules read unchecked attributes and constants."""
     if (rule.__module__ or "").startswith("linnet.") and not _is_typo(error):
         return None
     at, code = error.__traceback__, getattr(rule, "__code__", None)
@@ -35,7 +35,8 @@ def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:
 
 
 def _is_typo(error: Exception) -> bool:
-    """Whether no file can cause this exception: a name, attribute, parameter or module that does not exist."""
+    """Whether no file can cause this exception, because it is about a name, attribute, parameter or module that does
+    not exist."""
     if isinstance(error, AttributeError):
         return error.obj is not None  # an operand that is missing is None
     call = isinstance(error, TypeError) and re.search(
@@ -59,7 +60,7 @@ def malformed(error: Exception, what: str) -> tuple[str, str]:
 
 
 def no_tensor(rule: Callable[..., Any], result: Any) -> Unsupported:
-    """What to report if a rule returned something other than tensors."""
+    """The problem to report if a rule returned something other than tensors."""
     got = (
         f"a value of type {type(result).__name__}"
         if not isinstance(result, list | tuple)

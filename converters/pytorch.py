@@ -44,9 +44,9 @@ def from_torch(
     dynamic_shapes: dimensions to leave open, in the form of torch.export: ({0: torch.export.Dim("batch")},) or {"x":
     {0: Dim("batch")}}. Inputs are named after forward's parameters. A single output is "output", a tuple gives
     "output_0", ..., a dict gives its keys; input_names and output_names override these names.
-    opset: that of the intermediate ONNX model (default: the exporter's). trainable: names of parameters that become
-    variables (`*` and `?` are wildcards; "*": all weights). See `linnet.passes.trainable`.
-    Raises UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
+    opset: the opset of the intermediate ONNX model (default: the exporter's default). trainable: names of parameters
+    that become variables (`*` and `?` are wildcards; "*": all weights). See `linnet.passes.trainable`. Raises
+    UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
     the exporter fails, or with every problem of the ONNX model.
     """
     torch = imported_torch("from_torch")
@@ -75,7 +75,8 @@ def from_torch(
 
 
 def imported_torch(what: str) -> Any:
-    """torch, if it and the package that its exporter needs are installed. what: the subject of the error "... needs torch"."""
+    """Returns torch, if torch and the package that its exporter needs are installed. what: the subject of the error
+    "... needs torch"."""
     try:
         import onnxscript  # noqa: F401
         import torch
@@ -163,7 +164,7 @@ def converted(
 
 
 def as_torch(conversion: Conversion, output_names: Sequence[str]) -> Conversion:
-    """The conversion of a module that was exported to ONNX, with these names for its outputs. If the conversion has
+    """Gives the outputs of a conversion these names. The module was exported to ONNX before. If the conversion has
     problems, the names stay as they are."""
     conversion.graph.metadata["source"] = "torch"
     if not conversion.problems:

@@ -159,7 +159,7 @@ def tflite_parts(path: Path) -> list[str]:
 
 
 def _unpacking(path: Path) -> str:
-    """What to do with an archive of TFLite models."""
+    """The hint for an archive of TFLite models."""
     parts = tflite_parts(path)
     if not parts:
         return EXPORTERS[".task"][1]

@@ -38,11 +38,11 @@ def examine(
 ) -> Conversion:
     """Converts the module in a file. Returns the problems together with the part of the graph that could be converted.
 
-    input_shapes: {parameter of forward: shape}. A .pt2 file has its own shapes, so this only fixes sizes that it leaves
-    open. The other kinds record no shapes, and get f32 inputs of these shapes. trust_pickle: whether to unpickle
-    objects, which runs the code that the file names.
-    Raises FileError if the file cannot be read or holds no module. Raises UsageError if torch is not installed, if a
-    shape is missing or does not fit, or if a pickle is not trusted.
+    input_shapes: {parameter of forward: shape}. A .pt2 file has its own shapes, so `input_shapes` only fixes sizes that
+    the file leaves open. The other kinds of files record no shapes; their inputs are f32 and get the shapes given here.
+    trust_pickle: whether to unpickle objects, which runs the code that the file names. Raises FileError if the file
+    cannot be read or holds no module. Raises UsageError if torch is not installed, if a shape is missing or does not
+    fit, or if a pickle is not trusted.
     """
     path, shapes = Path(path), dict(input_shapes or {})
     kind = _kind_of(path)
@@ -60,7 +60,8 @@ def examine(
 
 
 def _kind_of(path: Path) -> str:
-    """ "program", "script" or "pickle". Raises FileError for anything else, without torch."""
+    """The kind of a file: "program", "script" or "pickle". Raises FileError for any other file. This does not need
+    torch."""
     try:
         with open(path, "rb") as file:
             start = file.read(4)

@@ -137,7 +137,7 @@ class _Program:
         return Value(name, "bool" if i.opcode in _COMPARISONS else kind)
 
     def iota(self, i: Instruction) -> Value:
-        """Coordinates along an axis, in a shape that broadcasts against the other operands."""
+        """The coordinates along an axis, in a shape that broadcasts against the other operands."""
         w, y = self.writer, self.node.outputs[0]
         if y.shape is None:
             raise Unsupported("coordinates (iota) need an output of known rank", "give the graph's inputs known shapes")

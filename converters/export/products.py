@@ -57,7 +57,7 @@ def _names(node: Node) -> set[str]:
 
 
 def operands(w: Writer, node: Node) -> tuple[str, str, str]:
-    """x, w and bias as floats. The scale of an integer bias is that of x times that of w."""
+    """x, w and bias as floats. The scale of an integer bias is the scale of x times the scale of w."""
     x, weights = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     assert x is not None and weights is not None

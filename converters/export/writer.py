@@ -236,7 +236,8 @@ def value_info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def _complete(model: onnx.ModelProto) -> None:
-    """Outputs of unknown rank get the rank that ONNX's own inference finds, because a model must declare it."""
+    """Outputs of unknown rank get the rank that ONNX's own inference finds, because a model must declare the rank of
+    its outputs."""
     if all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
         return
     bare = onnx.ModelProto()

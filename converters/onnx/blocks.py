@@ -23,7 +23,8 @@ def narrow(
     linnet cannot represent these values.
 
     stored: integers of `bits` bits, signed if their dtype is; zero has the same type. scale and zero have one entry per block.
-    The scales of linnet are positive, so a block with a negative scale is mirrored, and one with scale 0 becomes all zeros."""
+    The scales of linnet are positive. So a block with a negative scale is mirrored, and a block with scale 0 becomes
+    all zeros."""
     grid = blocks_of(stored.shape, axis, block)
     if bits not in (4, 8) or scale.size != np.prod(grid) or not np.isfinite(scale).all():
         return None
@@ -47,8 +48,8 @@ def narrow(
 
 
 def keep_blocks_narrow(function: Function) -> None:
-    """If only products and lookups read a matrix with a scale per block, transposed or not, it becomes a narrow
-    constant that these ops read. As floats, it would take four to eight times the memory."""
+    """Keeps a matrix with a scale per block narrow if only products and lookups read it, transposed or not. It becomes
+    a narrow constant that these ops read. As floats, it would take four to eight times the memory."""
     readers, outputs = function.consumers(), set(function.outputs)
     gone: set[Node] = set()
     for node in function.nodes:
@@ -63,7 +64,7 @@ def keep_blocks_narrow(function: Function) -> None:
 
 
 def _blocks(node: Node) -> tuple[Array, Quantization] | None:
-    """The narrow constant that a dequantize node widens. Its values choose between 4 and 8 bits."""
+    """The narrow constant that a dequantize node widens. It has 4 or 8 bits, depending on its values."""
     if node.op != "dequantize" or not node.attribute("block") or node.outputs[0].dtype != "f32":
         return None
     x, scale, zero = (*node.inputs, None)[:3]

@@ -30,7 +30,7 @@ def name_of(node: NodeProto) -> str:
 
 
 def advice(node: NodeProto) -> str:
-    """What to do about a node of a domain without rules."""
+    """The hint for a node of a domain without rules."""
     return (
         f"give its kernel: from_onnx(path, user_ops=[linnet.UserOp({name_of(node)!r}, ...)]), as docs/user_ops.md says"
     )

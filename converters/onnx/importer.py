@@ -132,7 +132,7 @@ class Importer:
 
     def captured(self, body: Body, outside: Tensor) -> Tensor:
         """The input that represents an outer tensor inside a body. It has the narrow element type of the outer tensor,
-        if any. It is tainted (depends on a failed node) if the outer tensor is."""
+        if any. If the outer tensor is tainted (depends on a failed node), the input is tainted too."""
         inside = body.capture(outside)
         if outside in self.kinds:
             self.kinds[inside] = self.kinds[outside]
@@ -170,7 +170,7 @@ class Importer:
         return operands
 
     def placeholder(self, name: str) -> Tensor:
-        """A tensor in place of one that could not be made. Its type and shape come from the model or from ONNX's
+        """A tensor that replaces one that could not be made. Its type and shape come from the model or from ONNX's
         inference."""
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
@@ -248,8 +248,8 @@ class Importer:
                 scope.values[name] = self.placeholder(name)
 
     def separate(self, tensor: Tensor, name: str, fresh: Container[int]) -> Tensor:
-        """An output of the model as a tensor of its own, even if a rule returns its operand. So if a run feeds the
-        output, exactly the nodes that read the output get the fed value. fresh: ids of the results of the nodes that
+        """Makes an output of the model a tensor of its own, even if a rule returns its operand. So if a run feeds the
+        output, the fed value reaches only the nodes that read the output. fresh: ids of the results of the nodes that
         the rule emitted."""
         if id(tensor) not in fresh or tensor in self.returned:
             kind, tainted = self.kinds.get(tensor), id(tensor) in self.tainted
@@ -337,7 +337,8 @@ class Importer:
     # -- functions and branches
 
     def expand(self, operation: Operation) -> list[Value]:
-        """Lowers a node through the function body of its ONNX schema. Raises Unsupported if it has none."""
+        """Lowers a node through the function body of its ONNX schema. Raises Unsupported if the schema has no function
+        body."""
         node, schema, opset = operation.node, operation._schema, operation.opset
         body = FunctionProto()
         if schema.has_function:

@@ -49,7 +49,7 @@ def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_sc
 
 
 def stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
-    """The same integers, marked with scale 1 and the given constant zero points."""
+    """The same integers, with a quantization of scale 1 and the given constant zero points."""
     value = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
     per_axis = axis if value.size > 1 else None
     quantization = Quantization(np.ones(value.size, np.float32), value, per_axis)
@@ -90,7 +90,8 @@ def without_padding(op: Operation, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def of_rows(op: Operation, parameter: Tensor) -> Tensor:
-    """Aligns a scale or zero point of the first factor: one, one per row, or one per row of each matrix ([..., rows, 1])."""
+    """Aligns the scales or zero points of the first factor. There is one in all, one per row, or one per row of each
+    matrix ([..., rows, 1])."""
     return op.unsqueeze(parameter, [-1]) if parameter.rank == 1 else parameter
 
 
@@ -98,7 +99,7 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
     """(a - a_zero) @ (b - b_zero) in i32, for factors with two or more axes. Zero points are per tensor, per row of a, or per
     column of b.
 
-    = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
+    It is computed as a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
     """
     b_rank, a_rank = rank_of(b, "input 1"), rank_of(a, "input 0")
     single = a_zero is None or (a_zero.data is not None and a_zero.data.size == 1)

@@ -1,5 +1,5 @@
 """Inputs and outputs of a model. Several tensors represent a sequence or an optional. A sequence `s` of any length
-consists of `s.values` and `s.shapes`, and one of known length of `s.0`, `s.1`, ... An optional adds `s.present`."""
+becomes `s.values` and `s.shapes`. One of known length becomes `s.0`, `s.1`, ... An optional adds `s.present`."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ def fixed(
     wanted: tuple[int, ...],
     symbols: dict[str, int | None],
 ) -> tuple[Dim, ...] | None:
-    """Compares the caller's shape of an input with that of the model. symbols: collects the size of each dimension
-    name; None if sizes conflict."""
+    """Compares the shape that the caller gives for an input with the model's shape. symbols: collects the size of each
+    dimension name; None if sizes conflict."""
     if shape is None:
         return wanted
     fits = len(shape) == len(wanted)
@@ -214,7 +214,7 @@ def fixed(
 
 def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) -> None:
     """Makes the model's outputs the outputs of the function and creates the signature. If a module returns one tensor
-    twice, PyTorch lists its name twice; it becomes one output."""
+    twice, PyTorch lists its name twice; the two become one output."""
     function, outputs, composite = importer.function, [], False
     given = set(function.outputs)
     declared = {info.name: info for info in graph.output}

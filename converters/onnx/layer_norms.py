@@ -134,7 +134,7 @@ def _peeled(value: Tensor | float | None) -> Tensor | float | None:
 
 def _average(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
     """(x, first axis, node) if the value is a mean over trailing axes: a mean reduction, or a sum that is divided by
-    the count or multiplied by its inverse."""
+    the count or multiplied by the inverse of the count."""
     value = _peeled(value)
     if not isinstance(value, Tensor) or value.node is None:
         return None

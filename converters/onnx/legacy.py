@@ -1,5 +1,5 @@
-"""Converts operands of nodes from opsets below 7 to today's form. In them, the attribute `axis` gave the position of
-the second operand's dimensions. Today, these dimensions are always aligned at the end."""
+"""Converts operands of nodes from opsets below 7 to today's form. In those opsets, the attribute `axis` gave the
+position of the second operand's dimensions. Today, these dimensions are always aligned at the end."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
 
 
 def _read(file: Path, element: np.dtype[Any], count: int, offset: int, what: str) -> npt.NDArray[Any]:
-    """Reads in pieces, because one read of 400 MB into new memory takes six times as long as 50 reads of 8 MB."""
+    """Reads in pieces: one read of 400 MB into new memory takes six times as long as 50 reads of 8 MB."""
     data = np.empty(count, element.newbyteorder("<"))
     view, at = data.view(np.uint8).data, 0
     try:

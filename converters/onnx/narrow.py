@@ -61,7 +61,7 @@ class Kind:
         )
 
     def codes(self, values: npt.ArrayLike) -> Array:
-        """Encodes an array as bytes. An array of bytes is taken to be codes already."""
+        """Encodes an array as bytes. If the array already consists of bytes, they are taken to be codes."""
         array = np.asarray(values)
         if array.dtype == self.numpy and not self.integer:
             return array.view(np.uint8)

@@ -24,7 +24,7 @@ def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 
 def label(node: NodeProto) -> str:
-    """The node's name, or its first output when it has none."""
+    """The node's name, or the name of its first output if the node has no name."""
     return text_of(node.name or next((o for o in node.output if o), ""))
 
 

@@ -143,7 +143,7 @@ class Operation:
         return KINDS.get(self._given[name].t.data_type) if name in self._given else None
 
     def wants(self, index: int) -> bool:
-        """Whether output `index` is used: the node names it."""
+        """Whether output `index` is used, that is, whether the node gives it a name."""
         return index < len(self.node.output) and bool(self.node.output[index])
 
     # -- attributes
@@ -207,7 +207,8 @@ class Operation:
         return self.function.constant(data, name, dtype, quantization)
 
     def may_make(self, count: int) -> bool:
-        """Whether a constant of this many elements fits into the limit for the whole model. If so, it is counted."""
+        """Whether a constant of this many elements fits into the limit for the whole model. If it does, its elements
+        are counted."""
         if not 0 <= count <= MOST_MADE - self.importer.made:
             return False
         self.importer.made += count

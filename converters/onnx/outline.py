@@ -39,7 +39,7 @@ def outline(model: onnx.ModelProto, known: Mapping[str, str]) -> Outline:
 
 
 def _inside(node: onnx.NodeProto) -> Iterable[str]:
-    """Labels of all nodes in its subgraphs, at any depth."""
+    """The labels of all nodes in a node's subgraphs, at any depth."""
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
             for inner in graph.node:

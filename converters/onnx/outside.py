@@ -109,7 +109,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 def _fields(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """For each field: its number, its wire type, and the offsets of the field, of its content, and of its end. Raises
-    ValueError if they do not fill the range."""
+    ValueError if the fields do not fill the range."""
     while at < end:
         begin = at
         tag, start = _varint(view, at)

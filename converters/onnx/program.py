@@ -1,4 +1,4 @@
-"""Pointwise expressions for rules: those of linnet.mapping, but one-element constants become immediates. The first
+"""Pointwise expressions for rules, as in linnet.mapping, except that one-element constants become immediates. The first
 argument of a body is a `Values`, for constants and coordinates. One expression per operand follows."""
 
 from __future__ import annotations

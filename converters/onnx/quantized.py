@@ -55,7 +55,7 @@ class _Fuser(Values):
         self.function.outputs = outputs
 
     def integers(self, node: Node) -> bool:
-        """Emits the node on integers if possible. Returns False if the node must stay as it is."""
+        """Emits the node on integers if this is possible. Otherwise returns False, and the node stays as it is."""
         if any(t is not None and t.function is not self.function for t in node.inputs):
             return False
         if node.op in traits.PRODUCTS:
@@ -181,8 +181,8 @@ class _Fuser(Values):
         return True
 
     def concat(self, node: Node) -> bool:
-        """Brings all parts to one scale. This is the scale of the result if it is stored as integers, else the scale
-        that all parts share."""
+        """Brings all parts to one scale. If the result is stored as integers, it is the scale of the result; otherwise,
+        it is the scale that all parts share."""
         parts = [t for t in node.inputs if t is not None]
         found = [self.stored.get(t) for t in parts]
         sources = [t for t in found if t is not None and t.quantization is not None and t.quantization.axis is None]

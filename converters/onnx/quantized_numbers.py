@@ -17,7 +17,7 @@ LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
 
 
 def parameters(node: Node) -> Quantization | None:
-    """The parameters of a quantize or dequantize node if they are constant; None if they are computed, per block, or
+    """The parameters of a quantize or dequantize node if they are constant. None if they are computed, per block or
     invalid."""
     if node.attribute("block"):
         return None

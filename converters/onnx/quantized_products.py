@@ -105,7 +105,8 @@ def _columns(
 
 
 def _bias(values: Values, bias: Tensor, x: Quantization, w: Quantization, wide: bool) -> Tensor | None:
-    """The bias as integers at scale x * w. The model's own integers are used if they have that scale."""
+    """The bias as integers whose scale is the scale of x times the scale of w. The model's own integers are used if
+    they have this scale."""
     scale = np.float64(x.scale[0]) * w.scale.astype(np.float64)
     source = values.stored.get(bias)
     if source is not None and source.data is not None and source.quantization is not None:

@@ -109,7 +109,8 @@ class Values:
         return self.named(self.emit("map", [source], program.attributes([dtype]), dtype, q), old)
 
     def sink(self, tensor: Tensor) -> tuple[Quantization, str] | None:
-        """The quantization and dtype with which to store the tensor, if all its readers are equal quantize nodes."""
+        """The quantization and dtype with which to store the tensor, if all its readers are quantize nodes with the
+        same parameters."""
         readers = self.readers.get(tensor, [])
         if tensor in self.outputs or not readers or tensor.dtype != "f32":
             return None
@@ -131,7 +132,7 @@ class Values:
         self.named(made, self.readers[tensor][0].outputs[0])
 
     def keep(self, old: Tensor, made: Tensor) -> bool:
-        """Records that `made` holds the integers of `old`. A quantize node after it finds them."""
+        """Records that `made` holds the integers of `old`. A quantize node that reads `old` finds them later."""
         self.stored[old] = self.named(made, old)
         return True
 

@@ -23,7 +23,7 @@ MOVES = frozenset(
 
 
 def rewrite(graph: Graph, weights: bool = True) -> None:
-    """Runs all rewrites, in an order in which each enables the next.
+    """Runs all rewrites. They are ordered so that each enables the next.
 
     weights: False keeps weights as they are in the file, with no batch norm folded into them, so that they can be trained."""
     for function in graph.functions:

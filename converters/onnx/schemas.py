@@ -1,4 +1,4 @@
-"""What ONNX defines: the schemas of its ops, by opset. Also checks whether a node agrees with its schema."""
+"""The schemas of ONNX's ops, by opset. This module also checks whether a node agrees with its schema."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ def form_of(value: Value) -> Form | None:
 
 
 class Carried(NamedTuple):
-    """The forms and shapes of the values that a loop carries, and the loop's body, which must live as long as its id is
-    used."""
+    """The forms and shapes of the values that a loop carries. It also holds the loop's body, which must live as long as
+    the body's id is used."""
 
     body: onnx.GraphProto
     forms: list[Form | None]

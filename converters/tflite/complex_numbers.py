@@ -1,5 +1,5 @@
-"""Complex numbers between RFFT2D and the ops that return real numbers. They are f32 tensors with both parts along a
-last dimension of 2. Ops that only move or add numbers are applied to each part."""
+"""Complex numbers between RFFT2D and the ops that return real numbers. They are f32 tensors with a last dimension of 2
+for the two parts. Ops that only move or add numbers are applied to each part."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def name_of(op: str) -> str:
 
 
 def advice(op: str) -> str:
-    """What to do about a custom operator without a rule."""
+    """The hint for a custom operator without a rule."""
     return f"or give its kernel: from_tflite(path, user_ops=[linnet.UserOp({name_of(op)!r}, ...)]), as docs/user_ops.md says"
 
 

@@ -53,8 +53,8 @@ def round_away(x: Any) -> npt.NDArray[Any]:
 def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDArray[np.int16]:
     """A table of 513 values. 16-bit kernels interpolate between them (LUTPopulate).
 
-    The values are those of a function of (v - zero) * scale for v = -32768, -32640, ..., 32767, at the scale 2 / 65535.
-    Each value is shifted by half of the error in the middle of its interval."""
+    The values are function values at (v - zero) * scale for v = -32768, -32640, ..., 32767. They have the scale 2 /
+    65535. Each value is shifted by half of the error in the middle of its interval."""
     ends = [scale * (edge - zero) for edge in (-32768, 32767)]
     step = (ends[1] - ends[0]) / 512
     at = ends[0] + np.arange(512) * step

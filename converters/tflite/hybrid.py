@@ -142,8 +142,8 @@ def conv(
     op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], bias: Tensor | None, asymmetric: bool,
     attributes: dict[str, Any], numbers: Callable[[Expr, Expr, Expr], Expr],
 ) -> Tensor:  # fmt: skip
-    """A hybrid convolution. value: i8 [out, in/group, k...]. If asymmetric, zeros are padded before rounding. They do
-    not change the range, and they become the offset."""
+    """A hybrid convolution. value: i8 [out, in/group, k...]. If asymmetric, zeros are padded before rounding. The zeros
+    do not change the range, and rounding turns them into the offset."""
     op.importer.hybrid.append(op.output().name)
     rank = value.ndim
     if asymmetric:

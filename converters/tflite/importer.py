@@ -373,7 +373,7 @@ class Importer:
     def converted(
         self, scope: Scope, spec: OperatorSpec, operands: list[Tensor | None], outputs: list[TensorSpec]
     ) -> list[Tensor]:
-        """The outputs of an operator: those of a user op, or those of the operator's rule. Raises Unsupported."""
+        """The outputs of an operator, made by a user op or by the operator's rule. Raises Unsupported."""
         if (op := self.user_ops.get(custom.name_of(spec.op))) is not None:
             return custom.convert(op, spec, operands, outputs, scope.function, self.declared)
         found = RULES.get(spec.op)
@@ -394,7 +394,7 @@ class Importer:
             raise fault from error
 
     def placeholder(self, scope: Scope, spec: TensorSpec) -> Tensor:
-        """A tensor in place of one that could not be made."""
+        """A tensor that replaces one that could not be made."""
         dtype = spec.dtype if spec.dtype and spec.dtype not in NARROW else "f32"
         tensor = scope.function.tensor(spec.name, dtype, tuple(d if d >= 0 else None for d in spec.shape))
         tensor.quantization = spec.quantization

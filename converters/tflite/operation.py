@@ -104,7 +104,7 @@ class Operation:
         return count
 
     def may_make(self, count: int) -> bool:
-        """Whether a constant of this many elements fits into the limits. If so, it is counted."""
+        """Whether a constant of this many elements fits into the limits. If it does, its elements are counted."""
         if not 0 <= count <= min(MOST_ELEMENTS, MOST_MADE - self.importer.made):
             return False
         self.importer.made += count
@@ -117,8 +117,8 @@ class Operation:
         return other
 
     def keep(self, index: int, value: Tensor) -> None:
-        """Assigns a new value to the state that operand `index` reads. This is a variable tensor, so the next run
-        starts with the value."""
+        """Assigns a new value to the state that operand `index` reads. The state is a variable tensor, so the next run
+        starts with this value."""
         place = self.spec.inputs[index]
         spec = self.scope.subgraph.tensors[place]
         if spec.is_variable:
@@ -347,8 +347,8 @@ class Operation:
 
 
 def scaled(x: Expr, fixed: int, shift: int) -> Expr:
-    """An i32 times fixed * 2^(shift - 31). For larger shifts, which only scales of unused tensors need, TFLite's result
-    is undefined; here it saturates."""
+    """An i32 times fixed * 2^(shift - 31). For too large shifts, TFLite's result is undefined; here it saturates. Only
+    scales of unused tensors need such shifts."""
     return x.sign() * (1 << 30) if shift > 30 else x.fixed_multiply(fixed, -shift)
 
 

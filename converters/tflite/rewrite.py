@@ -9,7 +9,7 @@ from linnet.facade import Graph
 
 
 def rewrite(graph: Graph) -> None:
-    """Runs all rewrites, in an order in which each enables the next."""
+    """Runs all rewrites. They are ordered so that each enables the next."""
     for function in graph.functions:
         passes.remove_identities(function)
         passes.remove_dead(function)

@@ -252,7 +252,8 @@ __all__ = [
 
 class _Package(ModuleType):
     def __reduce__(self) -> tuple[Any, ...]:
-        """Makes cloudpickle send linnet to other processes by name. Otherwise it does so only for plain modules."""
+        """Makes cloudpickle send linnet to other processes by name. Without this method, cloudpickle does so only for
+        plain modules."""
         return import_module, (self.__name__,)
 
 

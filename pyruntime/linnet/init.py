@@ -42,7 +42,7 @@ def _made(
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """Number of inputs and outputs of one unit: of x @ w with w [in, out], or of a conv with w [out, in/group,
+    """The numbers of inputs and outputs of one unit, for x @ w with w [in, out] or for a conv with w [out, in/group,
     k...]."""
     if len(shape) < 2:
         return (shape[0] if shape else 1,) * 2

@@ -33,7 +33,7 @@ _LONG = 112  # pixels along a side of its image where threads matter more than f
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """A graph whose time is mostly that of one kind of work. `only` names the op whose steps are timed; "": all
+    """A graph that spends most of its time on one kind of work. `only` names the op whose steps are timed; "": all
     steps."""
 
     make: Callable[[], Graph]
@@ -42,9 +42,9 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What `measure` found. rates: by name, e.g. "avx2 f32", as in the lines of a tuning file. Most are operations or
-    bytes per nanosecond. "step" and "fork" are nanoseconds; "thread" is a fraction of a core. text: the tuning file.
-    isa: the widest instruction set. seconds: how long it took."""
+    """The result of `measure`. rates: each rate by its name, e.g. "avx2 f32", as in the lines of a tuning file. Most
+    are operations or bytes per nanosecond. "step" and "fork" are nanoseconds; "thread" is a fraction of a core. text:
+    the tuning file. isa: the widest instruction set. seconds: how long it took."""
 
     rates: dict[str, float]
     text: str
@@ -64,7 +64,7 @@ def _weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def _products(dtype: str, side: int = 28) -> Graph:
-    """Two convolutions over the same channels-last image of side x side pixels, 1x1 and 3x3."""
+    """A 1x1 and a 3x3 convolution over the same channels-last image of side x side pixels."""
 
     def build(graph: Graph) -> Any:
         x = graph.placeholder("x", (1, side, side, 64))
@@ -192,7 +192,7 @@ def _text(rates: Mapping[str, float], library: str = "", isa: str = "") -> str:
 
 def measure(seconds: float = 4.0) -> Rates:
     """Measures for about `seconds`. The probes take turns, and the shortest time of each is used, so that other
-    programs disturb little. Raises whatever Session raises."""
+    programs have little influence. Raises whatever Session raises."""
     begin = time.perf_counter()
     sets = isa_names()
     probes: dict[str, _Measured] = {name: _Measured(probe, None) for name, probe in _OF_ALL.items()}
@@ -241,7 +241,7 @@ def _rising(rates: dict[str, float], kind: str) -> None:
 
 
 def _start(names: list[str]) -> dict[str, float]:
-    """Rates of a usual processor, with which the search begins. Its rounds replace them."""
+    """The rates of a usual processor. The search begins with them, and its rounds replace them."""
     usual = {
         "f32": 10.0,
         "i8": 15.0,
@@ -272,8 +272,8 @@ def _on_threads(side: int, seconds: float) -> list[float]:
 
 
 def _threads(seconds: float) -> dict[str, float]:
-    """What a second thread adds ("thread"), measured with long convolutions, and the extra time per step on two threads
-    ("fork"), measured with short convolutions."""
+    """Measures two rates: the gain from a second thread ("thread"), with long convolutions; and the extra time per step
+    on two threads ("fork"), with short convolutions."""
     alone, both = _on_threads(_LONG, seconds)
     share = min(max(alone / both - 1, 0.1), 1.0)
     alone, both = _on_threads(14, seconds)

@@ -1,4 +1,4 @@
-"""Metrics as graphs: of one batch, or as means or sums over many batches. Such means and sums are kept in variables.
+"""Metrics as graphs: for one batch, or as means or sums over many batches. The means and sums are kept in variables.
 All metrics are ordinary outputs of a signature."""
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def accuracy(logits: Operators, labels: Operators) -> Tensor:
 
 
 def correct(logits: Operators, labels: Operators) -> Tensor:
-    """1.0 where the largest logit (the first of equal ones) is that of the label, else 0.0; f32 [...]."""
+    """For each example, 1.0 if its largest logit (the first of equal ones) is that of the label, else 0.0; f32
+    [...]."""
     _check(logits, labels)
     return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
 
@@ -57,8 +58,8 @@ def top_k_accuracy(logits: Operators, labels: Operators, k: int) -> Tensor:
 
 
 def confusion_matrix(predictions: Operators, labels: Operators, classes: int) -> Tensor:
-    """How often label i was predicted as j: f32 [classes, classes], rows are labels. predictions, labels: i32 or i64 of
-    the same shape. A class out of range is an error at run time."""
+    """Entry [i, j] says how often label i was predicted as j: f32 [classes, classes], rows are labels. predictions,
+    labels: i32 or i64 of the same shape. A class out of range is an error at run time."""
     n = int(number("classes", classes, least=1))
     if any(t.dtype not in ("i32", "i64") for t in (predictions, labels)):
         raise UsageError(

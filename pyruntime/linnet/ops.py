@@ -1,4 +1,5 @@
-"""linnet.ops: the ops as functions. The public name of linnet.builder.ops; modules of this package import that one."""
+"""linnet.ops: the ops as functions. The public name of linnet.builder.ops. Modules inside the package import
+linnet.builder.ops."""
 
 from linnet.builder.generated import *  # noqa: F403
 from linnet.builder.ops import *  # noqa: F403

@@ -168,8 +168,8 @@ def one_cycle(
 
 
 def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
-    """The rate rises linearly from start times the schedule's first rate to that rate, and then follows the schedule.
-    In PyTorch, this is a SequentialLR of LinearLR and the schedule."""
+    """The rate rises linearly from `start` times the schedule's first rate to the schedule's first rate. Then it
+    follows the schedule. In PyTorch, this is a SequentialLR of LinearLR and the schedule."""
     count = _steps("steps", steps)
     rule = schedule.rule if isinstance(schedule, Schedule) else constant(schedule).rule
 
@@ -181,13 +181,13 @@ def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
 
 
 def hold(schedule: Schedule, steps: int) -> Schedule:
-    """The schedule at n // steps: so a schedule of epochs, if an epoch has that many steps."""
+    """The schedule at n // steps. If an epoch has `steps` steps, this is a schedule of epochs."""
     count = _steps("steps", steps)
     return Schedule(lambda n: schedule.rule((n / count).floor()))
 
 
 def _half_cosine(part: Expr) -> Expr:
-    """1 at 0, 0 at 1."""
+    """Falls along half a cosine, from 1 at 0 to 0 at 1."""
     return 0.5 + 0.5 * (part * math.pi).cos()
 
 

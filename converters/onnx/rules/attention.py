@@ -18,12 +18,12 @@ LOWEST = -3.4028234663852886e38  # score of a key after the query
 
 
 def heads_of(op: Operation, x: Tensor, heads: int, size: int) -> Tensor:
-    """[batch, length, heads * size] to [batch, heads, length, size]."""
+    """Reshapes [batch, length, heads * size] to [batch, heads, length, size]."""
     return op.transpose(op.reshape(x, [0, 0, heads, size]), [0, 2, 1, 3])
 
 
 def joined(op: Operation, y: Tensor, width: int) -> Tensor:
-    """[batch, heads, length, size] to [batch, length, width]."""
+    """Reshapes [batch, heads, length, size] to [batch, length, width]."""
     return op.reshape(op.transpose(y, [0, 2, 1, 3]), [0, 0, width])
 
 
@@ -223,8 +223,8 @@ def rotary_embedding(op: Operation) -> Tensor:
 @rule("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(op: Operation) -> list[Tensor]:
     """Causal attention in which several query heads share a key (Ainslie et al. 2023). Row b of the cache holds
-    seqlens_k[b] + 1 elements, including those of this step. The output cache is as long as the input cache or
-    total_sequence_length, whichever is longer."""
+    seqlens_k[b] + 1 elements, including those of this step. The length of the output cache is that of the input cache
+    or total_sequence_length, whichever is larger."""
     q, k, v, past_k, past_v = op.input(0), *(op.optional(i) for i in range(1, 5))
     lengths, total = as_i64(op, op.input(5)), op.reshape(as_i64(op, op.input(6)), [1])
     cos, sin, places, added = (op.optional(i) for i in range(7, 11))

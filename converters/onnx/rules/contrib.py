@@ -79,7 +79,7 @@ def channels_last(op: Operation, x: Tensor) -> Tensor:
 @rule("NhwcFusedConv", domain=MICROSOFT, like="Conv")
 @rule("NhwcMaxPool", domain=MICROSOFT, like="MaxPool")
 def nhwc(op: Operation) -> Tensor:
-    """Ops with channels last. Only NhwcConv also has weights with channels last."""
+    """The rule for ops with channels last. Only for NhwcConv, the weights have their channels last too."""
     kind = {"NhwcConv": "Conv", "NhwcFusedConv": "FusedConv", "NhwcMaxPool": "MaxPool"}[op.node.op_type]
     operands = [None if op.optional(i) is None else op.input(i) for i in range(len(op.inputs))]
     for index in (0, 3, *([1] if kind == "Conv" else [])):
@@ -268,7 +268,7 @@ def _narrow_rows(
     is_packed: bool,
     axis: int,
 ) -> Tensor | None:
-    """The table as a constant of 4 or 8 bits, if everything is constant."""
+    """The table as a constant of 4 or 8 bits, if the table and its parameters are constant."""
     if table.data is None or scales.data is None or (zeros is not None and zeros.data is None):
         return None
 

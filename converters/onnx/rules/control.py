@@ -54,8 +54,8 @@ def if_(op: Operation) -> Sequence[Value]:
 def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
     """Converts a branch to a function. If a branch does not fit the known shapes (for example a network for another
     sampling rate), it is converted for any shapes, because only a run that takes the branch can show that the shapes do
-    not fit. If an inner branch has problems even for any shapes, they are final: trying again at each level would
-    double the time with each level."""
+    not fit. If an inner branch has problems even for any shapes, these problems are final: if each level tried again,
+    the time would double with each level."""
     importer = op.importer
     found, functions = list(importer.problems), len(importer.graph.functions)
     body = subgraphs.body(importer, branch, op.scope)
@@ -75,7 +75,7 @@ def _leaves(values: Sequence[Value]) -> list[Tensor]:
 
 
 def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence[Form | None]) -> list[Value]:
-    """Converts values of a body to the given forms. The nodes for this are inside the body."""
+    """Converts values of a body to the given forms. The nodes that do this are inside the body."""
     inner = copy.copy(op)
     inner.function = body.function
     results: list[Value] = subgraphs.inside(

@@ -56,8 +56,8 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
 
 @rule("Conv")
 def conv(op: Operation) -> Tensor:
-    """Constants are cast to the type of x, because PyTorch's exporter folds the batch norm of a bf16 model into f32
-    weights."""
+    """Constants are cast to the type of x, because PyTorch's exporter writes f32 weights when it folds the batch norm
+    of a bf16 model."""
     x = op.input(0)
     w, *bias = (
         op.cast(t, x.dtype) if x.dtype == "bf16" and t.dtype == "f32" and t.data is not None else t

@@ -35,7 +35,7 @@ class Axis:
         self.numbers = op.unsqueeze(op.emit("range", [zero, end, one]), [0])
 
     def split(self, number: Expr, each: Expr) -> tuple[Expr, Expr]:
-        """(bin, step in the bin)."""
+        """Splits a sampling position into (bin, step in the bin)."""
         place = number.binary("div", each)
         return place, number - place * each
 
@@ -73,7 +73,7 @@ def sampled(
 
 
 def pooled(op: Operation, values: Tensor, rows: Axis, columns: Axis, kind: str) -> Tensor:
-    """Reduces [r, bins * steps, bins * steps, channels] over the steps, to [r, channels, bins, bins]."""
+    """Reduces [r, bins * steps, bins * steps, channels] to [r, channels, bins, bins], over the steps."""
     shape = op.concat([op.shape_of(values, 0, 1), rows.shape(), columns.shape(), op.shape_of(values, 3, 4)], 0)
     result = op.reduce(op.reshape(values, shape), kind, [2, 4], keep_dims=False)
     return op.transpose(result, [0, 3, 1, 2])

@@ -66,8 +66,8 @@ def eye_like(op: Operation) -> Tensor:
 
 @rule("OneHot")
 def one_hot(op: Operation) -> Tensor:
-    """The "on" value where the position along the new axis equals the index (a negative index counts from the end),
-    else the "off" value."""
+    """An element is the "on" value if its position along the new axis equals the index, else the "off" value. A
+    negative index counts from the end."""
     indices, depth, values = op.input(0), op.input(1), op.input(2)
     rank = rank_of(indices, "input 0")
     axis = op.attribute("axis")

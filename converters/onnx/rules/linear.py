@@ -1,5 +1,5 @@
-"""Rules for matrix products. Zero points of integer products are subtracted algebraically after the product, so that it
-stays a product of 8-bit matrices."""
+"""Rules for matrix products. Zero points of integer products are subtracted after the product, so that the product
+itself is one of 8-bit matrices."""
 
 from __future__ import annotations
 

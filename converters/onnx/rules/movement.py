@@ -230,8 +230,8 @@ def space_to_depth(op: Operation) -> Tensor:
 
 @rule("CenterCropPad")
 def center_crop_pad(op: Operation) -> Tensor:
-    """Crops axes that are too large and pads axes that are too small, around the centre. Half of the change, rounded
-    towards zero, is made at the front."""
+    """Crops axes that are too large and pads axes that are too small, around the centre. Half of the elements, rounded
+    towards zero, are cut off or added at the front."""
     x, target = op.input(0), as_i64(op, op.input(1))
     rank = rank_of(x, "input 0")
     axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]

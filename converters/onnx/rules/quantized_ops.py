@@ -176,7 +176,7 @@ def bias_row(op: Operation, c: Tensor, columns: Any) -> Tensor | None:
 def scaled_product(
     op: Operation, a: Tensor, b: Tensor, scales: list[Tensor], zeros: list[Tensor | None], bias: Tensor | None
 ) -> Tensor:
-    """The exact i32 product times both scales, plus a bias."""
+    """The exact i32 product, multiplied by both scales, plus a bias."""
     y = integer_product(op, *as_matrices(op, a, b), zeros[0], zeros[1])
 
     def body(p: Any, v: Expr, s: Expr, t: Expr, *rest: Expr) -> Expr:

@@ -19,8 +19,8 @@ DEFAULTS = {"rnn": ["tanh"], "gru": ["sigmoid", "tanh"], "lstm": ["sigmoid", "ta
 
 
 def activations(op: Operation, kind: str, directions: int) -> dict[str, list[int] | list[float]]:
-    """The activation attributes of the runtime op. `activation_alpha` and `activation_beta` contain values only for the
-    functions that have this parameter."""
+    """The activation attributes of the runtime op. `activation_alpha` and `activation_beta` have entries only for
+    functions that take the parameter."""
     alphas: list[float] = list(op.attribute("activation_alpha") or ())
     betas: list[float] = list(op.attribute("activation_beta") or ())
     given = op.attribute("activations") if op.has("activations") else None  # the schema's default for RNN is too long

@@ -244,7 +244,7 @@ class _Table:
         return op.transpose(y, order)
 
     def joined(self, axis: int) -> Tensor:
-        """Concatenates all elements along an axis, in which their lengths may differ."""
+        """Concatenates all elements along an axis. Their lengths along this axis may differ."""
         op, rank = self.op, self.sequence.rank
         if rank is None and axis:
             raise op.unknown("the rank of the elements is unknown, so they can be concatenated only along axis 0")
@@ -257,7 +257,7 @@ class _Table:
         return op.emit("copy", [values, shape], kind="reshape", allow_zero=True)
 
     def lengths(self, axis: int) -> Tensor:
-        """One dimension of every element, [n]."""
+        """The size of one dimension in every element, [n]."""
         column = axis + (self.sequence.rank is None)
         return self.op.squeeze(self.op.slice(self.sequence.shapes, 1, column, column + 1), [1])
 
@@ -330,7 +330,8 @@ def optional_has_element(op: Operation) -> Tensor:
 
 @rule("OptionalGetElement")
 def optional_get_element(op: Operation) -> Value:
-    """Returns the value. If it is absent, its tensors are empty, and a run fails only if it needs their elements."""
+    """Returns the value. If the value is absent, its tensors are empty. A run then fails only if it needs elements of
+    these tensors."""
     value = op.any(0)
     if value is None:
         raise op.unsupported("the optional is empty", "pass a value for the input, or check OptionalHasElement first")

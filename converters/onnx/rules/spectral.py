@@ -151,7 +151,8 @@ def dft(op: Operation) -> Tensor:
 
 @rule("STFT", since=17)
 def stft(op: Operation) -> Tensor:
-    """Frames that begin every `step` samples, times the window, times the matrix of roots of unity."""
+    """Cuts the signal into frames that begin every `step` samples, and multiplies them by the window and by the matrix
+    of roots of unity."""
     x, window = op.input(0), op.optional(2)
     if rank_of(x, "input 0") == 2:
         x = op.unsqueeze(x, [2])

@@ -36,7 +36,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 def _nearest(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """An elementary function in f32. It is correctly rounded except for rare near-ties, as in a C library. NumPy's f32
-    functions are not."""
+    functions are not rounded correctly."""
     return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
 
 
@@ -159,7 +159,7 @@ def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr]
 
 
 def _cut(op: Operation, y: Tensor) -> Tensor:
-    """Stores square roots, which the kernel rounds down instead of to nearest."""
+    """Stores square roots. As in the kernel, they are rounded down and not to nearest."""
     spec = op.output()
     assert spec.quantization is not None
     scale, zero = per_tensor(spec.quantization, "the output")

@@ -124,7 +124,7 @@ def extremum(op: Operation) -> Tensor:
 
 @rule("SQUARED_DIFFERENCE")
 def squared_difference(op: Operation) -> Tensor:
-    """Integers are brought to one scale, shifted left by 7 bits. With this shift, the square of the difference fits
+    """Integers are brought to one scale and shifted left by 7 bits. With this shift, the square of the difference fits
     into 32 bits."""
     a, b = operands(op)
     if not op.is_quantized():

@@ -18,8 +18,9 @@ FLOOR = 1e-12  # band energies below this count as silence
 
 @rule("CUSTOM:AudioSpectrogram")
 def spectrogram(op: Operation) -> Tensor:
-    """Samples [n, channels] to magnitudes or squared magnitudes [channels, frames, bins]. Each frame gets a periodic
-    Hann window and is padded to a power of two. One convolution with the windowed waves computes all frames."""
+    """Converts samples [n, channels] to magnitudes or squared magnitudes [channels, frames, bins]. Each frame gets a
+    periodic Hann window and is padded to a power of two. One convolution with the windowed waves computes all
+    frames."""
     config = options(op)
     window, stride = int(config["window_size"]), int(config["stride"])
     size = 1 << max(window - 1, 1).bit_length()
@@ -40,8 +41,8 @@ def spectrogram(op: Operation) -> Tensor:
 
 @rule("CUSTOM:Mfcc")
 def mfcc(op: Operation) -> Tensor:
-    """Squared magnitudes [channels, frames, bins] to cepstral coefficients: applies triangles on the mel scale, the
-    logarithm, and a cosine transform."""
+    """Converts squared magnitudes [channels, frames, bins] to cepstral coefficients. It applies triangles on the mel
+    scale, the logarithm, and a cosine transform."""
     config = options(op)
     names = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequency_limit", "upper_frequency_limit")
     bands, count, low, high = (int(config[n]) for n in names)

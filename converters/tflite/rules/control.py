@@ -97,7 +97,7 @@ def call(op: Operation) -> list[Tensor]:
 
 @rule("IF")
 def if_(op: Operation) -> list[Tensor]:
-    """Operands: the condition, then the arguments of both branches."""
+    """Operands: the condition, then the arguments, which both branches get."""
     numbers = [op.option(f"{which}_subgraph") for which in ("then", "else")]
     arguments = operands(op, 1)
     condition = flag(op, op.input(0))
@@ -129,7 +129,8 @@ def if_(op: Operation) -> list[Tensor]:
 def after(
     op: Operation, made: list[Tensor], pattern: Sequence[Value], assigned: Sequence[str], body: Body
 ) -> list[Tensor]:
-    """The operator's outputs, from the outputs of the node. The last outputs of the node are the assigned variables."""
+    """Makes the operator's outputs from the outputs of the node. The last outputs of the node are the assigned
+    variables."""
     count = len(only_tensors(pattern))
     for tensor, source in zip(made, body.function.outputs[-len(made) :], strict=True):
         tensor.quantization = source.quantization

@@ -1,5 +1,5 @@
 """Rules for object detection: NON_MAX_SUPPRESSION_V4 and V5, and the custom op TFLite_Detection_PostProcess.
-The runtime op `nms` uses strict limits. If TFLite means "at least", the limit is the next smaller float."""
+The limits of the runtime op `nms` mean "above". Where TFLite means "at least", the limit is the next smaller float."""
 
 from __future__ import annotations
 

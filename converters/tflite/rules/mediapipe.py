@@ -107,7 +107,8 @@ def unpool(op: Operation) -> Tensor:
 
 @rule("CUSTOM:TransformLandmarks")
 def transform_landmarks(op: Operation) -> Tensor:
-    """Points [1, n, 2 or 3]. The upper rows of a matrix [1, 4, 4] transform their first two coordinates."""
+    """Operands: points [1, n, 2 or 3] and a matrix [1, 4, 4]. The upper rows of the matrix transform the points' first
+    two coordinates."""
     x, matrix = op.input(0), op.reshape(op.input(1), [4, 4])
     _, _, width = sizes(op, x, 3)
     if width not in (2, 3):
@@ -120,8 +121,8 @@ def transform_landmarks(op: Operation) -> Tensor:
 
 @rule("CUSTOM:TransformTensorBilinear")
 def transform_tensor(op: Operation) -> Tensor:
-    """A region [1, height, width, c] of x. A matrix [1, 4, 4] gives the position of each pixel. Pixels are interpolated
-    bilinearly; outside x they are 0."""
+    """Cuts out a region [1, height, width, c] of x. A matrix [1, 4, 4] gives the position of each pixel. Pixels are
+    interpolated bilinearly; outside x they are 0."""
     config = options(op)
     x, matrix = op.input(0), op.reshape(op.input(1), [16])
     _, rows, columns, depth = sizes(op, x, 4)

@@ -220,7 +220,7 @@ def pad(op: Operation) -> Tensor:
 
 @rule("MIRROR_PAD")
 def mirror_pad(op: Operation) -> Tensor:
-    """REFLECT omits the edge. SYMMETRIC repeats it, by a gather along each axis."""
+    """REFLECT omits the edge. SYMMETRIC repeats the edge; it uses a gather along each axis."""
     x = op.input(0)
     amounts = op.require(1, "the paddings").reshape(-1, 2).astype(np.int64)
     if op.option("mode") == 0:

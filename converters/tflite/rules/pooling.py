@@ -27,8 +27,7 @@ def max_pool(op: Operation) -> Tensor:
 
 @rule("AVERAGE_POOL_2D")
 def average_pool(op: Operation) -> Tensor:
-    """For integers: the average of the stored values, which is exact in f32 except for the division, and is then
-    rounded.
+    """For integers: the average of the stored values, rounded. In f32, it is exact except for the division.
 
     A quotient that is not a tie is at least 1/(2 taps) away from a tie. Half of this distance is added, which changes no other
     quotient and protects ties from rounding errors."""

@@ -1,5 +1,5 @@
-"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL by Philox4x32-10: the first seed is its key, the second
-its start, as in TensorFlow. The first run draws TFLite's numbers. Later runs start elsewhere in the same sequence."""
+"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL by Philox4x32-10. As in TensorFlow, the first seed is its
+key, the second its start. The first run draws TFLite's numbers. Later runs start elsewhere in the same sequence."""
 
 from __future__ import annotations
 

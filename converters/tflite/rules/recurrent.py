@@ -237,7 +237,7 @@ def basic_lstm(op: Operation) -> list[Tensor]:
 
 @rule("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_lstm(op: Operation) -> list[Tensor]:
-    """If there is an auxiliary input without weights, it is the input of the backward layer."""
+    """An auxiliary input without weights is the input of the backward layer."""
     x, major, extra = op.input(0), bool(op.option("time_major")), op.optional(39)
     weighted = op.optional(41) is not None
     backward = x if extra is None or weighted else extra

@@ -29,7 +29,8 @@ def scale_of(op: Operation, index: int) -> tuple[np.float32, int]:
 
 
 class IntegerLstm:
-    """One layer. Fields are per gate: input, forget, cell, output. The input gate is missing if it is 1 - forget."""
+    """One layer. Each field has one entry per gate: input, forget, cell, output. The entry of the input gate is missing
+    if this gate is 1 - forget."""
 
     def __init__(self, op: Operation, layer: Layer) -> None:
         self.op, self.layer = op, layer

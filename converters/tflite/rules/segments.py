@@ -33,7 +33,7 @@ def filled(op: Operation, value: Any, rows: Tensor, like: Tensor) -> Tensor:
 
 @rule("SEGMENT_SUM")
 def segment_sum(op: Operation) -> Tensor:
-    """Sums rows with the same id. Ids never decrease, and the last one determines the number of sums."""
+    """Sums rows with the same id. Ids never decrease, and the last id determines the number of sums."""
     x, ids = op.input(0), op.indices(1)
     rows = op.map([op.slice(ids, 0, -1, 1 << 62)], lambda v: v + 1)
     sums = filled(op, start_value("SUM", x.dtype), rows, x)

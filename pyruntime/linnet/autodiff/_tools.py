@@ -157,8 +157,8 @@ def behind(loss: Tensor) -> set[Tensor]:
 
 
 def inner_reads(loss: Tensor) -> dict[Variable, tuple[Node, Function]]:
-    """The variables that are read inside branches and loops on which the loss depends, each with the node and function
-    that read it."""
+    """The variables that are read inside branches and loops on which the loss depends. Each comes with the node and the
+    function that read it."""
     found: dict[Variable, tuple[Node, Function]] = {}
     seen: set[Function] = set()
     for outer in dict.fromkeys(t.node for t in behind(loss) if t.node is not None):

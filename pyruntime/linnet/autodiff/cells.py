@@ -25,7 +25,7 @@ Walked = Callable[[_State, _State], tuple[_State, list[Tensor]]]
 
 
 def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
-    """Number of hidden units, of gates side by side, and of directions of a recurrent node or its gradient. Raises
+    """Three numbers of a recurrent node or its gradient: hidden units, gates side by side, and directions. Raises
     GraphError."""
     hidden = shape_of(weights)[2]
     if not isinstance(hidden, int):

@@ -55,8 +55,8 @@ def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
 
 
 def _step(kind: str, relu: bool, w: Tensor, given: bool) -> Callable[[_State, _State], tuple[_State, list[Tensor]]]:
-    """(gradients of the state after a step, the step's rows) -> (gradients of the state before it, [dp, and for a gru
-    dq]). given: whether the last row is the gradient of the step's output."""
+    """Maps (gradients of the state after a step, the step's rows) to (gradients of the state before the step, [dp, and
+    for a gru dq]). given: whether the last row is the gradient of the step's output."""
 
     def step(state: _State, rows: _State) -> tuple[_State, list[Tensor]]:
         gates, *rest = rows

@@ -33,7 +33,7 @@ def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 def if_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """The gradient is another `if`. It recomputes the branch that ran and walks back through it. The forward node keeps
-    no values for this, because a branch that does not run has none."""
+    no values for this gradient, because a branch that does not run has no values."""
     condition, captured = node.inputs[0], node.inputs[1:]
     assert condition is not None
     bodies = []
@@ -59,8 +59,8 @@ def place_of(node: Node) -> Function:
 
 
 def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor | None]:
-    """The tensors as captured in the open body. Those that need a gradient get aliases of their own, so that all are
-    distinct."""
+    """The tensors as they are captured in the open body. Tensors that need a gradient get aliases of their own, so that
+    all are distinct."""
     found: list[Tensor | None] = []
     for tensor, need in zip(captured, needs, strict=True):
         if tensor is not None:

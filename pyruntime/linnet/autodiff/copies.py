@@ -101,7 +101,8 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _pad(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """For mode "constant" the gradient is the opposite pad. For "reflect", "edge" and "wrap" it is scattered."""
+    """For mode "constant", the gradient is the opposite pad. For "reflect", "edge" and "wrap", the gradient is
+    scattered."""
     if node.attribute("pad_mode") != "constant":
         return _scattered(node, x, g)
     pads, axes = operand(node, 1), operand(node, 3)

@@ -38,9 +38,10 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 
 def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Gradients for the data and for the updates, by reduction. none: zeros at the written places, and a gather
-    (indices must not repeat). add: the whole gradient, and a gather. mul: the gradient times the product of the other
-    factors. max, min: shared equally among the elements that equal the result."""
+    """The gradients for the data and for the updates depend on the reduction. none: the data get zeros at the written
+    places, and the updates get a gather (indices must not repeat). add: the data get the whole gradient, and the
+    updates get a gather. mul: each factor gets the gradient times the product of the other factors. max, min: the
+    gradient is shared equally among the elements that equal the result."""
     x, y, g = first(node, given)
     indices, updates = node.inputs[1], node.inputs[2]
     assert indices is not None and updates is not None
@@ -73,7 +74,7 @@ def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """For a sum: cumsum in the opposite direction. For a product: the product of all earlier elements times a scan from
-    the end. So elements may be 0."""
+    the end. This is also correct for elements that are 0."""
     x, _, g = first(node, given)
     axis, exclusive, reverse = node.inputs[1], node.attribute("exclusive"), node.attribute("reverse")
     assert axis is not None

@@ -1,5 +1,5 @@
-"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to stack.
-If maps and copies computed a value from stacked or captured values, it is recomputed. Results of heavier ops are stacked."""
+"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to
+stack. What maps and copies compute from stacked or captured values is recomputed. Heavier ops' results are stacked."""
 
 from __future__ import annotations
 

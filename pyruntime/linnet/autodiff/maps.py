@@ -167,9 +167,9 @@ def _pruned(
     program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: Mapping[int, Tensor]
 ) -> Tensor:
     """A map with only the instructions that one register needs, and only the operands that these load. stored:
-    registers that are results of the forward map. A result is loaded instead of recomputed if then an operand of the
-    forward map need not be read. So a relu or tanh keeps its result, which the next layer keeps anyway, and not its
-    input. So it can be fused as an epilogue of the op before it."""
+    registers that are results of the forward map. A result is loaded instead of recomputed if this saves reading an
+    operand of the forward map. So a relu or tanh keeps its result, which the next layer keeps anyway, and not its
+    input. This allows it to be fused as an epilogue of the op before it."""
 
     def loads(needed: set[int]) -> set[int]:
         return {program.code[at].operand for at in needed if program.code[at].opcode in ("load", "table")}

@@ -1,6 +1,6 @@
 """Straight-through gradients of quantize and dequantize (Bengio et al. 2013; for scales: learned step size, Esser et
-al. 2020). The gradient of a quantized tensor is taken with respect to the real value (stored - zero) * scale that it
-represents.
+al. 2020). The gradient of a quantized tensor is the gradient with respect to the real value that it represents, (stored
+- zero) * scale.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
-    """The gradient, in one map, of a log-softmax from which one element per row was taken. g consists of zeros with one
+    """The gradient of a log-softmax from which one element per row was taken, in one map. g consists of zeros with one
     scattered element per row (gather_gradient); the map does not need these zeros."""
     node, shape = g.node, shape_of(y)
     axis %= len(shape)
@@ -211,9 +211,9 @@ def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | Non
 
 
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """g * scale / deviation for x. The other gradients follow from two sums per channel, of g and of g * (x - mean), by
-    maps over channels. See Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have
-    gradients of their own."""
+    """The gradient for x is g * scale / deviation. Maps over channels compute the other gradients from two sums per
+    channel: the sum of g and the sum of g * (x - mean). See Ioffe and Szegedy, "Batch normalization", 2015, section 3,
+    where mean and variance have gradients of their own."""
     x, _, g = first(node, given)
     scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
     assert scale is not None and mean is not None and variance is not None
@@ -237,8 +237,8 @@ def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """For statistics, the gradient is dmean / n + dvariance * 2 (x - mean) / n. For products, which are linear in g and
-    in x, it consists of maps."""
+    """For the kind `statistics`, the gradient is dmean / n + dvariance * 2 (x - mean) / n. The kind `products` is
+    linear in g and in x, so maps compute its gradients."""
     x, first, second = node.inputs[0], *given
     assert x is not None
     rank, axis = len(shape_of(x)), node.attribute("channel_axis")

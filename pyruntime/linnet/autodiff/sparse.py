@@ -17,8 +17,8 @@ from linnet.ir.program import REGISTER
 class SparseRows:
     """A tensor of shape `shape` that is zero except for some rows along its first axis.
 
-    ids: i64 [k], in [0, shape[0]). rows: [k, *shape[1:]]. Rows with the same id are added up. If `summed`, rows with
-    the same id are equal, each already is the whole sum, and ids are sorted.
+    ids: i64 [k], in [0, shape[0]). rows: [k, *shape[1:]]. Rows with the same id are added up. If `summed` is true, the
+    ids are sorted, and rows with the same id are equal: each of them is already the whole sum.
     """
 
     ids: Tensor
@@ -83,7 +83,7 @@ class SparseRows:
         return ops.scatter(tensor, self._column(), rows, kind="nd")
 
     def add_to(self, tensor: Tensor, factor: float | Tensor = 1.0) -> Tensor:
-        """tensor + factor * this. Only the rows at these ids are touched."""
+        """Returns tensor + factor * (these rows). Only the rows at these ids are touched."""
         if self.summed:
             return self.put(tensor, self.take(tensor) + self.rows * factor)
         return ops.scatter(tensor, self._column(), self.rows * factor, kind="nd", reduction="add")

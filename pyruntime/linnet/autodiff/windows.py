@@ -175,8 +175,8 @@ def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[
 
 
 def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
-    """Like _weight_gradient, but cuts off output padding of at least one stride, which the conv would turn into extra
-    positions."""
+    """Like _weight_gradient, but cuts off output padding if it is at least one stride, because the conv would turn it
+    into extra positions."""
     if not window.known:
         pads = window.open_pads or (
             integers(g, window.pads[: window.count]),
@@ -287,7 +287,8 @@ def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, s
 
 
 def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[int, ...], i: int) -> Tensor:
-    """If the aspect ratio is kept, one axis determines the scale of all. So this axis is included, filled with ones."""
+    """If the aspect ratio is kept, one axis determines the scale of all axes. So this axis is included too, and is
+    filled with ones."""
     given = operand(node, 2)
     wanted = list(node.attribute("sizes")) if given is None else constant_of(given, "sizes")
     ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]

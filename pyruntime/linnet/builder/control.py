@@ -1,5 +1,5 @@
-"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and `while`
-nodes. If the functions use values from outside, these are captured. A state may be nested in tuples, lists and dicts."""
+"""Branches and loops written as Python functions over tensors: `cond`, `while_loop`, `scan`. They become `if` and
+`while` nodes. Outside values that the functions use are captured. A state may be nested in tuples, lists and dicts."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def while_loop(
 
     initial: a structure of tensors, numbers or arrays (a Python float becomes f32, an int i64). Every iteration must
     keep the dtypes and shapes of its parts. maximum: the largest number of iterations, a number or an i64 scalar; None:
-    no limit. Gradients flow through. They keep values of every iteration, so without a maximum the memory grows while
-    the loop runs, up to the `max_bytes` of the session. Raises UsageError if body_fn changes structure, dtype or shape,
-    or if cond_fn does not return a bool scalar.
+    no limit. Gradients flow through. For them, values of every iteration are kept. So without a maximum, the memory
+    grows while the loop runs, up to the `max_bytes` of the session. Raises UsageError if body_fn changes structure,
+    dtype or shape, or if cond_fn does not return a bool scalar.
     """
     parts, rebuild = _flatten(initial)
     function = _where(*parts, maximum)

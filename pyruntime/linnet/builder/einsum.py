@@ -59,7 +59,7 @@ def _arranged(term: Term, order: Sequence[str]) -> Tensor:
 
 
 def _shaped(x: Tensor, dims: Sequence[Dim], sizes: Sequence[Tensor]) -> Tensor:
-    """x reshaped to these dimensions. sizes: the same dimensions as i64 tensors, for those that are open."""
+    """Reshapes x to these dimensions. sizes: the dimensions as i64 tensors, which are used for the open ones."""
     if all(isinstance(d, int) for d in dims):
         return reshape(x, [d for d in dims if isinstance(d, int)])
     made = copy([x, concat(sizes, 0)], kind="reshape", allow_zero=True)[0]
@@ -102,8 +102,8 @@ def _contract(a: Term, b: Term, keep: set[str]) -> Term:
 
 
 def einsum(equation: str, *operands: Operators, name: str = "") -> Tensor:
-    """Sums of products by Einstein's notation (numpy.einsum): einsum("bij,bjk->bik", x, y). An ellipsis stands for axes that
-    broadcast; without "->", the result has the letters that occur once, in alphabetic order."""
+    """Sums of products by Einstein's notation (numpy.einsum): einsum("bij,bjk->bik", x, y). An ellipsis stands for axes
+    that broadcast. Without "->", the result has the letters that occur once, in alphabetic order."""
     tensors = [operand.tensor() for operand in operands]
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")

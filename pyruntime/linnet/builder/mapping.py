@@ -66,7 +66,7 @@ def program_of(node: Node) -> Program | None:
 
 
 def _through(program: Program, register: int, dtype: str, kind: str) -> int:
-    """The register after being stored as `dtype` and loaded as `kind`. Only for dtypes in FUSABLE."""
+    """The value of a register after it is stored as `dtype` and loaded as `kind`. Only for dtypes in FUSABLE."""
     value = Expr(program, register)
     if dtype == "bool":
         value = value if program.boolean(register) else value.ne(0)
@@ -159,8 +159,8 @@ def join(consumer: Opened, producer: Opened, node: Node) -> Opened | None:
 
 
 def iteration_shape(tensors: Sequence[Tensor]) -> tuple[Dim, ...] | None:
-    """The known part of the broadcast shape, or None if a rank is unknown. An unknown size and a known size above 1
-    give the known size."""
+    """The known part of the broadcast shape, or None if a rank is unknown. If one size is unknown and another is known
+    and above 1, the result has the known size."""
     shapes: list[tuple[Dim, ...]] = []
     for t in tensors:
         if t.shape is None:

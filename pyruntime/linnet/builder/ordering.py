@@ -67,9 +67,9 @@ def argsort(x: Operators, axis: int = -1, *, descending: bool = False, name: str
 
 
 def unique(x: Operators) -> Unique:
-    """The distinct elements of x in ascending order, and for each of them the position in the flat x where it first
-    occurs, and how often it occurs. Also, for each element of x, its position among the distinct elements
-    (numpy.unique_all). NaN equals NaN."""
+    """Finds the distinct elements of x (numpy.unique_all). The distinct elements are in ascending order. For each of
+    them, the result has the position in the flat x where it first occurs, and how often it occurs. For each element of
+    x, the result has its position among the distinct elements. NaN equals NaN."""
     flat = reshape(x, [-1])
     values, places = _ordered(cast(flat, dtype="u8") if flat.dtype == "bool" else flat, 0, False, "")
     before = pointwise([values], lambda v: (v.iota(0) - 1).max(0), "i64")
@@ -118,8 +118,8 @@ def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "righ
 
 
 def bincount(ids: Operators, length: int, weights: Operators | None = None, *, name: str = "") -> Tensor:
-    """For each of 0 ... length - 1, how often it occurs among the integers `ids` (i64), or the sum of the weights of
-    its occurrences. A run refuses other ids."""
+    """Counts how often each number from 0 to length - 1 occurs among the integers `ids` (i64). With weights, adds up
+    the weights of its occurrences. A run refuses other ids."""
     if length < 0:
         raise UsageError("'length' is negative", code=101, expected="0 or more", got=str(length))
     tensor = cast(ids, dtype="i64")
@@ -198,7 +198,7 @@ def embedding_bag(
     weights: Operators | None = None,
     name: str = "",
 ) -> Tensor:
-    """One row per bag of ids: the sum, mean or maximum of the rows of `table` [n, d] that the bag names.
+    """Returns one row per bag of ids: the sum, mean or maximum of the rows of `table` [n, d] that the bag names.
 
     ids: either [total], the ids of all bags one after another, or [bags, k], where negative ids mark empty places.
     offsets: for ids [total], the position where each bag begins, [bags] (ascending; the first is 0). weights: a factor

@@ -126,8 +126,8 @@ def cumulative_min(x: Operators, axis: int = -1, *, name: str = "") -> Tensor:
 
 
 def _extremes(x: Tensor, axis: int, largest: bool, name: str) -> Tensor:
-    """Running extremes in a few steps. In each step, every element is combined with an earlier one. Its distance
-    doubles from step to step."""
+    """Running extremes in a few steps. In each step, every element is combined with an earlier one. The distance
+    between the two doubles from step to step."""
     place, made = _axis(x, axis), x
     size, far = _size(x, place), 1
     while far < size:
@@ -139,8 +139,8 @@ def _extremes(x: Tensor, axis: int, largest: bool, name: str) -> Tensor:
 
 
 def linspace(start: Operators | float, stop: Operators | float, count: int, *, name: str = "") -> Tensor:
-    """`count` evenly spaced numbers from start to stop, along a new first axis. At least one of the two must be a
-    tensor of floats. If both are numbers, use graph.constant(numpy.linspace(...)) instead."""
+    """`count` evenly spaced numbers from start to stop, along a new first axis. At least one of start and stop must be
+    a tensor of floats. If both are numbers, use graph.constant(numpy.linspace(...)) instead."""
     ends = [end for end in (start, stop) if isinstance(end, Operators)]
     if not ends or count < 1:
         raise UsageError(

@@ -119,7 +119,7 @@ def _reduce(x: Operators, kind: str, axis: Axis, keep_dims: bool, name: str) -> 
 
 
 def sum(x: Operators, axis: Axis = None, *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Sum along an axis, or along several axes. None: over all elements."""
+    """The sum along an axis, or along several axes. None: over all elements."""
     return _reduce(x, "sum", axis, keep_dims, name)
 
 

@@ -32,8 +32,8 @@ def on_grid(
     rounding: bool = True,
 ) -> Tensor:
     """Rounds x to an integer in [low, high] with this scale and zero point, and returns the value that the integer
-    represents, as f32. This is the saturated round(x / scale) times scale, rounded half to even as by the map opcode
-    `store_quantized` and the op `quantize`.
+    represents, as f32. So the result is round(x / scale), saturated, times scale. Halves are rounded to even, as in the
+    map opcode `store_quantized` and the op `quantize`.
 
     scale, zero: numbers, or f32 tensors that broadcast against x; tensors get gradients too. The gradient passes
     through the rounding. Inside the range, ends included, it is 1 for x and (rounded - x / scale) for the scale

@@ -136,8 +136,9 @@ def _rates(peaks: Mapping[str, Any]) -> str:
 
 
 def _own_times(ops: Sequence[dict[str, Any]]) -> list[float]:
-    """Milliseconds per step. A device runs its steps after they have been submitted, and the host waits for them. So a
-    device's step gets the time that the device measured, and the waits get the rest of their time."""
+    """The milliseconds of each step. A device runs its steps after they have been submitted, and the host waits for
+    them. So a step on a device gets the time that the device measured. This time is subtracted from the time of the
+    waits."""
     left = sum(op["device_ms"] for op in ops)
     times = []
     for op in ops:

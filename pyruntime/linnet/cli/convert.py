@@ -124,8 +124,8 @@ def convert(
 
 
 def finished(graph: Graph, quantizing: Quantizing, labels: Path | None) -> tuple[Graph, str]:
-    """Returns the graph with the steps of --image and --labels and with its dtype in the metadata. Also returns what
-    its scores are."""
+    """Returns the graph. It has the steps of --image and --labels, and its metadata contain its dtype. Also returns
+    what the graph's scores are."""
     from linnet.ir.graph import dtype_of_graph
 
     scores = ""

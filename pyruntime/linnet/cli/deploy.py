@@ -86,8 +86,8 @@ def deploy(
 ) -> int:
     """Send MODEL to TARGET, compare its results there with those of this machine, time it there, and remove it again.
 
-    TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is
-    any file that `linnet convert` reads, or a .lnt file.
+    TARGET has one of these forms: [user@]host[:port] (over ssh); adb or adb:SERIAL; local; emulate:CPU, for example
+    emulate:cortex-a72. MODEL is any file that `linnet convert` reads, or a .lnt file.
     """
     from linnet.deploy import outcome_text
     from linnet.deploy.address import target_of

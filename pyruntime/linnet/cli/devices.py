@@ -1,5 +1,5 @@
-"""`linnet devices`: lists the devices of this machine, the names that other commands take for them, and what is
-missing. linnet.cli.main adds it to its group."""
+"""`linnet devices`: lists this machine's devices, the names by which other commands take them, and what is missing for
+other devices. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _quant(spec: dict[str, Any]) -> str:
 
 
 def _short_text(text: str) -> str:
-    """The first line of a text. If more lines follow, says how many."""
+    """The first line of a text. If there are more lines, their number is added."""
     first, *rest = text.split("\n")
     return f"{first} (and {len(rest)} more lines)" if rest else first
 

@@ -24,7 +24,7 @@ from linnet.clib.errors import UsageError
     type=click.IntRange(0, 1024),
     default=0,
     show_default=True,
-    help="Number of server processes. 0: worker 0 also runs the server.",
+    help="Number of server processes. With 0, worker 0 also runs the server.",
 )
 @click.option(
     "--restarts",

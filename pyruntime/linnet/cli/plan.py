@@ -170,7 +170,7 @@ def plan(
 
 
 def _show_passes(changes: Sequence[PassChange]) -> None:
-    """One row for each pass that ran. If the pass did not change a number, the number is shown only once."""
+    """Shows one row for each pass that ran. If the pass did not change a number, the number appears only once."""
     table = _table(
         "Passes", "pass", ">nodes", ">added", ">removed", ">moved", ">fused", ">values", ">bytes of results or memory"
     )
@@ -197,7 +197,7 @@ _FALLBACKS = {
 
 
 def _show_missing(name: str) -> None:
-    """Shows what the machine lacks according to a device's library, for example a compiler for kernels."""
+    """Shows what a device's library does not find on this machine, for example a compiler for kernels."""
     from linnet.session.device import devices as find
 
     for found in find(name):
@@ -206,8 +206,8 @@ def _show_missing(name: str) -> None:
 
 
 def _show_why(choices: Sequence[Choice]) -> None:
-    """For each call: the steps that make it, the kernels that can run it, sorted by cost, and the other kernels,
-    grouped by reason."""
+    """For each call, shows three things: the steps that make it; the kernels that can run it, sorted by cost; and the
+    other kernels, grouped by reason."""
     alike: dict[str, list[Choice]] = {}
     for number, choice in enumerate(choices):
         alike.setdefault(choice.key or f"{number}", []).append(choice)

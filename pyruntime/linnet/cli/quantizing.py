@@ -1,5 +1,5 @@
-"""What `linnet convert --dtype`, `linnet quantize` and `linnet debug-quant` share: their options, and how a graph is
-quantized by them."""
+"""The part that `linnet convert --dtype`, `linnet quantize` and `linnet debug-quant` share: their options, and the
+quantization of a graph."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _figures(value: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def _for_json(value: Any) -> Any:
-    """JSON has neither NaN nor infinity, so both become None."""
+    """Replaces NaN and infinity by None, because JSON has neither."""
     if isinstance(value, dict):
         return {key: _for_json(part) for key, part in value.items()}
     if isinstance(value, list):

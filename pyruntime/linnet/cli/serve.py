@@ -42,7 +42,10 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Seconds of silence after which the other side counts as lost. Default: three heartbeats.",
         ),
         click.option(
-            "--heartbeat", type=seconds, help="Seconds between heartbeats. Default: the server's value, or 5."
+            "--heartbeat",
+            type=seconds,
+            help="Seconds between heartbeats. Default for a server: a third of --lease, or 5 without --lease. "
+            "Default for all others: the server's value.",
         ),
         click.option(
             "--insecure", is_flag=True, help="Allow connections to other machines without a key or certificate."

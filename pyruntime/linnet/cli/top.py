@@ -76,8 +76,8 @@ class Watch:
 def top(
     servers: tuple[str, ...], interval: float, once: bool, as_json: bool, link: Link
 ) -> None:  # fmt: skip
-    """Watch the job of the servers at ADDRESS... (host:port or unix:PATH). Ctrl-C ends the display; the job is not
-    affected.
+    """Watch a job. Each ADDRESS (host:port or unix:PATH) is a server of the job. Ctrl-C ends the display; the job is
+    not affected.
 
     A worker is marked slow if it is below two thirds of the median speed, and awaited if all others wait for it.
     """

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a .lnt model as ONNX.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option(
-    "--checkpoint", type=click.Path(path_type=Path), help="Take the weights from this checkpoint of the model."
-)
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="A checkpoint of the model. Its weights are used.")
 @click.option("--signature", default="infer", show_default=True, help="Signature (entry point) to export.")
 @click.option("--opset", type=int, help="Opset of the ONNX model, 18 to 23. Default: 20, or 21 if the model needs it.")
 @user_ops_option

@@ -67,9 +67,9 @@ def tune(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Run MODEL on random input, each op with each kernel that could run it, and write the fastest kernels into a file
-    for --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the file has no
-    lines.
+    """Run MODEL on random input, and run each op with every kernel that can compute it. The fastest kernels are written
+    into a file for --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the
+    file has no lines.
 
     With --machine, the file also has the rates of this machine (in multiply-accumulates, operations and bytes per
     nanosecond), and plans that use the file compute the modelled times of any model from these rates."""
@@ -160,7 +160,7 @@ _OTHERS = {
 
 
 def _show_rates(rates: Mapping[str, float]) -> None:
-    """One row per instruction set with its rates per nanosecond, and the other figures of the machine."""
+    """Shows one row per instruction set with its rates per nanosecond, and then the other figures of the machine."""
     sets = list(dict.fromkeys(name.split(" ")[0] for name in rates if " " in name))
     table = _table("Rates per nanosecond and core", "instructions", *(f">{unit}" for unit in _UNITS.values()))
     for isa in sets:

@@ -142,8 +142,8 @@ def worker(
 
 
 class Batches:
-    """The batches of all epochs by number. As long as the requested numbers are consecutive, the batches are read in
-    order."""
+    """The batches of all epochs, by number. They are read in order as long as each requested number follows the one
+    before."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed, self._length = feed, feed.length or 1

@@ -37,14 +37,15 @@ PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __in
 
 
 class _Absent:
-    """Stands for a module that is not imported, and for its types. No value can have such a type."""
+    """Stands for a module that is not imported, and for the module's types. No value is an instance of these types."""
 
     def __getattr__(self, name: str) -> type[_Absent]:
         return _Absent
 
 
 class _WrongKind(UsageError):
-    """The error of a checked function. A checked function that called it may find that its own argument is wrong."""
+    """The error of a checked function. If another checked function called this one, that function may find that its own
+    argument is wrong."""
 
 
 _WrongKind.__name__ = _WrongKind.__qualname__ = "UsageError"  # as tracebacks show it
@@ -90,7 +91,7 @@ def _named(name: str, function: Any) -> Any:
 
 
 def _read(node: ast.expr, function: Any) -> Any:
-    """The type that an expression in an annotation stands for. Raises an exception if it is none."""
+    """The type that an expression in an annotation stands for. Raises an exception if the expression is not a type."""
     if isinstance(node, ast.Name):
         return _named(node.id, function)
     if isinstance(node, ast.Attribute):
@@ -158,7 +159,7 @@ def _fits_plainly(value: Any, text: str) -> bool:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind that an annotation allows. What cannot be decided is allowed."""
+    """Whether a value is of the kind that an annotation allows. True if this cannot be decided."""
     if hint is Any or isinstance(hint, (str, typing.ForwardRef)):
         return True
     if hint is None or hint is type(None):

@@ -138,7 +138,8 @@ class ConversionError(Error):
 
 
 def checkpoint_as_model(where: str, digest: str) -> FileError:
-    """The error for a checkpoint that was given where a model is needed. digest: that of the checkpoint's model."""
+    """The error for a checkpoint that was given where a model is needed. digest: the digest of the checkpoint's
+    model."""
     return FileError(
         f"'{where}' is a checkpoint, not a model: it has the values of variables, but no graph",
         code=208, tensor=where, expected=f"the model with digest {digest}, which this checkpoint was saved from",
@@ -158,8 +159,9 @@ def nearest(
     name: str, names: Collection[str], usual: Collection[str] | None = None, merged: Mapping[str, str] | None = None
 ) -> str:
     """Text for the field `expected`, such as "a, b or c": the three names that are most like the name that a user gave.
-    If none is like it: the usual names, by default the first three; "" if there are none. Wildcards in the user's name
-    are ignored. merged: names that have become a part of another name, which is then the answer."""
+    If no name is like it, the usual names, by default the first three; "" if there are no names. Wildcards in the
+    user's name are ignored. merged: maps a name that has become a part of something else to the name of the whole,
+    which is then the answer."""
     import difflib
 
     if merged and name in merged:

@@ -1,4 +1,5 @@
-"""Cases of matmul, conv and conv_transpose of quantized operands. Their integers must be those of the CPU, bit for bit."""
+"""Cases of matmul, conv and conv_transpose of quantized operands. The device's integer results must have the same bits
+as the CPU's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Cases of matmul of floats by quantized weights of 4 and 8 bits, which stay narrow: there are scales per tensor, per
-slice along either axis, and per block along either axis."""
+"""Cases of matmul of floats by quantized weights of 4 and 8 bits, which stay narrow. The scales are per tensor, per
+slice along either axis, or per block along either axis."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def check_device(
     device: a device, or its name as for load_device.
     ops: names of ops (docs/ops.md); None: all of them.
     seconds: no more cases start after this time; None: all cases run.
-    cases: which list: "quick" (one dtype for most ops), "usual" (about a fifth of all cases), or "all".
+    cases: the list of cases to run: "quick" (one dtype for most ops), "usual" (about a fifth of all cases), or "all".
     case: the id of one case, which runs alone.
     Raises FileError if there is no such device. Raises UsageError if an argument is wrong.
     """
@@ -69,8 +69,8 @@ def check_device(
 
 
 def _repeat_alone(device: Device, cases: Sequence[Case], results: Sequence[Result]) -> None:
-    """Adds a note to a case that differs only together with others, because the command printed for it would then find
-    nothing."""
+    """Runs each case that differs once more, alone. If it then agrees, adds a note, because the command that is printed
+    for the case would find nothing."""
     bad = [(case, result) for case, result in zip(cases, results, strict=True) if result.status == "differs"]
     for case, result in bad[:_REPEATED] if len(cases) > 1 else ():
         (alone,) = run_cases(device, [case])

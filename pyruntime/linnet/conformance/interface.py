@@ -79,7 +79,7 @@ def _threads(device: Device, batch: Batch) -> str:
 
 
 def _batch_size(device: Device, batch: Batch) -> str:
-    """A product with an open batch, with several sizes in one session."""
+    """Checks a product with an open batch in one session, with several batch sizes."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", ("n", 8))
@@ -98,7 +98,7 @@ def _batch_size(device: Device, batch: Batch) -> str:
 
 
 class _Metered(Device):
-    """The device with functions that add up what is allocated."""
+    """The device, with functions that add up the bytes that it allocates."""
 
     def __init__(self, device: Device) -> None:
         given = device.pointer

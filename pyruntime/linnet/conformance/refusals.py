@@ -44,7 +44,8 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _features(case: Case) -> Iterator[str]:
-    """The features of a case by which a device may decide, except lengths. The most informative ones come first."""
+    """The features of a case on which a device's decision may depend, except lengths. The most informative ones come
+    first."""
     operands = [(i, x) for i, x in enumerate(case.operands) if x is not None]
     yield from (f"{x.dtype} as operand {i}" for i, x in operands if x.dtype != case.dtype)
     if case.dtypes:

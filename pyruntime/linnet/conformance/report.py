@@ -1,4 +1,4 @@
-"""What the conformance check found: CheckReport, and the lines and rows that `linnet check-device` prints."""
+"""The results of the conformance check: CheckReport, and the lines and rows that `linnet check-device` prints."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class CheckReport:
         return found
 
     def worst(self, op: str) -> tuple[float, float]:
-        """The largest difference of floats, divided by the largest result, and the largest one of integers."""
+        """Two numbers: the largest difference of floats, divided by the largest result; and the largest difference of
+        integers."""
         ran = [r for r in self.results if r.op == op and r.status in ("agrees", "differs")]
         floats = [r.worst for r in ran if r.dtype in ("f32", "f16", "bf16")]
         return max(floats, default=0.0), max(

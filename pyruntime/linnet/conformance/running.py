@@ -28,7 +28,7 @@ _WHY = {
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A graph of independent cases, and the values that a run of it is fed."""
+    """A graph of independent cases, and the input values for a run of this graph."""
 
     graph: Graph
     feeds: dict[str, Array]

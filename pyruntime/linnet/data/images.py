@@ -17,7 +17,8 @@ _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp"})
 
 
 class ImageFolder(Source):
-    """See `image_folder`. classes: names of the sub-folders, sorted. paths, labels: of every example."""
+    """See `image_folder`. classes: names of the sub-folders, sorted. paths, labels: the path and the label of every
+    example."""
 
     def __init__(self, root: str | Path, size: tuple[int, int], names: tuple[str, str], **steps: Any) -> None:
         from linnet import preprocess

@@ -95,7 +95,7 @@ class Loader:
 
 
 def _ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
-    """The same batches, prepared in advance by a thread, up to `depth` of them. An exception in the thread is raised
+    """Gives the same batches. A thread prepares up to `depth` of them in advance. An exception in the thread is raised
     here."""
     ready: queue.Queue[tuple[Batch | None, BaseException | None]] = queue.Queue(depth)
     stop = threading.Event()

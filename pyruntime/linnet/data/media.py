@@ -83,7 +83,7 @@ def read_image(path: Path) -> Array:
 
 
 def in_channels(rgb: Array, order: str) -> Array:
-    """Reorders the channels of RGB pixels: "BGR", "RGBA", ... Alpha is 255."""
+    """Reorders the channels of RGB pixels to "BGR", "RGBA", ... An added alpha channel is 255."""
     opaque = np.concatenate([rgb, np.full_like(rgb[..., :1], 255)], axis=2) if "A" in order else rgb
     made: Array = opaque[..., ["RGBA".index(c) for c in order]]
     return made

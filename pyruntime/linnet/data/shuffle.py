@@ -25,8 +25,8 @@ def _mix(z: Any) -> Any:
 def permutation(
     count: int, seed: int = 0, epoch: int = 0, start: int = 0, stop: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Returns entries `start` to `stop` (None: `count`) of the order of `count` examples in an epoch (numbered from 0).
-    The other entries are not computed.
+    """The order of `count` examples in an epoch, from entry `start` up to but not including entry `stop` (None:
+    `count`). Epochs are numbered from 0. The other entries are not computed.
 
     A Feistel network of eight rounds permutes the numbers below the smallest power of 4 that is at least `count`. A
     result of `count` or more is permuted again (cycle walking: Black & Rogaway, "Ciphers with arbitrary finite

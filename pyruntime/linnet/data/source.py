@@ -18,7 +18,8 @@ Batch = dict[str, Array]
 
 
 class Source:
-    """Examples by index. A subclass defines __len__, take and digest. The loader calls take from its thread."""
+    """Examples by index. A subclass defines `__len__`, `take` and `digest`. The loader calls `take` in the loader's own
+    thread."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -74,8 +75,8 @@ class Arrays(Source):
     """Arrays by input name. All have one row per example.
 
     prepare: a function that converts a stored batch to the batch that the model takes, for example u8 pixels to f32. So
-    memory holds the smaller form. classes: names of the labels, if any. Raises UsageError if there are no arrays or
-    their lengths differ.
+    only the smaller form is kept in memory. classes: names of the labels, if any. Raises UsageError if there are no
+    arrays or their lengths differ.
     """
 
     def __init__(

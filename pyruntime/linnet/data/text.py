@@ -40,7 +40,7 @@ class Characters(Source):
             raise UsageError("the character is not in the vocabulary", code=102, got=str(error)) from None
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """The text for some character indices."""
+        """Returns the text that the character indices stand for."""
         return "".join(self.vocabulary[int(i)] for i in np.ravel(ids))
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from linnet.deploy.target import Done, Target, not_installed, start
 
 
 class Adb(Target):
-    """The device with this serial number; "" if there is only one."""
+    """The device with this serial number. The number may be "" if there is only one device."""
 
     kind = "adb"
     bases = ("/data/local/tmp",)

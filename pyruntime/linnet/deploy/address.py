@@ -19,7 +19,8 @@ _HOST = re.compile(
 
 
 def target_of(text: str, ssh_options: Sequence[str] = ()) -> Target:
-    """Returns the target that a text names, not connected. Raises UsageError if it has none of the forms."""
+    """Returns the target that a text names, without connecting to it. Raises UsageError if the text does not have one
+    of the allowed forms."""
     kind, _, rest = text.partition(":")
     if text == "local":
         return Local("this machine")

@@ -1,4 +1,4 @@
-"""A connection to a target, and a folder there with the files that were sent. Signals are caught until the last file is
+"""Connects to a target and makes a folder there for the files to send. Signals are caught until the last file is
 removed."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from linnet.report.tables import count
 
 @dataclasses.dataclass
 class Request:
-    """What to do. dtypes, threads: () for the defaults."""
+    """What a deployment is asked to do. dtypes, threads: () for the defaults."""
 
     target: Target
     model: Path
@@ -37,8 +37,8 @@ class Request:
 
 @dataclasses.dataclass
 class Outcome(Leftover):
-    """What a deployment has found so far. timed: the signature that was timed. kept: the folder that is kept at the
-    user's request. commands: what to run in this folder."""
+    """The results of a deployment so far. timed: the signature that was timed. kept: the folder that is kept at the
+    user's request. commands: the commands to run in this folder."""
 
     machine: Machine | None = None
     files: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -104,8 +104,8 @@ def _verify(folder: Folder, models: Models, outcome: Outcome, show: Callable[[st
 
 
 def _bench(request: Request, folder: Folder, models: Models, outcome: Outcome, show: Callable[[str], None]) -> None:
-    """By default, measures on one thread and on the tool's own number of threads, which is that of the cores in the
-    largest cluster."""
+    """By default, measures twice: on one thread, and on the tool's own number of threads, which is the number of cores
+    in the largest cluster."""
     if models.timed != "infer":
         show(f"the times are those of the signature {models.timed}: the model without the steps that prepare a picture")
     for variant in models.variants:

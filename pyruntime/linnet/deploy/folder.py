@@ -1,6 +1,6 @@
 """A folder on a target that cannot outlive its deployment. A shell on the target, the holder, makes the folder and
-reads its standard input. At the end of this input, it kills what runs in the folder and removes the folder. The input
-ends when the host closes it, when the host's process ends for any reason, or when the connection is lost."""
+reads its standard input. At the end of this input, it kills all programs that run in the folder and removes the folder.
+The input ends when the host closes it, when the host's process ends for any reason, or when the connection is lost."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ class Folder:
         return f"cd {shlex.quote(self.path)} && : >.pids/$$ && [ ! -e .ended ] && {script}"
 
     def _line(self, end: float, holder: subprocess.Popen[bytes] | None = None) -> str | None:
-        """The holder's next line. None at the end of its output, after the time `end`, or, while the folder is being
-        opened, after a signal."""
+        """The holder's next line. None at the end of its output and after the time `end`. Also None after a signal
+        while the folder is being opened."""
         opening = holder is None
         holder = holder or self._holder
         assert holder is not None and holder.stdout is not None

@@ -1,5 +1,5 @@
-"""SIGINT and SIGTERM during a deployment. A signal takes effect only when something is ready to remove what is on the
-target: code that waits polls for signals. Only computations on the host are interrupted at once."""
+"""SIGINT and SIGTERM during a deployment. A signal takes effect only at points from which the files on the target can
+be removed: code that waits polls for signals. Only computations on the host are interrupted at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM arrived. This is not KeyboardInterrupt, because Python later ends by SIGINT, whatever exit
-    status the program gives, if a KeyboardInterrupt has passed through `exec` (as in a module that is being
-    imported)."""
+    """SIGINT or SIGTERM arrived. This is not a KeyboardInterrupt. If a KeyboardInterrupt passes through `exec` (as in a
+    module that is being imported), Python later ends by SIGINT, whatever exit status the program gives."""
 
 
 class Interrupts:
     """Within `with`, the first signal is kept until `check`, which raises Interrupted. Later signals change nothing,
-    because the removal is then under way."""
+    because the program is then already removing its files from the target."""
 
     def __init__(self) -> None:
         self.pending = False

@@ -26,8 +26,8 @@ exit 0
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """architecture: that of the tools that run there. cpu, board: names if the system tells them, else "". virtual:
-    whether the system says that it is a virtual machine."""
+    """architecture: the architecture of the tools that run there. cpu, board: names if the system tells them, else "".
+    virtual: whether the system says that it is a virtual machine."""
 
     architecture: str
     machine: str
@@ -76,8 +76,8 @@ def machine_of(target: Target) -> Machine:
 
 def architecture(machine: str, bits: int, features: str | None = None) -> str:
     """The architecture of the tools that fit the output of `uname -m`, or "". bits: 32 or 64 bits of the programs
-    there, or 0 if unknown; a 64-bit kernel may have 32-bit programs. features: those in /proc/cpuinfo; an ARMv7 without
-    NEON gets tools for ARMv6."""
+    there, or 0 if unknown; a 64-bit kernel may have 32-bit programs. features: the processor's features in
+    /proc/cpuinfo; an ARMv7 without NEON gets tools for ARMv6."""
     name = _NAMES.get(machine, "")
     if bits == 32:
         name = {"aarch64": "armv7", "armv7": "armv7", "armv6": "armv6"}.get(name, "")

@@ -75,9 +75,9 @@ def prepare(
     path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool,
     verify: bool = True,
 ) -> Models:  # fmt: skip
-    """Makes the model in each of `dtypes`. By default, (), a quantized .lnt file stays as it is; other models are made
-    in f32 and, with calibration, also in i8. verify: whether `sample` is needed. Raises UsageError, FileError and
-    ConversionError."""
+    """Makes the model in each of `dtypes`. With the default, which is (), a quantized .lnt file stays as it is; other
+    models are made in f32 and, with calibration, also in i8. verify: whether `sample` is needed. Raises UsageError,
+    FileError and ConversionError."""
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
     from linnet.quantization.samples import calibration_samples
@@ -118,7 +118,7 @@ def make(
     shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True, effort: str = "normal",
 ) -> Models:  # fmt: skip
     """Makes a graph in each of `dtypes`. content: the file of the graph. batches: samples for the dtypes that need
-    calibration. first: the sample, None for a random one. effort: that of the quantization."""
+    calibration. first: the sample, None for a random one. effort: the effort of the quantization."""
     from linnet.quantization.entry import quantize
 
     own = own_dtype(graph)

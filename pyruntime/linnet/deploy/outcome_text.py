@@ -21,8 +21,9 @@ _ABSENT = "-"
 
 
 def tables(outcome: Outcome, emulated: bool = False) -> list[Table]:
-    """Tables of what was compared, of what was measured, and of the machine's state meanwhile. What was not done has no
-    table. Each table fits into 80 columns. emulated: whether times and memory are those of an emulator."""
+    """Tables of the comparisons, of the measurements, and of the machine's state during the measurements. A step that
+    was not done has no table. Each table fits into 80 columns. emulated: whether times and memory are those of an
+    emulator."""
     found = []
     if outcome.compared:
         found.append(_verified(outcome))
@@ -83,7 +84,7 @@ def _sorted(outcome: Outcome) -> list[dict[str, Any]]:
 
 def machine_line(outcome: Outcome, emulated: bool) -> str:
     """The machine as linnet-bench describes it: board, processor, cores, memory, system. If there are no results of
-    linnet-bench, or if they describe the host, the machine as the target's shell describes it."""
+    linnet-bench, or if they describe the host, the line shows what the target's shell says."""
     from linnet.session.machine import machine_text
 
     if outcome.results and not emulated:
@@ -113,7 +114,7 @@ def as_json(outcome: Outcome, name: str, model: Path, error: str = "") -> dict[s
 
 
 def _row(row: Compared) -> dict[str, Any]:
-    """JSON has neither NaN nor infinity, so both become None."""
+    """Replaces NaN and infinity by None, because JSON has neither."""
     values = {**dataclasses.asdict(row), "good": row.good}
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 

@@ -1,5 +1,5 @@
 """The file of `linnet report`, and a check that it contains nothing but what is allowed. Such files come from people
-whom a reader does not know. So each key is checked: its type, its range, and that texts are short and plain."""
+whom a reader does not know. So the type and the range of each value are checked, and texts must be short and plain."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def checked(report: object, name: str) -> dict[str, Any]:
-    """Returns a report after a check of every key. name: of the file, for messages. Raises FileError."""
+    """Checks every key of a report and returns the report. name: the file's name, for messages. Raises FileError."""
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         got = report.get("format") if isinstance(report, dict) else type(report).__name__
         raise _fault(name, "format", repr(FORMAT), _short(got))

@@ -43,7 +43,7 @@ class Request:
 
 @dataclasses.dataclass
 class Found(Leftover):
-    """The report so far. When `rows` is complete, these parts make up the file. bad: what differed, in words."""
+    """The report so far. When `rows` is complete, the file can be written. bad: the results that differed, in words."""
 
     machine: dict[str, Any] = dataclasses.field(default_factory=dict)
     models: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -74,8 +74,8 @@ class _Subject:
 
 def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> None:
     """Measures everything. Fills in `found` on the way, so that after an error it shows what was measured. show: called
-    with lines of progress. Raises whatever `deployment.deploy` raises, except that results that differ are a finding,
-    not an error."""
+    with lines of progress. Raises whatever `deployment.deploy` raises, with one exception: different results are noted
+    in `found` and are not an error."""
     target = request.target
     with connected(target, show):
         machine = machine_of(target)
@@ -138,8 +138,8 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
 
 
 def _verify(folder: Folder, subject: _Subject, found: Found, show: Callable[[str], None]) -> None:
-    """Compares with scalar kernels on the host. If the host is also the target, a comparison with fast kernels would
-    compare them with themselves."""
+    """Compares with scalar kernels on the host. If the host is also the target, fast kernels would be compared with
+    themselves."""
     models, interrupts = subject.models, folder.target.interrupts
     words = send_sample(folder, models.sample)
     for variant in models.variants:
@@ -212,7 +212,7 @@ def _machine(result: dict[str, Any], machine: Machine, emulated: bool) -> dict[s
 
 
 def _state(state: dict[str, Any], emulated: bool) -> dict[str, Any]:
-    """The state of the machine. The clock is that of the fastest core. An emulated CPU has neither clock nor
+    """The state of the machine. The clock is the fastest core's. An emulated CPU has neither clock nor
     temperature."""
     clocks = [mhz for mhz in state["mhz"] if mhz]
     if emulated:

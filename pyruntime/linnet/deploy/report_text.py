@@ -58,7 +58,7 @@ def tables(rows: Rows, verified: Rows) -> list[Table]:
 
 
 def throttled(rows: Rows) -> list[str]:
-    """One line that says so if the machine was throttled during some rows."""
+    """If the machine was throttled during some rows, one line that says so."""
     texts = [text for row in rows if (text := row["after"]["throttled"] or row["before"]["throttled"])]
     if not texts:
         return []

@@ -1,5 +1,5 @@
-"""The models of `linnet report`: published architectures with seeded random weights. Their times are those of trained models of
-the same architecture, because no kernel is faster for some weights than for others."""
+"""The models of `linnet report`: published architectures with seeded random weights. Trained models of the same
+architecture take the same time, because no kernel is faster for some weights than for others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A machine to deploy to. A new kind of target needs a subclass in a file of its own, which knows how to run a shell
-script there, and a line in address.py."""
+"""A machine to deploy to. A new kind of target needs two things: a subclass in a file of its own that can run a shell
+script on the machine, and a line in address.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _POLL: Final = 0.1  # seconds between two looks for a signal
 
 
 class Done:
-    """How a command on a target ended. status: its exit status. If a signal ended the process on the host, minus the
-    number of the signal."""
+    """How a command on a target ended. status: its exit status. If a signal ended the process on the host, status is
+    minus the number of the signal."""
 
     def __init__(self, status: int, out: bytes, err: bytes) -> None:
         self.status, self.out, self.err = status, out, err.decode(errors="replace")
@@ -35,8 +35,8 @@ class Target:
     """A machine that runs shell scripts. `name` is its name in messages.
 
     kind: the word for it in reports. bases: folders in which to try to make a folder, as words for the shell there.
-    prefix: words in front of each tool. architecture: that of the tools, if it does not depend on what the machine
-    says. own_tools: whether the tools of this installation run there.
+    prefix: words in front of each tool. architecture: the architecture of the tools, if it is known without asking the
+    machine. own_tools: whether the tools of this installation run there.
     """
 
     kind = ""

@@ -16,7 +16,7 @@ _CANNOT = ("exec format error", "cannot execute", "permission denied", "not foun
 
 
 def words_of(folder: Folder, tool: str, model: str, words: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> str:
-    """The part of the command that begins with the tool, for the shell in the folder."""
+    """The end of the shell command that runs in the folder: the tool and its arguments."""
     opened = [word for name, shape in shapes.items() for word in ("--shape", f"{name}={','.join(map(str, shape))}")]
     return shlex.join([*folder.target.prefix, f"./{tool}", model, *words, *opened])
 

@@ -69,7 +69,7 @@ def _cannot_write(path: Path, error: OSError) -> FileError:
 
 
 def remedy(error: OSError) -> str:
-    """What to do about a file that cannot be written."""
+    """The hint for the error of a file that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: free some space, or give a path on another disk"
     if error.errno == errno.EFBIG:

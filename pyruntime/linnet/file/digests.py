@@ -1,5 +1,5 @@
-"""Checksums of the segments of a .lnt file: CRC-32C, computed by the C library with the processor's CRC instructions,
-and zlib's CRC-32, which files of older writers use."""
+"""Checksums of the segments of a .lnt file. New files have CRC-32C, which the C library computes with the processor's
+CRC instructions. Files of older writers have zlib's CRC-32."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def near(source: bytes | str | Path, signature: str, name: str, fed: bool) -> str:
     """The names of inputs, outputs, steps and results that are most similar to an unknown name, for the field
-    `expected` of an error. If none is similar, the usual names: the inputs if the name was to be fed (fed), otherwise
-    the outputs."""
+    `expected` of an error. If no name is similar, the usual names: the inputs if the unknown name was to be fed
+    (`fed`), otherwise the outputs."""
     both = entry_of(source, signature)
     if both is None:
         return ""

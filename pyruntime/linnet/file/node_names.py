@@ -17,8 +17,8 @@ def step_names(function: Function) -> dict[Node, str]:
 
 
 def merged_into(steps: Mapping[str, str]) -> dict[str, str]:
-    """For each source node that has no step of its own: its name, and the first step of which it became a part. steps:
-    the `source` of each step, by the step's name."""
+    """Maps the name of each source node that has no step of its own to the first step of which it became a part. steps:
+    {name of a step: its `source`}."""
     found: dict[str, str] = {}
     for step, source in steps.items():
         for part in source.split("+"):

@@ -41,7 +41,7 @@ def text_of(
     lines: Sequence[Line], library: str, machine: str, threads: int, rates: Mapping[str, float] | None = None
 ) -> str:
     """The text of a tuning file. The header says with which library, instruction set and number of threads it was
-    measured. rates: those of the machine, by name ("avx2 f32", "memory")."""
+    measured. rates: the rates of the machine, by name ("avx2 f32", "memory")."""
     out = [f"linnet-tuning {VERSION} library {library} machine {machine} threads {threads}"]
     out += [f"{_RATE}{name} = {rate:.6g}" for name, rate in (rates or {}).items()]
     for line in lines:

@@ -61,8 +61,8 @@ def dtype_of(dtype: npt.DTypeLike) -> str:
 
 
 def numbers_of(value: Any, dtype: str | None = None) -> npt.NDArray[Any]:
-    """A number, array or nested list as an array. It has the given dtype (linnet's name), if there is one. Raises
-    UsageError for anything else."""
+    """Converts a number, array or nested list to an array. If a dtype (linnet's name) is given, the array has this
+    dtype. Raises UsageError for any other value."""
     try:
         array = np.asarray(value, None if dtype is None else numpy_dtype(dtype))
     except (TypeError, ValueError, OverflowError) as error:
@@ -90,12 +90,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def bits_of(dtype: str) -> int:
-    """Bits of one element."""
+    """The number of bits of one element."""
     return 4 if dtype in ("i4", "u4") else 8 * numpy_dtype(dtype).itemsize
 
 
 def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
-    """Bytes of a tensor in a file and in memory."""
+    """The number of bytes of a tensor in a file and in memory."""
     return int(-(-math.prod(shape) * bits_of(dtype) // 8))
 
 

@@ -1,5 +1,5 @@
-"""Encodes the attributes of nodes as flatbuffer bytes, driven by the op table, and decodes them. They are written from
-front to back in one piece. So the same encoding is used for a single node (emit) and for a whole file."""
+"""Encodes the attributes of nodes as flatbuffer bytes, as the op table says, and decodes them. The bytes are written
+from front to back in one piece, so the same encoding is used for a single node (emit) and for a whole file."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _bad(op: str, name: str, expected: str, got: object) -> GraphError:
 
 
 def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[Any, int]) -> tuple[bytes, int]:
-    """The op's attribute table as position-independent bytes, and the table's offset in these bytes. They must be
+    """The op's attribute table as position-independent bytes, and the table's offset in these bytes. The bytes must be
     placed at a multiple of 8.
 
     Layout: vtable, table, vectors. Attributes equal to their default are omitted. `functions` gives the index of each

@@ -19,8 +19,8 @@ _RANK = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 class Expr:
     """A value of a program under construction. Python's operators and the methods below create new values. Numbers
     become immediates of the other operand's type. If operands have two register types, the wider one is used (i32 < i64
-    < f32 < f64). unsigned: whether an i64 register holds a u64 value; operations that depend on the sign then need
-    several instructions."""
+    < f32 < f64). unsigned: whether an i64 register holds a u64 value; operations for which signed and unsigned values
+    differ then need several instructions."""
 
     __array_ufunc__ = None  # makes NumPy scalars defer to our operators
 
@@ -95,7 +95,8 @@ class Expr:
         return self._of(Instruction("cast", kind, (self.register,)))
 
     def for_store(self, dtype: str | None) -> Expr:
-        """The value to store as this dtype. A store converts as `cast` does, but would treat u64 values as signed."""
+        """The value, prepared for a store as this dtype. A store converts as `cast` does, but it would treat u64 values
+        as signed."""
         kind = REGISTER[dtype] if dtype is not None else self.kind
         return self.cast(kind) if self.unsigned and kind in FLOATS else self
 
@@ -251,7 +252,7 @@ def _divide_unsigned(a: Expr, b: Expr) -> Expr:
 
 
 class Value(Protocol):
-    """An input as far as a program needs to know it."""
+    """The properties of an input that a program needs."""
 
     @property
     def dtype(self) -> str: ...
@@ -269,8 +270,8 @@ def compiled(
     quantization: Sequence[Quantization | None] = (),
     dequantize: bool = False,
 ) -> tuple[list[V], dict[str, Any], list[str], bool]:
-    """The map node of an expression: its operands, its attributes, the dtypes of its outputs, and whether body returned
-    a single Expr. For the arguments see linnet.builder.mapping.pointwise."""
+    """The parts of an expression's map node: its operands, its attributes, the dtypes of its outputs, and whether
+    `body` returned a single Expr. For the arguments see linnet.builder.mapping.pointwise."""
     if not inputs:
         raise UsageError("a map needs one or more inputs", code=101, expected="tensors or variables", got="none")
     program, operands, values = Program(), list(dict.fromkeys(inputs)), []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from linnet.ir.operators import Value
 
     class Home(Protocol):
-        """What functions and variables need from their graph, a linnet.ir.graph.Graph."""
+        """The parts of their graph (a linnet.ir.graph.Graph) that functions and variables need."""
 
         prefix: str
         folded: int
@@ -190,7 +190,8 @@ class Function:
     def constant(
         self, value: npt.ArrayLike, name: str = "", dtype: str | None = None, quantization: Quantization | None = None
     ) -> Tensor:
-        """A constant. Its dtype is that of the array unless given (required for bf16, whose arrays are uint16)."""
+        """A constant. By default, it has the dtype of the array. For bf16, whose arrays are uint16, a dtype must be
+        given."""
         data = np.asarray(value)
         data = np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes scalars 1-D
         tensor = self.tensor(name or "constant", dtype or dtype_of(data.dtype), data.shape)
@@ -356,7 +357,8 @@ def emit(
 
     If every operand is a constant and the result is small, it is computed at once and constants are returned.
     inputs: tensors; a variable is read in the function of the other operands, or in `function`.
-    quantization, dtypes: those of the outputs, if the op leaves them open (quantize, conv, matmul, map, ...).
+    quantization, dtypes: the quantizations and dtypes of the outputs, if the op leaves them open (quantize, conv,
+        matmul, map, ...).
     name: the name of the node and of its first output.
     fold: False keeps a node even if all its operands are constants. Raises linnet.GraphError if the operands do not
         match the op.
@@ -374,8 +376,8 @@ def emit(
 
 
 def refuse_other_graphs(graph: Home, *items: Operators | Function | None) -> None:
-    """Raises UsageError if a tensor, variable or function belongs to another graph. Two graphs cannot be connected: a
-    signature would use a variable of its own graph with the same name, or find none."""
+    """Raises UsageError if a tensor, variable or function belongs to another graph. Two graphs cannot be connected,
+    because a signature would use a variable with the same name in its own graph, or would not find the variable."""
     for item in items:
         if item is None:
             continue
@@ -419,8 +421,8 @@ def functions_of(function: Function) -> Iterator[Function]:
 
 
 def check_order(function: Function) -> None:
-    """Checks that every input is created before it is used. Raises GraphError otherwise, which means that a pass or
-    rule ordered nodes wrongly."""
+    """Checks that every input is created before it is used. Raises GraphError if not: a pass or rule has then ordered
+    nodes wrongly."""
     made = {id(t) for t in function.inputs}
     for node in function.nodes:
         for t in node.inputs:

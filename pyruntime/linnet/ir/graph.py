@@ -42,7 +42,7 @@ class Initial(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class SideUpdate:
-    """A new value of a variable, for every step that computes `along`. See Graph.side_update."""
+    """A new value that a variable gets in every step that computes `along`. See Graph.side_update."""
 
     variable: Variable
     new: Tensor | Callable[[Tensor], Tensor]
@@ -210,10 +210,11 @@ class Graph:
         random numbers.
 
         new: the new value, or a function that computes it from the current value. If a layer is used more than once,
-        its functions are applied one after another; the same function object counts once. along: the update belongs to
-        every training step that computes this tensor (None: to every step). `optimizer.minimize` includes it. For
-        updates written by hand, use `updates={**graph.side_updates_of([loss]), w: ...}`. Inside a branch or loop, the
-        update belongs to every training step, and `new` must not be a value from the body (UsageError).
+        its functions are applied one after another. If the same function object is registered again, it is applied only
+        once. along: the update belongs to every training step that computes this tensor (None: to every step).
+        `optimizer.minimize` includes it. For updates written by hand, use `updates={**graph.side_updates_of([loss]), w:
+        ...}`. Inside a branch or loop, the update belongs to every training step, and `new` must not be a value from
+        the body (UsageError).
         """
         if not isinstance(variable, Variable) or not (isinstance(new, Operators) or callable(new)):
             raise UsageError(
@@ -433,8 +434,9 @@ _COMPUTED = ("f64", "f32", "f16", "bf16", "i8", "u8", "i16", "u16")  # not of co
 
 
 def dtype_of_graph(graph: Graph) -> str:
-    """The dtype in which the heavy ops compute: the one that the converter has recorded, or else that of most of these
-    ops. Unsigned integers count as signed ones of the same width, because models with them are of the same kind."""
+    """The dtype in which the heavy ops compute: the dtype that the converter has recorded, or else the dtype of most of
+    these ops. Unsigned integers count as signed integers of the same width, because models with either are of the same
+    kind."""
     from linnet.ir import traits
 
     if "dtype" in graph.metadata:

@@ -58,8 +58,8 @@ class Registered(Protocol):
 
 @runtime_checkable
 class Callee(Protocol):
-    """The parts that these modules read of a function to which an attribute refers: a branch, a loop body, or a called
-    function."""
+    """The parts that these modules read of a function that an attribute refers to. Such a function is a branch, a loop
+    body or a called function."""
 
     @property
     def inputs(self) -> Sequence[Known]: ...

@@ -184,7 +184,7 @@ def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
 
 
 def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
-    """Both values as tensors of one function: that of the operand that is already a tensor."""
+    """Both values as tensors of one function: the function of the operand that is already a tensor."""
     left = a.tensor(b if isinstance(b, Arithmetic) else None)
     if isinstance(b, Arithmetic):
         return left, b.tensor(left)

@@ -25,7 +25,7 @@ MAX_INSTRUCTIONS = 200
 
 
 class Instruction(NamedTuple):
-    """An instruction, which computes one value. kind: the register type in the file (for comparisons, that of the
+    """An instruction, which computes one value. kind: the register type in the file (for comparisons, the type of the
     operands). args: registers. number: the immediate of const. operand: the input of load, load_dequantized or table,
     or the axis of iota. extra: the multiplier and shift of fixed_multiply."""
 

@@ -26,8 +26,8 @@ LONGEST = 16  # elements; longer vectors are not tracked
 
 def named(infer: Infer, inputs: Sequence[Operand | None], specs: list[Spec]) -> list[Spec]:
     """Adds names to specs: an output dimension that always equals an input dimension gets its name. To find out, the
-    shape rule is evaluated with two sets of numbers in place of the names. If an output dimension has the number of the
-    same name both times, it gets this name."""
+    shape rule is evaluated with two sets of numbers in place of the names. If an output dimension equals the number of
+    the same name both times, it gets this name."""
     if not any(shape is not None and None in shape for _, shape in specs):
         return specs
     names = list(dict.fromkeys(d for t in inputs if t is not None and t.shape for d in t.shape if isinstance(d, str)))

@@ -1,5 +1,5 @@
-"""What passes and converters need to know about an op. The functions look this up in the op table, which schema/generate.py
-writes from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets of op names elsewhere."""
+"""The traits of ops, for passes and converters. The functions look them up in the op table, which schema/generate.py writes
+from schema/ops/. schema/README.md explains each trait; tests/test_op_traits.py rejects sets of op names elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def output_axis(op: str) -> int | None:
 
 def weight_axis(op: str, attributes: dict[str, Any], rank: int) -> int | None:
     """The axis of a product's weights along which there is one slice per output channel. None if groups share the
-    channels, or for a stack of matrices."""
+    channels, and for a stack of matrices."""
     axis = output_axis(op)
     if axis is not None:
         return None if axis and attributes.get("group", 1) != 1 else axis

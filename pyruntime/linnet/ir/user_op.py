@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
 
 class AtMost(NamedTuple):
-    """A dimension in the result of a shape rule that only the kernel knows (UserOp.at_most)."""
+    """A dimension that only the kernel knows, in the result of a shape rule (UserOp.at_most)."""
 
     size: int
 
@@ -124,8 +124,8 @@ class UserOp:
     version: increase it when files need a newer kernel. An op runs nodes of its own version and of earlier versions.
     inputs, outputs: the number of operands and of outputs, or (least, most); None: any number.
     exact: the same operands always give the same bits, so constant results may be computed once.
-    decides_sizes: the kernel decides dimensions for which the shape rule gives UserOp.at_most(n). Its result may then
-        be smaller in these dimensions.
+    decides_sizes: the kernel decides dimensions for which the shape rule gives UserOp.at_most(n). The kernel's result
+    may then be smaller in these dimensions.
 
     Calling the op on tensors builds a node: `y = crop(x, size=4)`. Sessions get their ops from the graph, or from
     user_ops=[...] if the model is a file. Raises UsageError.
@@ -257,7 +257,7 @@ class UserOp:
 
     def _guarded(self, call: Any, body: Callable[[], None]) -> int:
         """Returns 0, or 1 if the function raised an exception. The text of the exception goes into C's error record.
-        When an exception is later raised from the record, this one becomes its cause."""
+        When an exception is later raised from the record, the function's exception becomes its cause."""
         try:
             body()
         except BaseException as error:
@@ -388,8 +388,8 @@ def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, R
 
 
 def named_in(graph: Graph) -> list[UserOp]:
-    """Stand-ins for the ops that the nodes of a graph name but the graph does not have. So its file can be opened
-    without these ops. Stand-ins cannot run."""
+    """Stand-ins for ops that nodes of a graph name but that the graph does not have. They allow the graph's file to be
+    opened without these ops. Stand-ins cannot run."""
     versions: dict[str, int] = {}
     for node in (node for function in graph.functions for node in function.nodes if node.op in traits.REGISTERED):
         name = user_op_name(node.attributes)

@@ -81,8 +81,8 @@ def ctc(
 
 
 def _path(labels: Operators, most: int, blank: int) -> tuple[Tensor, Tensor]:
-    """The labels with blanks around and between them, [batch, 2 * most + 1], and the places where a step may skip a
-    blank. These are the labels that differ from the previous label."""
+    """The labels with blanks around and between them, [batch, 2 * most + 1], and the places at which a step may skip a
+    blank: the labels that differ from the label before them."""
     wide = ops.expand_dims(labels.cast("i64"), 2)
     pairs = ops.concat([elementwise([wide], lambda v: v * 0 + blank), wide], 2)
     inner = ops.copy([pairs], kind="reshape", shape=[0, 2 * most])[0]

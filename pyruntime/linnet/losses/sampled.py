@@ -35,7 +35,7 @@ def sampled_softmax(
     x: float [batch, size];
     labels: i32 or i64 [batch].
     candidates: i64 [samples], the classes to use. By default they are drawn log-uniformly, so classes should be sorted
-        by falling frequency. The whole batch shares the draw, and every step makes a new one.
+        by falling frequency. The whole batch shares one draw, and every step makes a new draw.
     remove_hits: a sample that equals an example's label does not count for that example. Use this loss for training
         only; evaluate with softmax_cross_entropy. The gradients of weight and bias are sparse.
     """

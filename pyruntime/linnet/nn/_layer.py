@@ -54,7 +54,7 @@ def variable(
 
 
 def rank_of(x: Operators, kind: str, least: int, most: int = 8) -> int:
-    """The rank of x. It must be known and in range."""
+    """The rank of x. Raises an error unless the rank is known and in range."""
     if x.rank is None or not least <= x.rank <= most:
         raise UsageError(
             f"{kind} does not support inputs of this rank", code=104, tensor=x.name,

@@ -1,4 +1,4 @@
-"""Pointwise activations, softmax, and the table in which layers look up activations by name."""
+"""Pointwise activations, softmax, and the table from which layers take an activation by its name."""
 
 from __future__ import annotations
 

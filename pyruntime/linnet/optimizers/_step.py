@@ -1,4 +1,4 @@
-"""The parts of one optimizer step: its scalars, the map node that applies a rule, and the state kept in variables."""
+"""The parts of one optimizer step: its scalars, the map node that applies a rule, and the state (kept in variables)."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class RMSProp(Optimizer):
 
 
 class Adam(Optimizer):
-    """Kingma and Ba 2015: w - rate * m' / (sqrt(v') + epsilon), with moving averages m of g and v of g squared, each
-    corrected because it starts at 0.
+    """Kingma and Ba 2015: w - rate * m' / (sqrt(v') + epsilon). m and v are moving averages of g and of g squared. m'
+    and v' are m and v, corrected because they start at 0.
 
     betas: decay of the two averages. amsgrad: uses the largest v so far instead of v (Reddi et al. 2018). lazy: treat
     SparseRows as torch.optim.SparseAdam does.
@@ -126,7 +126,8 @@ class Adam(Optimizer):
         self.slots = ("m", "v", "v_max") if amsgrad else ("m", "v")  # type: ignore[misc]
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
-        """The bias corrections, in f64. In f32, the first one would be off by 5e-5."""
+        """The bias corrections, in f64. In f32, the correction of v in the first step would have a relative error of
+        5e-5."""
         return {name: correction(step, beta) for name, beta in zip(("of_m", "of_v"), self.betas, strict=True)}
 
     def averages(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:

@@ -40,7 +40,8 @@ class Optimizer:
 
     learning_rate: see Rate.
     weight_decay: the variable times this factor is added to its gradient (L2).
-    decoupled: instead, weight_decay * rate times the variable is subtracted before the step.
+    decoupled: weight_decay does not change the gradient; instead, weight_decay * rate times the variable is subtracted
+    before the step.
     decay: selects the variables to which weight decay applies; default: all.
     maximize: ascend instead of descend.
     clip: a function of all gradients that returns those to apply, called before anything else (see linnet.clip).
@@ -104,8 +105,8 @@ class Optimizer:
         return {}
 
     def update(self, variable: Variable, w: Tensor, g: Tensor, slots: list[Tensor], step: Step) -> list[Tensor]:
-        """New values of the variable and its slots. Here they come from `rule`, in one map. Override this if a rule is
-        not pointwise."""
+        """New values of the variable and its slots. This method computes them by `rule`, in one map. Override it if a
+        rule is not pointwise."""
 
         def body(step: Step, w: Expr, g: Expr, *own: Expr) -> Sequence[Expr]:
             w, g = self.decayed(variable, w, g, step.rate)
@@ -254,7 +255,7 @@ class Optimizer:
         return state(graph_of(variable), f"{self.name(variable)}/{name}", start)
 
     def _name(self, graph: Graph) -> str:
-        """The class name in lower case, with a number if the graph has other optimizers of this class."""
+        """The class name in lower case. It gets a number if the graph has other optimizers of this class."""
         if graph not in self._names:
             base = candidate = type(self).__name__.lower()
             count = 1

@@ -34,8 +34,8 @@ def absorb(function: Function) -> bool:
 
 
 def only_reader(node: Node, readers: Mapping[Tensor, Sequence[Node]], given: Container[Tensor]) -> Node | None:
-    """The single node that reads the first output of `node`, or None. given: the function's outputs, which have readers
-    outside too."""
+    """The single node that reads the first output of `node`, or None. given: the function's outputs, which are also
+    read outside the function."""
     y = node.outputs[0]
     found = readers.get(y, ())
     return found[0] if len(found) == 1 and y not in given else None

@@ -1,6 +1,7 @@
 """Removes dead nodes and functions, common subexpressions, and copies and casts without effect.
 Each pass works on one function in place and returns whether it changed anything. An output of a function is never
-merged with another value. A run may feed the output, and then only the readers of the output may get the fed value."""
+merged with another value. The reason is that a run may feed the output: then only the readers of the output may get the
+fed value."""
 
 from __future__ import annotations
 

@@ -169,8 +169,8 @@ class _Floats:
                 new.name = self.new.unique(old.name) if new.name != old.name else new.name
 
     def relabelled(self, node: Node) -> bool:
-        """The floats of a node whose result has the same integers with another scale. Importers move the scale of a
-        product's weights into such a node."""
+        """The floats of a node whose result has the same integers as its input, with another scale. Importers move the
+        scale of a product's weights into such a node."""
         x, y = node.inputs[0], node.outputs[0]
         if (
             x is None
@@ -191,7 +191,8 @@ class _Floats:
         return True
 
     def product(self, node: Node) -> None:
-        """The float product of the real numbers. The scale of the integer bias is that of x times that of w."""
+        """The float product of the real numbers. The scale of the integer bias is the scale of x times the scale of
+        w."""
         x, w = node.inputs[0], node.inputs[1]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         y = node.outputs[0]
@@ -218,8 +219,8 @@ class _Floats:
         self.keep(node, [self.settled(made, y.quantization, y.dtype)])
 
     def map(self, node: Node) -> None:
-        """The same program on floats. Values that the program dequantizes when it loads them are loaded directly.
-        Values that it quantizes when it stores them go through `settled`."""
+        """The same program on floats. Where the old program dequantizes a value on load, the new one only loads it.
+        Where the old program quantizes a value on store, the new value goes through `settled`."""
         old = program_of(node)
         assert old is not None
         plain = {i.operand for i in old.code if i.opcode in ("load", "table")}

@@ -75,7 +75,7 @@ def _candidate(
 
 
 def _same_size(tensor: Tensor, loaded: list[Tensor | None], producer: Node, inner: Opened) -> bool:
-    """Whether a map that loads these tensors runs over the shape of the producer, as far as dimensions are known."""
+    """Whether a map that loads these tensors runs over the producer's shape, as far as the known dimensions show."""
     shape = iteration_shape([t for t in loaded if t is not None])
     if shape is None or tensor.shape is None or len(shape) != len(tensor.shape):
         return False

@@ -1,5 +1,5 @@
-"""For lookups in tables that are computed from constants: looks up the rows first and computes only these rows. So an
-embedding stored in 8 or 16 bits keeps this size in memory, and planning does not widen the whole table."""
+"""Changes lookups in tables that are computed from constants: rows are looked up first, and only these are computed. So
+an embedding stored in 8 or 16 bits keeps this size in memory, and planning does not widen the whole table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replaces the last layer of a classifier: `replace_head`.
-The layers before it compute the features and keep their weights. These weights stay constant or are trained too,
-depending on `trainable`."""
+The layers before it compute the features and keep their weights. These weights stay constant, or are also trained if
+`trainable` has turned them into variables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def replace_head(
 ) -> Tensor:
     """Gives a classifier a new last layer for `classes` classes, in place, and returns its logits [batch, classes].
 
-    The old head is the last matmul or 1x1 conv before the output that has weights of its own, and everything after it
-    (for example a softmax). `output` selects the output if there are several. The new head is dense, with variables
-    `head/weight` (Glorot) and `head/bias` (zeros). The signature "infer" then has the outputs "logits" and
-    "probabilities" only, and the head's input is the tensor `features` of `graph.main`. standardize: the head first
-    subtracts `head/mean` and multiplies by `head/scale`, which are variables that no optimizer trains (zeros and ones
-    until they are set). Raises UsageError for a bad argument. Raises GraphError if no such layer is found.
+    The old head begins with the last matmul or 1x1 conv before the output that has weights of its own. It includes
+    everything after this layer (for example a softmax). `output` selects the output if there are several. The new head
+    is dense, with variables `head/weight` (Glorot) and `head/bias` (zeros). The signature "infer" then has the outputs
+    "logits" and "probabilities" only, and the head's input is the tensor `features` of `graph.main`. standardize: the
+    head first subtracts `head/mean` and multiplies by `head/scale`, which are variables that no optimizer trains (zeros
+    and ones until they are set). Raises UsageError for a bad argument. Raises GraphError if no such layer is found.
     """
     if classes < 2:
         raise UsageError("a classifier needs at least two classes", code=101, expected="2 or more", got=str(classes))

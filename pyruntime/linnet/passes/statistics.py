@@ -19,10 +19,10 @@ def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate
     every batch norm towards them: new = (1 - momentum) * old + momentum * (value of the batch), with the unbiased
     variance. A forward pass of PyTorch in training mode does the same.
 
-    graph: as returned by `trainable`, with its content in `main`. The statistics become variables under their names in
-    the file. No optimizer trains them, and they are returned. The signature has the inputs and outputs of "infer"; run
-    it over some batches. Raises UsageError if there is no batch norm, or if batch norms have already been folded into
-    weights.
+    graph: as returned by `trainable`, with its content in `main`. The statistics become variables, which keep the names
+    of the statistics in the file. No optimizer trains them. The function returns them. The signature has the inputs and
+    outputs of "infer"; run it over some batches. Raises UsageError if there is no batch norm, or if batch norms have
+    already been folded into weights.
     """
     function, names = graph.main, graph.signatures.get("infer")
     norms = [node for node in function.nodes if node.op == "batch_norm"]

@@ -133,7 +133,7 @@ def _give_names_back(function: Function) -> None:
 
 
 def candidates(function: Function) -> dict[Tensor, bool]:
-    """The float constants of a function, each with whether "*" matches it."""
+    """Maps each float constant of a function to True if "*" matches it, else to False."""
     found: dict[Tensor, bool] = {}
     for node in function.nodes:
         for i, tensor in enumerate(node.inputs):
@@ -162,8 +162,8 @@ def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
 
 
 def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -> list[Tensor]:
-    """The tensors whose names match. given: the tensors, each with whether "*" matches it. what: their kind, for the
-    message. Raises UsageError with similar names if a pattern matches nothing."""
+    """The tensors whose names match. given: maps each tensor to True if "*" matches it, else to False. what: their
+    kind, for the message. Raises UsageError with similar names if a pattern matches nothing."""
     chosen: dict[Tensor, None] = {}
     for pattern in patterns:
         exact = [t for t in given if t.name == pattern]

@@ -42,11 +42,11 @@ class Features:
     log: None, "ln", "log10", or "db" (10 log10 of powers, 20 log10 of magnitudes).
     offset: added before the logarithm.
     floor: smallest value before the logarithm.
-    range: values that are further than this below the largest one (in the log's unit) are raised to this limit.
+    range: the largest distance below the largest value, in the log's unit; smaller values are raised to this limit.
     mfcc: number of cepstral coefficients. dct: "ortho" or "tensorflow".
     mean, std: (x - mean) / std at the end; numbers, or one per feature.
     peak: first divide the samples by the largest magnitude.
-    pre_emphasis: a in x[t] - a x[t - 1] (0: none).
+    pre_emphasis: the factor p in x[t] - p * x[t - 1]; 0 means no pre-emphasis.
     """
 
     window: int = 400
@@ -141,7 +141,7 @@ def audio(
 ) -> Graph:
     """A graph whose `input` is audio instead of the model's own input: [samples] of any length, f32 in [-1, 1] or i16.
 
-    features: what to compute; None: the samples themselves.
+    features: what to compute; None: the model takes the samples themselves.
     rate: sample rate of the features in Hz.
     source_rate: sample rate of the audio, if it must be resampled (SciPy's resample_poly).
     samples: the audio is cut, or padded with zeros at the end, to this number of samples (at `rate`). Default: as many
@@ -213,7 +213,7 @@ def _check(f: Features, rate: int) -> None:
 def _places(old: Tensor, count: int | None, layout: str | None, name: str) -> tuple[int, int | None]:
     """The axes of the model's input that hold frames and features. Every other axis has size 1 or is the batch.
 
-    count: features per frame; None: the samples themselves, which have one axis.
+    count: features per frame; None if the model takes the samples themselves, which have one axis.
     """
     shape: tuple[Dim, ...] = old.shape or ()
     axes = [i for i, d in enumerate(shape) if d != 1]

@@ -26,9 +26,9 @@ def classes(
     """A graph that returns the k best classes as top_k does, and a sentence that says what the scores are.
 
     labels: one per class, or a file (read_labels). output: None for the only output with one number per class. Scores are
-    probabilities: a softmax is appended to logits. The model is run to find this out: outputs that stay between 0 and 1
-    are returned as they are. Raises UsageError if no output has one number per class, or if the number of labels is not
-    the number of classes."""
+    probabilities: a softmax is appended to logits. The model is run to find out whether the output has logits: outputs
+    that stay between 0 and 1 are returned as they are. Raises UsageError if no output has one number per class, or if
+    the number of labels is not the number of classes."""
     names = read_labels(labels)
     edit = Edit(graph, signature)
     sizes = {name: _classes_of(edit.output(name).shape) for name in edit.signature.outputs}
@@ -97,8 +97,8 @@ def _wrong_number(name: str, count: int, given: int) -> UsageError:
 
 
 def _kind(graph: Graph, signature: str, name: str) -> str:
-    """Returns "probabilities", "scores" or "logits": what an output is, judged by runs on noise, on black and on
-    bright pictures."""
+    """Returns what an output is: "probabilities", "scores" or "logits". It finds this out by runs on noise, on black
+    pictures and on bright pictures."""
     from linnet.session.model import Model
     from linnet.session.random_inputs import random_feeds
     from linnet.session.session import Session

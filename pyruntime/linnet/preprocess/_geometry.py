@@ -1,5 +1,5 @@
-"""Computes where a photo's pixels go in a model's input: the new size and offset, as shape arithmetic in the graph.
-The steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same `Fit`."""
+"""Computes where a photo's pixels go in a model's input. The graph computes the new size and offset from shapes. The
+steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same `Fit`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FITS = ("stretch", "shortest", "longest", "letterbox")
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """How a photo is brought to the model's size. resize: (height, width); 0 for one of them keeps the aspect ratio;
-    None: not resized. For "shortest" and "longest", both numbers are the length of that side. canvas: the size to which
-    the photo is cropped or padded at the end."""
+    None: not resized. For "shortest" and "longest", both numbers are the length of the shortest or longest side.
+    canvas: the size to which the photo is cropped or padded at the end."""
 
     kind: str = "stretch"
     resize: tuple[int, int] | None = None
@@ -57,9 +57,9 @@ def photo_size(photo: Tensor) -> Tensor:
 def new_size(size: Tensor, fit: Fit) -> Tensor:
     """(height, width) after resizing, as i64 [2], each at least 1.
 
-    shortest, longest: the named side gets the requested length, and the other is truncated
-    (torchvision.transforms.Resize). letterbox: both sides use the smaller factor, rounded half to even. Then each side
-    is rounded to the nearest multiple.
+    shortest, longest: the named side gets the requested length, and the length of the other side is rounded down
+    (torchvision.transforms.Resize). letterbox: both sides use the smaller factor, and their lengths are rounded half to
+    even. Then each length is rounded to the nearest multiple.
     """
     if fit.resize is None:
         return _to_multiple(size, fit.multiple)

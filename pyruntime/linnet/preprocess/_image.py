@@ -45,15 +45,16 @@ def image(
     """A graph whose `input` is a photo instead of the model's own input: u8 [H, W, 3], RGB, of any height and width.
 
     The order of steps is: grey (Pillow's "L"), resize, crop or pad, colour order, (pixel * scale - mean) / std, layout,
-    and the model's dtype. That is f32, f16, or integers through the input's quantization (rounded half to even, from a
-    table computed in f64, so the result is exact).
+    and the model's dtype. The dtype is f32, f16, or an integer type through the input's quantization (rounded half to
+    even, from a table computed in f64, so the result is exact).
 
     fit: "stretch": resize to `resize` (height, width), by default the model's own size; one of the two may be None to
-        keep the aspect ratio. "shortest", "longest": resize this side to `resize`, then cut `crop` from the middle
-        (padded with `pad` if the photo is smaller); default crop: the model's size. "letterbox": fit the whole photo
-        into `resize` (default: the model's size) and fill the rest with `pad` (0 to 255). The rest is on both sides or,
-        with align="corner", below and on the right.
-    multiple: the resized sides are rounded to multiples of it (for models with open sizes, such as text detectors).
+        keep the aspect ratio. "shortest", "longest": resize so that this side has the length `resize`, then cut `crop`
+        from the middle (padded with `pad` if the photo is smaller); default crop: the model's size. "letterbox": fit
+        the whole photo into `resize` (default: the model's size) and fill the rest with `pad` (0 to 255). The rest is
+        on both sides or, with align="corner", below and on the right.
+    multiple: the resized sides are rounded to multiples of this number (for models with open sizes, such as text
+        detectors).
     filter: "bilinear", "bicubic" (a = -0.5) or "nearest".
     antialias: widen the filter when the photo shrinks, as Pillow does. False: sample as OpenCV's INTER_LINEAR does
         (bicubic then has a = -0.75).

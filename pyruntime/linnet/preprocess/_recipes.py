@@ -49,8 +49,8 @@ _DETAILS: dict[str, Callable[[str], Any]] = {
 
 
 def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | None = "raw") -> Graph:
-    """A graph whose image input is a photo of any size, u8 [height, width, 3] in RGB. It calls `image` with the
-    arguments that a spec names.
+    """Returns a graph whose image input is a photo of any size, u8 [height, width, 3] in RGB. This function calls
+    `image` with the arguments that `spec` stands for.
 
     spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet", "unit", "symmetric" or "raw". "imagenet" is for torchvision and
     timm: the shorter side becomes 256/224 of the model's size, the middle is cut out, and mean and standard deviation
@@ -155,7 +155,8 @@ def _picture(
 
 
 def pixels_graph(shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]) -> Graph:
-    """A graph of only the steps, without the model. It turns a photo "x" into "y", an input of this shape and dtype."""
+    """A graph of only the steps, without the model. It turns a photo "x" into "y", which has the shape and dtype of the
+    model's input."""
     plain = Graph()
     x = plain.placeholder("x", shape, dtype)
     x.quantization = quantization

@@ -45,7 +45,7 @@ def set_labels(edit: Edit, output: str, labels: Labels | None, classes: object) 
 
 
 def softmax(graph: Graph, output: str, *, axis: int = -1, signature: str = "infer") -> Graph:
-    """A graph whose `output` is f32 probabilities: dequantized, then softmax along an axis."""
+    """A graph whose `output` is f32 probabilities: it is dequantized, and softmax is applied along an axis."""
     return _apply(graph, output, "softmax", axis, signature)
 
 
@@ -110,9 +110,10 @@ def ctc(
     every step, merges repeats and removes `blank`. It returns "text" i64 [n], indices of labels, and "scores" f32 [n],
     the output at these steps.
 
-    labels: one per class, including the blank (with any text). If the list is shorter by one, the blank is taken to be
-    missing. If it is shorter by two (PaddleOCR), a space at the end is missing too. The tools print the joined labels.
-    Raises UsageError for an unknown output, more than one sequence, or a wrong number of labels.
+    labels: one per class, including the blank (with any text). If the list is one label too short, the blank's label is
+    taken to be missing. If it is two labels too short (PaddleOCR), a space at the end is taken to be missing too. The
+    tools print the joined labels. Raises UsageError for an unknown output, more than one sequence, or a wrong number of
+    labels.
     """
     edit = Edit(graph, signature)
     edit.function.source = "postprocess:ctc"

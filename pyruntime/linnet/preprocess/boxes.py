@@ -31,9 +31,9 @@ Floats = npt.NDArray[np.float32]
 class Options(TypedDict, total=False):
     """Options that every decoder accepts.
     score_threshold: minimum score of a candidate (0.25).
-    iou_threshold: a box is dropped if it overlaps a better one of its class by more than this (0.45).
+    iou_threshold: a box is dropped if its overlap (IoU) with a better box of its class is larger than this (0.45).
     limit: maximum number of boxes (100).
-    multi_label: whether a box may be reported once per class (False: only with its best class).
+    multi_label: whether a box may be reported several times, once per class (False: only with its best class).
     labels: one per class, or a text file with one per line.
     names: names of the outputs: boxes, scores, classes, keypoints.
     keep: also keep the decoded outputs.

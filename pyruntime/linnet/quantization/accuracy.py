@@ -38,8 +38,8 @@ class Evaluation(Protocol):
 def evaluation(
     source: str | Path, *, image: str | None = None, note: Callable[[str], object] = warnings.warn
 ) -> Evaluation | None:
-    """The evaluation that a source names. None for a folder without sub-folders: its pictures have no labels, so only
-    agreement can be measured.
+    """The evaluation that a source names. None if the source is a folder without sub-folders, because its pictures have
+    no labels. Then only agreement can be measured.
 
     source: FILE.py:FUNCTION, called with run(feeds) -> {output: array}; it returns a number or {name: number}; higher is better.
     Or a folder with one sub-folder of pictures for each class: see `Pictures`. image: the recipe for models that do not
@@ -102,10 +102,10 @@ class ScriptEvaluation:
 
 @dataclasses.dataclass
 class Pictures:
-    """Labelled pictures: the name of a sub-folder is the name or the number of a class. The names of the classes are in
-    labels.txt, labels.json or classes.txt of the folder, or in the model's metadata. Without names, sub-folders named
-    by numbers are the classes with these numbers, and other sub-folders are the classes in sorted order. Measures top-1
-    accuracy and, if there are six classes or more, top-5 accuracy."""
+    """A folder of labelled pictures. The name of each sub-folder is the name or the number of a class. The names of the
+    classes are in the folder's labels.txt, labels.json or classes.txt, or in the model's metadata. Without names,
+    sub-folders named by numbers are the classes with these numbers, and other sub-folders are the classes in sorted
+    order. Measures top-1 accuracy and, if there are six classes or more, top-5 accuracy."""
 
     root: Path
     folders: Sequence[Path]
@@ -155,9 +155,9 @@ Ranking = Callable[[Mapping[str, Array]], list[int]]
 
 
 def classifier(subject: Subject) -> tuple[Ranking, int | None, list[str]]:
-    """Returns three things: a function that finds the best classes in a model's outputs, best first; the number of
-    classes, or None if the model gives only the best ones; and the labels in its metadata. Raises UsageError if no
-    output is a list of scores."""
+    """Returns a function that finds the best classes in a model's outputs, best first. Also returns the number of
+    classes (None if the model outputs only the best ones), and the labels in the model's metadata. Raises UsageError if
+    no output is a list of scores."""
     metadata = subject.graph.metadata
     for spec in subject.outputs:
         about = parse_io(metadata.get(io_key("infer", spec.name), ""))

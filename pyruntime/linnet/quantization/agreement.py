@@ -87,7 +87,7 @@ class Agreement:
 
 
 def score_rows(values: Array, batch: int = 1) -> int:
-    """The number of rows if the values are one list of two or more scores for each example, else 0."""
+    """If the values are a list of two or more scores for each example, the number of these lists, else 0."""
     if values.dtype.kind != "f":
         return 0
     lead = batch if values.ndim > 1 and values.shape[0] == batch else 1

@@ -44,7 +44,7 @@ def quantize_aware(
     calibration: typical inputs {name: array}, which give the initial activation ranges.
     weight_bits: 2 to 8.
     ranges: "average" makes each training step move the ranges towards those of its batch (side updates: new = momentum
-        * old + (1 - momentum) * range of the batch). "learned" makes the ranges trainable variables.
+        * old + (1 - momentum) * range of the batch). With "learned", the ranges are trainable variables.
     values: values of the graph's variables, for example a `Store`.
     variables: which weights to train, as for `linnet.passes.trainable`. The content of the result is in `main`
         (`find`), as in an imported graph; "infer" rounds, and the signature "float" does not. Build the loss on `main`,
@@ -148,7 +148,7 @@ def _decide(graph: Graph, dtype: str) -> tuple[Decisions, dict[Tensor, Tensor]]:
 
 
 class _Inserter:
-    """Inserts fake quantization where the quantizer stores integers, and records where."""
+    """Inserts fake quantization where the quantizer stores integers, and records these places."""
 
     def __init__(
         self,

@@ -98,7 +98,8 @@ def _percentile(seen: Seen, levels: int) -> tuple[float, float, str]:
 
 
 def _least(seen: Seen, levels: int, power: float, name: str) -> tuple[float, float, str]:
-    """First searches one fraction for both ends of the range, then one fraction for each end."""
+    """Searches the fraction of the range with the least error: first the same fraction for both ends, then one for each
+    end."""
     if not seen.width:
         return seen.low, seen.high, name
     counts, centres = _histogram(seen)

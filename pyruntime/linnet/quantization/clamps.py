@@ -46,8 +46,8 @@ def takes_logarithm(node: Node) -> bool:
 
 
 def keeps_scale(node: Node) -> bool:
-    """Whether a map of its first input and constants gives s * y for s * x with any s > 0, as ReLU and leaky ReLU
-    do."""
+    """Whether scaling the first input by any s > 0 scales the result by s, as for ReLU and leaky ReLU. All other inputs
+    must be constants."""
     if node.op != "map" or len(node.outputs) != 1 or any(t is None or t.data is None for t in node.inputs[1:]):
         return False
     words, floats = node.attributes["program"], list(node.attributes.get("floats", ()))
@@ -70,7 +70,7 @@ def keeps_scale(node: Node) -> bool:
 
 
 def _power(name: str, given: list[int | None]) -> tuple[int | None] | None:
-    """The power of the scale s in a result; None if the result is not a power of s times a constant."""
+    """The exponent p if a result is proportional to s^p, where s is the scale of the first input, else None."""
     if name == "mul":
         return (None if None in given else sum(p for p in given if p is not None),)
     compares = name in ("lt", "le", "gt", "ge", "eq", "ne")

@@ -3,9 +3,9 @@ outputs.
 
 The error of a tensor against the float model says little about its layer, because most of it comes from earlier layers.
 So each layer is also measured alone: the quantized layer and the float layer get the same inputs, which are the float
-model's values as the quantized graph stores them. The difference of their results is the local error. If it is added to
-the float model's tensor, the error of the outputs shows what would happen if only this layer were quantized. Layers are
-ranked by this error.
+model's values as the quantized graph stores them. The difference of their results is the local error. It is then added
+to the float model's tensor, and the rest of the float model runs. The outputs then have the error that they would have
+if only this layer were quantized. Layers are ranked by this error.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def debug_quantization(
     table: the overrides with which the quantized graph was made; they explain why layers stay float. seconds: how long
     to compute the effect of single layers' errors on the outputs. draw: also count histograms of the worst layers.
     Memory does not grow with the number of samples, because one sample is run at a time. It is also bounded for many
-    tensors, because they are measured in groups. Raises UsageError if the graphs are not of one network or there is no
-    sample.
+    tensors, because they are measured in groups. Raises UsageError if the graphs do not come from one network or if
+    there is no sample.
     """
     if table is not None:
         table.check(*names_for_rows(float_graph.functions))
@@ -111,7 +111,7 @@ def _heaviest(pair: Pair) -> Node:
 
 
 def score(sums: Iterable[Agreement]) -> float:
-    """The SQNR of outputs together, in dB."""
+    """The SQNR of all outputs together, in dB."""
     return decibel(1.0, relative_noise(sums))
 
 

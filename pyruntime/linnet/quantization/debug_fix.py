@@ -117,8 +117,8 @@ def _first(samples: Iterable[Feeds], limit: int | None) -> list[Feeds]:
 
 
 def _candidates(report: DebugReport, most: int) -> list[Layer]:
-    """The layers that hurt, worst first. Each must cause a certain share of the noise that remains without the worse
-    layers."""
+    """The layers that hurt, worst first. Each must cause at least a certain share of the noise that remains without the
+    worse layers."""
     ranked = [layer for layer in report.ranked if layer.hurt is not None and layer.hurt > 0.0]
     found = []
     for i, layer in enumerate(ranked[:most]):
@@ -129,7 +129,7 @@ def _candidates(report: DebugReport, most: int) -> list[Layer]:
 
 
 def _union(tries: Iterable[Try]) -> dict[str, str]:
-    """All rows together. If a layer has two dtypes, it gets the higher one."""
+    """All rows in one table. If the rows give a layer two dtypes, it gets the higher one."""
     order = ("i8", "i16", "f16", "bf16", "f32")
     rows: dict[str, str] = {}
     for t in tries:
@@ -151,9 +151,9 @@ def _row(key: str, value: str, remark: str = "") -> Row | TensorRow:
 def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str]]:
     """Rows for a table that may remove the noise of a layer, cheapest first.
 
-    If values lie outside the range, the first way is the range that was seen. Then follow higher dtypes: for the
-    tensor, if most of the noise comes from storing the result, else for the layer. The last ways include the layers
-    that read the tensor.
+    If values lie outside the range, the first way is to use the range that was seen. The next ways are higher dtypes.
+    They are for the tensor if most of the noise comes from storing the result, else for the layer. The last ways also
+    change the layers that read the tensor.
     """
     names = step_names(pair.old.function)
     own = [f"layer {names[node]}" for node in pair.part]
@@ -213,7 +213,7 @@ class _Search:
         return relative_noise(sums.values())
 
     def noise(self, rows: Mapping[str, str]) -> float:
-        """Like `measured`, for the graph made with these rows after those of the table. Raises whatever `requantize`
+        """Like `measured`, for the graph made with the table followed by these rows. Raises whatever `requantize`
         raises."""
         key = frozenset(rows.items())
         if key not in self.known:
@@ -242,7 +242,8 @@ class _Search:
         return found
 
     def fewest(self, chosen: Sequence[Try], goal: float) -> list[Try]:
-        """Leaves out tries that the goal does not need, beginning with the last ones, whose gains are smallest."""
+        """Leaves out tries without which the goal is still reached. It begins with the last ones, whose gains are
+        smallest."""
         kept = list(chosen)
         for t in reversed(chosen):
             rest = [other for other in kept if other is not t]

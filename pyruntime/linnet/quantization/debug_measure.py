@@ -48,8 +48,8 @@ class Sums:
     hurt: float | None = None  # noise at the outputs, relative to their power, from this layer's local error alone
 
     def add(self, pair: Pair, mine: Array, theirs: Array, exact: Array, made: Array) -> None:
-        """mine, theirs: the tensors of the two models. exact, made: the results of the float and the quantized layer on
-        the same inputs."""
+        """mine, theirs: the tensors of the two models. exact: the result of the float layer. made: the result of the
+        quantized layer on the same inputs."""
         self.whole.add(mine, theirs)
         self.local.add(exact, made)
         kept = real(stored(exact, pair.new), pair.new)
@@ -214,8 +214,8 @@ def output_db(sums: Iterable[Agreement]) -> float:
 
 
 def _elements(shape: Sequence[Any] | None, guess: int) -> int:
-    """The number of elements of a tensor. An open size counts as 1. If the rank is open, the number is that of the
-    largest input."""
+    """The number of elements of a tensor. An open size counts as 1. For an open rank, the largest input's number of
+    elements."""
     return guess if shape is None else int(np.prod([d if isinstance(d, int) else 1 for d in shape], dtype=np.int64))
 
 

@@ -90,7 +90,7 @@ def pairs_of(old: Graph, new: Graph) -> list[Pair]:
 
 def _other_meanings(graph: Graph, function: Function) -> set[str]:
     """Names that mean another tensor for a session: an input or output of the signature has this name, but its tensor
-    has another one."""
+    has a different name."""
     signature = graph.signatures["infer"]
     ports = [
         *zip(signature.inputs, function.inputs, strict=True),

@@ -1,4 +1,4 @@
-"""What `debug_quantization` (debug.py) finds: figures of each layer, the layers that stayed in floats, and the fix."""
+"""The result of `debug_quantization` (debug.py): figures of layers, the layers that stayed in floats, and the fix."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Layer:
     """A tensor that both graphs have, and the layer that computes it.
 
     name: the name of the tensor. layer, op: the name and op of the node; `layer` is the name of its step in tables,
-    plans and timings. dtype: how the quantized graph stores the tensor. sqnr_db, cosine: of the tensor against the
-    float model. local_db: the SQNR of the layer alone, on inputs without inherited noise. storage: the part of this
+    plans and timings. dtype: how the quantized graph stores the tensor. sqnr_db, cosine: how near the tensor is to the
+    float model's. local_db: the SQNR of the layer alone, on inputs without inherited noise. storage: the part of this
     noise that comes from storing the result. output_db: the SQNR of the outputs if only this layer were quantized; None
     if there was no time to measure it. hurt: like output_db, but as noise divided by power. saturated: the share of
     float values outside the range that can be represented. zeros: the shares of zeros among the float and among the
@@ -54,9 +54,10 @@ class LeftFloat:
 
 @dataclasses.dataclass
 class DebugReport:
-    """What `debug_quantization` found. layers: in the order of the graph. output_db: the SQNR of all outputs together.
-    outputs: the figures of each output. special: for each op, counts of values at the limits of their type, infinities
-    and NaN. fix: what `linnet.quantization.debug_fix.find_fix` found, if it was asked."""
+    """The result of `debug_quantization`. layers: one entry for each pair of tensors, in the order of the graph.
+    output_db: the SQNR of all outputs together. outputs: the figures of each output. special: for each op, counts of
+    values at the limits of their type, infinities and NaN. fix: the result of `linnet.quantization.debug_fix.find_fix`,
+    if it was called."""
 
     dtype: str
     samples: int
@@ -102,7 +103,7 @@ class Try:
 
 @dataclasses.dataclass
 class Fix:
-    """before, after: the SQNR of the outputs in dB without and with `rows`. best: the SQNR with the rows of all
+    """before, after: the SQNR of the outputs in dB, without `rows` and with them. best: the SQNR with the rows of all
     candidates. layers: the tensors that are fixed, in the order in which they were chosen. table: the base table with
     the rows, ready to write."""
 

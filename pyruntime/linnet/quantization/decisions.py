@@ -45,8 +45,8 @@ _UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range 
 class Options:
     """How the quantizer decides what the table does not say.
 
-    calibrator: chooses the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: the
-    mean error from rounding is added to the bias. equalize: channels between two products are scaled. saves_traffic:
+    calibrator: chooses the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: biases
+    are corrected by the mean error from rounding. equalize: channels between two products are scaled. saves_traffic:
     large tensors are stored as integers even if no integer op needs this, as long as their noise is below
     `traffic_noise`. headroom: 16-bit ranges are the largest value seen times this factor. weight_noise: if the noise of
     the outputs of a product with 16-bit activations is above this, its weights get 16 bits."""
@@ -68,8 +68,8 @@ def _aliases(steps: Mapping[Node, str]) -> dict[Node, list[str]]:
 
 
 def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str], dict[str, str]]:
-    """The names that rows of a table may match: the names of layers, and those of tensors. Also returns, for each
-    source node that became a part of a layer, the name of this layer."""
+    """The names that rows of a table may match: the names of layers, and those of tensors. Also maps each source node
+    that became a part of a layer to the name of this layer."""
     layers: list[str] = []
     tensors: list[str] = []
     sources: dict[str, str] = {}
@@ -147,7 +147,7 @@ class Decisions:
         return beyond | self.observation.infinite
 
     def _mode(self, node: Node) -> str:
-        """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
+        """The dtype in which the node computes: f32, f16, bf16, i16 or i8."""
         names = [self.steps[node], *self.aliases[node]]
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if wanted in SCHEMES:
@@ -375,8 +375,8 @@ class Decisions:
             self.ranges[root] = Range(choice.low, choice.high)
 
     def _most(self, tensor: Tensor) -> float:
-        """The largest value that the range of an 8-bit tensor holds. 0 for other tensors, and if a product that makes
-        or reads the tensor does not compute in integers."""
+        """The largest value that the range of an 8-bit tensor holds. 0 for other tensors. Also 0 if a product that
+        makes or reads the tensor does not compute in integers."""
         found = self.ranges.get(self.root(tensor))
         makers = (
             {tensor.node, *(p.maker for p in self.observation.pairs if p.between is tensor)}
@@ -412,7 +412,7 @@ class Decisions:
         return list(dict.fromkeys(tensors)), products
 
     def calibrate(self, batches: Iterable[Feeds], progress: bool, threads: int | None) -> None:
-        """Finds the ranges of all tensors stored as integers from their extremes. Members of a group share one
+        """Computes the ranges of all tensors stored as integers from the values seen. Members of a group share one
         range."""
         missing = [tensor for tensor in self.stored if self.root(tensor) not in self.ranges]
         observation = Observation(self.graph, missing, (), threads)

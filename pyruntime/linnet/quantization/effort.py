@@ -1,5 +1,5 @@
-"""What `linnet.quantize` tries. The float graph is observed once. Then graphs are built with different options. The one
-whose outputs on some calibration samples are nearest to those of the float graph is kept."""
+"""What `linnet.quantize` tries. The float graph is observed once. Then graphs are built with different options. The
+graph whose outputs on some calibration samples are nearest to the float graph's outputs is kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GOOD = 1e-6  # an error that needs no change
 
 
 class Search:
-    """One quantization: functions, options and what was seen."""
+    """One quantization: its functions, its options, and the values seen."""
 
     def __init__(
         self, graph: Graph, dtype: str, rows: Table, weight_bits: int, effort: str, calibrator: str, threads: int | None
@@ -52,8 +52,8 @@ class Search:
         self.nearness: Nearness | None = None  # of the outputs
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
-        """Observes the float graph, tries options, and returns the best graph. ranges: those of quantization-aware
-        training, by tensor name."""
+        """Observes the float graph, tries options, and returns the best graph. ranges: the ranges from
+        quantization-aware training, by tensor name."""
         first = self._decide(self.options)
         self.overrides.check(*names_for_rows(q.old for q in first))
         known = [q.take(ranges) for q in first]

@@ -42,7 +42,7 @@ def quantize(
     docs/quantization.md gives the limits. Without `calibration` it takes f16.
 
     calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. For f16, calibration shows
-        which tensors would overflow. An iterable that can be read only once is kept in temporary files.
+        which tensors would overflow. If an iterable can be read only once, its samples are kept in temporary files.
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.

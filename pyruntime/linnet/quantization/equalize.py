@@ -54,7 +54,7 @@ def pairs(function: Function) -> list[Pair]:
 
 
 def pairs_of(graph: Graph, observed: Container[Tensor]) -> list[Pair]:
-    """The pairs in all functions of a graph whose tensor was observed."""
+    """The pairs in all functions of a graph. Only pairs whose tensor was observed are included."""
     return [pair for function in graph.functions for pair in pairs(function) if pair.between in observed]
 
 
@@ -69,7 +69,7 @@ def _constant(node: Node) -> bool:
 
 
 def _axis(node: Node) -> int:
-    """The axis of the channels: -1 for matrices and channels last, else 1."""
+    """The axis of the channels: -1 for matrix products and for convolutions with channels last, else 1."""
     return -1 if node.op in traits.MATRICES else int(node.attributes.get("channel_axis", 1))
 
 
@@ -105,8 +105,8 @@ def factors(found: Iterable[Pair], peaks: Mapping[Tensor, Floats], most: Callabl
 
 
 def scaled(node: Node, w: npt.NDArray[Any], by: Mapping[str, Floats]) -> Floats:
-    """The weights, multiplied by the factors of the channels that they make and divided by those of the channels that
-    they read."""
+    """The weights, multiplied by the factors of their output channels and divided by the factors of their input
+    channels."""
     rows = as_rows(node, np.asarray(w, np.float64))
     if "made" in by:
         rows = rows * by["made"].reshape(rows.shape[0], rows.shape[1], 1)
@@ -116,7 +116,7 @@ def scaled(node: Node, w: npt.NDArray[Any], by: Mapping[str, Floats]) -> Floats:
 
 
 def columns(node: Node, by: Floats) -> Floats:
-    """The factors of the channels that a product reads, for each column of its rows: [groups, columns]."""
+    """For each column of a product's rows, the factor of the column's input channel: [groups, columns]."""
     w = node.inputs[1]
     assert w is not None and w.data is not None
     matrix = node.op in traits.MATRICES

@@ -1,5 +1,5 @@
-"""Interval arithmetic over a float graph (Moore 1966): bounds of each tensor's values from those of its operands. If there
-are no calibration data, it finds what f16 may be unable to hold: squares, powers, exponentials and sums without a bound."""
+"""Interval arithmetic over a float graph (Moore 1966): bounds of a tensor's values from those of its operands. Without
+calibration, it finds what f16 may be unable to hold: unbounded squares, powers, exponentials and sums."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _node(node: Node, given: Sequence[Interval]) -> tuple[list[Interval], list[b
 
 
 def _weighted(node: Node, given: Sequence[Interval]) -> Interval:
-    """The interval of a product with constant weights: at most the largest input times the sum of the weights' absolute
-    values."""
+    """The interval of a product with constant weights. Its bound is the largest input times the sum of the weights'
+    absolute values."""
     w = node.inputs[1]
     peak = max(-given[0][0], given[0][1])
     if w is None or w.data is None or w.dtype != "f32" or not math.isfinite(peak):
@@ -144,7 +144,7 @@ def _map(node: Node, given: Sequence[Interval]) -> tuple[list[Interval], list[bo
 
 
 def _rising(function: Callable[[float], float], x: Interval) -> Interval:
-    """The interval of the results of a function that never falls."""
+    """The interval of the results of a non-decreasing function."""
 
     def at(value: float) -> float:
         try:

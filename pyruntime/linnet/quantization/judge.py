@@ -1,5 +1,5 @@
-"""Measures how near the outputs of a quantized graph are to those of the float graph on some calibration samples, and
-defines what is near enough: decisions must stay the same, and other values must stay near."""
+"""Measures how near a quantized graph's outputs are to the float graph's on some calibration samples, and defines what
+is near enough: decisions must stay the same, and other values must stay near."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _TIE = 0.1  # two best scores that are nearer to each other than this decide not
 
 
 class Nearness(NamedTuple):
-    """How near a graph comes. `error`: the squared error, divided by the power of what changes between samples (at most
-    1 each), averaged over outputs and samples. `excess`: the geometric mean, over the outputs, of the error divided by
-    the error that the target allows. Ratios below 1 count as 1, so 1 means near enough."""
+    """How near a graph comes. `error`: the squared error divided by the power of what changes between samples. Each
+    quotient is at most 1, and they are averaged over outputs and samples. `excess`: the geometric mean, over the
+    outputs, of the error divided by the error that the target allows. Ratios below 1 count as 1, so 1 means near
+    enough."""
 
     error: float
     excess: float
@@ -64,7 +65,8 @@ class Judge:
         self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
 
     def compare(self, graph: Graph, samples: int | None = None) -> Nearness:
-        """How near a graph comes. samples: if given, only this many of the first samples are used."""
+        """Measures how near a graph comes. samples: if given, only this many samples are used, from the first one
+        on."""
         from linnet.session.session import Session
 
         session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
@@ -102,8 +104,8 @@ def _class_axis(values: Sequence[Array]) -> int | None:
 
 
 def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
-    """The number of decisions that differ, and the number of all decisions. A decision is a best class, a score above a
-    half in one of the two, or an integer."""
+    """The number of decisions that differ, and the number of all decisions. Three things are decisions: a best class,
+    an integer, and a score that is above a half in at least one of the two outputs."""
     if want.shape != got.shape:
         return 1, 1
     if want.dtype.kind != "f":
@@ -120,8 +122,8 @@ def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
 
 def _varying(values: Sequence[npt.NDArray[np.float64]]) -> float:
     """The mean square of the differences of an output between samples. (If a coordinate is always near 100, only its
-    last digits carry information.) With few samples, or with different shapes, the mean square of the output itself.
-    Never less than a thousandth of the latter."""
+    last digits carry information.) With few samples, or if their shapes differ, it is the mean square of the output
+    itself. It is never less than a thousandth of that mean square."""
     whole = float(np.mean([np.square(v).mean() for v in values if v.size] or [0.0]))
     if len(values) < 3 or any(v.shape != values[0].shape for v in values):
         return whole

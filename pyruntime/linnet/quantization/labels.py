@@ -1,5 +1,5 @@
-"""Finds which class the name of a folder means: from the labels of a file or a model, by number, or by the order of the
-folders."""
+"""Finds which class the name of a folder means: by the labels of a file or a model, by its number, or by the order of
+the folders."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def _aliases(line: str) -> list[str]:
 
 
 def _from_json(content: Any) -> list[list[str]]:
-    """The same for JSON: ["cat", ...], {"0": "cat"}, {"0": ["n02123045", "cat"]} or {"cat": 0}. Raises ValueError."""
+    """Like `_read`, for JSON: ["cat", ...], {"0": "cat"}, {"0": ["n02123045", "cat"]} or {"cat": 0}. Raises
+    ValueError."""
     if isinstance(content, list):
         rows: dict[int, Any] = dict(enumerate(content))
     elif isinstance(content, dict) and content and all(isinstance(v, int) for v in content.values()):

@@ -31,7 +31,7 @@ def rows(names: Sequence[str], scheme: str) -> list[Row | TensorRow]:
 
 
 def products(node: Node) -> float:
-    """The number of products of a layer with constant weights, as far as shapes are known. It is too high for a
+    """The number of multiplications of a layer with constant weights, as far as shapes are known. It is too high for a
     transposed convolution."""
     w = node.inputs[1] if node.op in INTEGER_OPS and len(node.inputs) > 1 else None
     shape = node.outputs[0].static_shape
@@ -63,8 +63,9 @@ def wider(
 ) -> tuple[Table, Nearness] | None:
     """A table that brings the outputs near enough with few layers of a wide scheme. If none does, the table that comes
     nearest, provided that it halves the excess; else None. layers: nodes and their names. wide: the wide schemes; a
-    later one is tried if an earlier one is not enough. compare: how near the graph made with a table comes, on only
-    this many of the first samples if a number is given. least: how near the graph comes without a wide scheme."""
+    later one is tried if an earlier one is not enough. compare: a function that measures how near the graph made with a
+    table comes; if it gets a number as well, it uses only this many samples. least: how near the graph comes without a
+    wide scheme."""
     found = parts(list(layers.values()))
     others = [Row("*", "f32")]
     alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]

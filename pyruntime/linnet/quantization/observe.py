@@ -1,5 +1,5 @@
-"""Observers record what calibration sees of a float graph: extremes, histograms and moments of tensors, second moments of
-what products read. To bound memory, graphs with many tensors run several times, and an iterator's samples are kept in files."""
+"""Observers record what calibration sees of a float graph: tensors' extremes and histograms, products' moments. To
+bound memory, graphs with many tensors run several times, and an iterator's samples are kept in files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Seen:
         self.counts += np.bincount(np.clip(bins, 0, 2 * HALF - 1), minlength=2 * HALF)
 
     def join(self, other: Seen) -> None:
-        """Takes what was seen of another tensor that shares its range."""
+        """Merges another tensor's record into this one. The two tensors share one range."""
         if not other.batches:
             return
         mine = self.batches
@@ -176,7 +176,8 @@ def _check_finite(name: str, array: npt.NDArray[Any], batch: int) -> None:
 
 
 def _follow_constant(constant: dict[str, float | None], name: str, array: npt.NDArray[Any]) -> None:
-    """Remembers the value of an input if it has been the same so far. None after a second value."""
+    """Remembers the value of an input as long as it is the same in all batches. After a different value, remembers
+    None."""
     if array.size and array.dtype.kind in "fiub" and constant.get(name, 0.0) is not None:
         first = float(array.flat[0])
         same = bool((array == array.flat[0]).all()) and constant.get(name, first) == first
@@ -243,8 +244,8 @@ class Observation:
         self.leads: dict[Function, bool] = {}
 
     def run(self, batches: Batches) -> None:
-        """Runs the signature `infer` on each batch. Raises UsageError as `Batches` does. Also raises it if a tensor
-        becomes NaN or infinite, unless this is allowed for the tensor."""
+        """Runs the signature `infer` on each batch. Raises UsageError as `Batches` does, and also if a tensor becomes
+        NaN or infinite, unless this is allowed for the tensor."""
         main = self.graph.signatures["infer"].function
         names = self.graph.signatures["infer"].inputs
         groups = _groups(self.wanted.get(main, []))

@@ -40,7 +40,8 @@ class Quantizer(Decisions):
     function: Function
 
     def rewrite(self, new: Graph, functions: dict[Function, Function]) -> Function:
-        """Emits the function again into a graph. functions: the new function for each function that nodes refer to."""
+        """Emits the function again into a graph. functions: maps each old function that nodes refer to to its new
+        function."""
         self.forms: dict[tuple[Tensor, str], Tensor] = {}
         self.noises: dict[Node, float] = {}  # of the outputs of products, from the rounding of their weights
         self.weights: dict[Node, str] = {}  # the dtype of integer products' weights
@@ -104,7 +105,7 @@ class Quantizer(Decisions):
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str, moved: Tensor | None = None) -> Tensor:
         """Converts with one map node, which dequantizes when it loads and quantizes with the parameters of `tensor`
-        when it stores. moved: the tensor that `source` represents, if it is not `tensor`."""
+        when it stores. moved: the tensor that `source` represents, if this is not `tensor`."""
         load = "load_dequantized" if source.dtype in LIMITS else "load"
         store = "store_quantized" if dtype in LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
@@ -305,7 +306,8 @@ class Quantizer(Decisions):
         return node.attributes.get("kind", "sum") not in ("argmax", "argmin")
 
     def _emit_float(self, node: Node) -> None:
-        """Emits the node in f32, or with f16 or bf16 storage. For these, every float data operand is converted."""
+        """Emits the node in f32, or with f16 or bf16 storage. For f16 and bf16, every float data operand is
+        converted."""
         mode = self.modes[node] if self.modes[node] in HALVES and node.op not in FLOATS_KEPT else "f32"
         half = mode != "f32"
         inputs: list[Tensor | None] = []
@@ -343,8 +345,8 @@ class Quantizer(Decisions):
     # ---- report ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[Row | TensorRow]:
-        """Every decision: the layers that compute in another dtype than f32 or could do so, and the tensors stored as
-        integers."""
+        """A row for every decision: for each layer that computes in another dtype than f32 or could do so, and for each
+        tensor stored as integers."""
         found: list[Row | TensorRow] = []
         for node in self.old.nodes:
             integers = self.dtype in LIMITS
@@ -394,8 +396,8 @@ def _decibels(noise: float) -> str:
 
 
 def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], list[float]]:
-    """The program and its constants with multiplications in place of divisions by constants, because divisions are
-    slow. The small difference does not matter, because the result is rounded to integers."""
+    """The program and its constants, with each division by a constant replaced by a multiplication, which is faster.
+    The small difference does not matter, because the result is rounded to integers."""
     made: list[int] = []
     for i in range(0, len(program), 5):
         opcode, kind, a, b, c = program[i : i + 5]

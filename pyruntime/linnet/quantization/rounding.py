@@ -33,8 +33,8 @@ class Rounded:
 
 
 class Rounding:
-    """Rounds the weights of products. Each result is kept and used again, because graphs with other ranges have the
-    same weights."""
+    """Rounds the weights of products. Each result is kept and used again for later graphs, which have other ranges but
+    the same weights."""
 
     def __init__(self, rows: Mapping[Node, Rows]) -> None:
         self.rows = rows
@@ -98,7 +98,7 @@ def rounded(
 
 
 def _scales(node: Node, w: npt.NDArray[np.float32], axis: int | None, parameters: Quantization) -> Floats:
-    """The scale of each weight, in the form of `as_rows`."""
+    """The scale of each weight, in the layout that `as_rows` returns."""
     shape = [1] * w.ndim
     if axis is not None:
         shape[axis] = -1

@@ -18,8 +18,9 @@ Array = npt.NDArray[np.float32]
 
 
 class Rows:
-    """mean: f64 [groups, columns]. second: f64 [groups, columns, columns], mean of the rows' outer products, or None if a row
-    is too long or the op has none. The columns of a row are in the order of `as_rows`."""
+    """mean: the mean of the rows, f64 [groups, columns]. second: the mean of the rows' outer products, f64 [groups,
+    columns, columns]; None if a row is too long or if no second moments are computed for the op. The columns of a row
+    are in the order of `as_rows`."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -154,7 +155,8 @@ def _patches(
 
 def _taps(x: npt.NDArray[Any], shape: tuple[int, ...], node: Node, random: np.random.Generator) -> Array | None:
     """For a transposed convolution: the input at some positions, repeated for each tap. An output position gets only
-    one of `stride` taps, so the rows are divided by the strides. Only their means are right."""
+    one of `stride` taps, so the rows are divided by the strides. So the means of the rows are right, but their second
+    moments are not."""
     x = np.moveaxis(x, int(node.attributes.get("channel_axis", 1)), 1)
     kernel = shape[2:]
     flat = np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])

@@ -1,5 +1,5 @@
 """Samples for calibration, from an .npz file or a folder of pictures, sounds or arrays.
-Each sample is read when it is used, so that many photos need only the memory of one."""
+Each sample is read when it is used, so that only one photo is in memory at a time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def calibration_samples(
 ) -> Iterable[Feeds]:
     """The samples of a file or folder as `linnet.quantize(graph, samples)` takes them. They can be iterated more than once.
 
-    source: an .npz file (see `load_batches`) or a folder, whose sub-folders are searched too. A folder holds JPEG, PNG
-    or BMP files for a model that takes pictures, sound files for a model that takes sound, or else .npy files (one
-    input) or .npz files (an array per input), each with one sample. limit: the largest number of samples, spread evenly
-    over the sorted files; default: 100 of a folder, all of a file. image: the recipe that turns pictures into the
-    model's own input, as for `linnet.preprocess.recipe`, if the graph does not contain these steps. note: called with a
-    text that names the files that could not be read. Raises UsageError if the folder has no sample that the model
-    takes. While iterating, raises it if none of the samples can be read.
+    source: an .npz file (see `load_batches`) or a folder, whose sub-folders are searched too. Each file of the folder
+    holds one sample. For a model that takes pictures, the files are JPEG, PNG or BMP files; for a model that takes
+    sound, sound files. For other models, they are .npy files (one input) or .npz files (an array per input). limit: the
+    largest number of samples, spread evenly over the sorted files; default: 100 of a folder, all of a file. image: the
+    recipe that turns pictures into the model's own input, as for `linnet.preprocess.recipe`, if the graph does not
+    contain these steps. note: called with a text that names the files that could not be read. Raises UsageError if the
+    folder has no sample that the model takes. While iterating, raises it if none of the samples can be read.
     """
     path = Path(source)
     if limit is not None and limit < 1:
@@ -129,7 +129,7 @@ def picture_reader(graph: Graph, image: str | None) -> Callable[[Path], Feeds]:
 
 
 def takes_files(graph: Graph, image: str | None) -> bool:
-    """Whether the samples of a folder are pictures or sounds. The model's own steps or a recipe turn them into
+    """Whether the samples of a folder are pictures or sounds, which the model's own steps or a recipe turn into
     inputs."""
     signature = graph.signatures["infer"]
     about = [parse_io(graph.metadata.get(io_key("infer", name), "")) for name in signature.inputs]

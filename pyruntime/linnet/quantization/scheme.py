@@ -49,7 +49,7 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
 def weight_parameters(
     weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
 ) -> tuple[npt.NDArray[np.signedinteger], Quantization]:
-    """Symmetric integer weights and their parameters, which are per slice of `axis` or per tensor.
+    """Symmetric integer weights, and their parameters: for each slice of `axis`, or for the whole tensor.
 
     least: smallest scale allowed, one number or one per slice. bits: precision of the values. They are stored in 8 bits, or
     in 16 if there are more than 8.
@@ -66,7 +66,8 @@ def weight_parameters(
 
 
 def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.NDArray[np.float32]:
-    """The scale with which each slice of `axis` uses all integers. The other axes have one element."""
+    """The scale with which each slice of `axis` uses the full range of integers. In the result, all other axes have
+    size 1."""
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
     peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements

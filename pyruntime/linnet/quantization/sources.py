@@ -27,7 +27,7 @@ _RUN_NAME = "linnet_script"
 
 
 def is_script(source: str | Path) -> bool:
-    """Whether a source names a Python file, with or without a function."""
+    """Whether a source names a Python file, with or without `:FUNCTION`."""
     path, colon, _ = str(source).rpartition(":")
     return str(source).endswith(".py") or (bool(colon) and path.endswith(".py"))
 
@@ -155,8 +155,8 @@ def samples_of(
 
     source: FILE.py:FUNCTION, or a file or folder as for `calibration_samples`. FUNCTION is called without an argument, or with
     {input name: TensorSpec} if it takes one, and gives an iterable of {input name: array}. limit: the largest number of
-    samples (of a function: the first ones). image, note: as for `calibration_samples`. role: what messages call the
-    samples. Raises UsageError, also while iterating.
+    samples (from a function, the first ones are taken). image, note: as for `calibration_samples`. role: what messages
+    call the samples. Raises UsageError, also while iterating.
     """
     if is_script(source):
         if limit is not None and limit < 1:

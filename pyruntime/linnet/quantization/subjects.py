@@ -1,5 +1,5 @@
-"""A model that is compared with others: its graph, and a run on real numbers. Models of one network from different
-files may differ in names, channel order and dtypes of inputs and outputs. `Subject` and `matched` handle this."""
+"""A model that is compared with others. Models of one network from different files may differ in the names, channel
+order and dtypes of inputs and outputs. `Subject` and `matched` convert between them."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def _fits(shape: Sequence[int | None], declared: Sequence[int | None] | None) ->
 
 
 def matched(one: Subject, other: Subject) -> dict[str, str]:
-    """{output of one: output of the other}. Outputs are matched by name, and the rest by order and shape. Raises
-    UsageError if an output of `one` has no counterpart."""
+    """Returns {output of one: output of the other}. Outputs are matched by name if possible, and the others by order
+    and shape. Raises UsageError if an output of `one` has no counterpart."""
     theirs = {spec.name: spec for spec in other.outputs}
     found = {spec.name: spec.name for spec in one.outputs if spec.name in theirs}
     left = [spec for spec in other.outputs if spec.name not in found.values()]

@@ -1,7 +1,7 @@
 """The quantization table: how each layer computes and how each tensor is stored, as a small text file for people to edit.
 
 A line is `layer NAME SCHEME` or `tensor NAME STORAGE [LOW HIGH] [CALIBRATOR]`, and a remark after `#`. Names may contain * and ?;
-the last matching line wins. `NAME SCHEME` alone is a layer too."""
+the last matching line wins. `layer` may be left out: `NAME SCHEME`."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Table:
         self.rows, self.notes = list(rows), list(notes)
 
     def dtype(self, *names: str, default: str) -> str:
-        """How the layer known by any of `names` (node name, output tensor name) computes."""
+        """How a layer computes. names: all names of the layer (node name, output tensor name)."""
         for row in reversed(self.rows):
             if isinstance(row, Row) and any(_matches(row.pattern, name) for name in names):
                 return row.dtype
         return default
 
     def names(self, *names: str) -> bool:
-        """Whether a row is about the layer known by any of `names`."""
+        """Whether a row matches the layer that has these names."""
         return any(isinstance(row, Row) and _matches(row.pattern, name) for row in self.rows for name in names)
 
     def tensor(self, name: str) -> TensorRow | None:
@@ -78,7 +78,7 @@ class Table:
 
     def check(self, layers: Collection[str], tensors: Collection[str], merged: Mapping[str, str] | None = None) -> None:
         """Raises UsageError for a row that matches none of the model's layers or tensors. The error names the most
-        similar ones. merged: for each node of the source model that became a part of a layer, this layer."""
+        similar ones. merged: maps each node of the source model that became a part of a layer to this layer."""
         for row in self.rows:
             kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
             if any(_matches(row.pattern, name) for name in names):
@@ -145,7 +145,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _word(pattern: str) -> str:
-    """A space or # in a name would end the name. So each is written as `?`, which matches it when the table is read."""
+    """A space or # would end a name. So each of them is written as `?`, which matches any character when the table is
+    read."""
     return re.sub(r"[\s#]", "?", pattern)
 
 

@@ -24,9 +24,9 @@ from linnet.quantization.subjects import Reference, Subject, matched, own_files
 
 @dataclasses.dataclass
 class Compared:
-    """A model of a comparison. model: the path. bytes: the size of the file. memory: bytes at run time, None in another
-    runtime. latency_ms: the median. accuracy: the figures of the evaluation. agreement: for each output of the first
-    model, the figures of `Agreement.figures`; empty for the first model itself."""
+    """A model of a comparison. model: the path. bytes: the size of the file. memory: bytes at run time, None if another
+    runtime runs the model. latency_ms: the median. accuracy: the figures of the evaluation. agreement: for each output
+    of the first model, the figures of `Agreement.figures`; empty for the first model itself."""
 
     model: str
     runtime: str
@@ -55,7 +55,7 @@ class Comparison:
 
 
 def finite(value: Any) -> Any:
-    """The value for JSON, which has neither NaN nor infinity."""
+    """The value in a form for JSON: NaN and infinity are replaced, because JSON has neither."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -67,8 +67,8 @@ def subjects_of(
     paths: Sequence[str | Path], *, threads: int | None = None, reference: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None, user_ops: Iterable[UserOp] = (), trust_pickle: bool = False,
 ) -> list[Subject]:  # fmt: skip
-    """The models. With `reference`, each ONNX and TFLite model is followed by the same file in ONNX Runtime or
-    LiteRT."""
+    """One subject for each model, in the order of `paths`. With `reference`, the subject of an ONNX or TFLite file is
+    followed by another one that runs the file in ONNX Runtime or LiteRT."""
     made: list[Subject] = []
     names = _short_names(paths)
     ops = list(user_ops)

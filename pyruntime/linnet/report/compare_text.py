@@ -84,7 +84,7 @@ def share(value: float | None, percent: bool) -> str:
 
 
 def db(value: float | None) -> str:
-    """A ratio in dB. Without noise it is infinite."""
+    """A ratio in dB as text. Without noise, the ratio is infinite."""
     if value is None:
         return ""
     return f"{value:.1f}" if math.isfinite(value) else "exact" if value > 0 else "lost"

@@ -50,8 +50,8 @@ class Dynamic:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of one plan. regions: as in linnet_plan_info. total: everything needed at run time. lower_bound: the most
-    that activations need at one time in any memory layout. weights: constants of the file. complete: False if
+    """Bytes of one plan. regions: as in linnet_plan_info. total: all bytes that are needed at run time. lower_bound:
+    the most that activations need at one time in any memory layout. weights: constants of the file. complete: False if
     unsupported nodes are left out, or if a part is planned only at run time; `note` says which. All values are None if
     there is no plan."""
 
@@ -66,8 +66,8 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class OpCount:
-    """The steps of one runtime op. flops: multiply and add count as two. macs: half of the flops of matmul, conv and
-    recurrent ops, 0 for others. bytes: how many are read and written."""
+    """The steps of one runtime op. flops: number of operations; a multiply and an add count as two. macs: half of the
+    flops of matmul, conv and recurrent ops, 0 for others. bytes: how many bytes the steps read and write."""
 
     op: str
     steps: int

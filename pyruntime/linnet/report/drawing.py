@@ -20,7 +20,8 @@ MOST_ROWS = 12  # per box; the middle of a longer chain becomes one row that lis
 @dataclasses.dataclass
 class Box:
     """A chain: the indices of its nodes in order. A box for an input or output of the model has its name in `port`
-    instead. The box for the far end of a long edge also has a name in `port`, and the node at that end in `far`."""
+    instead. A box may also stand for the far end of a long edge. It then has a name in `port`, and the node at that end
+    in `far`."""
 
     nodes: list[int]
     port: str = ""

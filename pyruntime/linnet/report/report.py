@@ -218,8 +218,8 @@ def _computed(node: Node, index: int) -> bool:
 
 
 def _stops_early(loop: Node) -> bool:
-    """Whether a loop's condition can end it early: it is computed before or in the body, and is neither a constant nor
-    only passed on."""
+    """Whether a loop's condition can end the loop early. This is so if the condition is computed before or in the body,
+    and is neither a constant nor only passed on."""
     body: Function = loop.attribute("body_function")
     end: Tensor | None = body.outputs[0]
     while (
@@ -327,8 +327,8 @@ class _Estimate:
         self.note = "; ".join(filter(None, (self.note, f"planning failed at all sizes tried (give --input): {error}")))
 
     def _sizes(self, graph: Graph, guess: int) -> tuple[dict[str, tuple[int, ...]] | None, bool]:
-        """Shapes of the inputs, and whether a size was assumed. For an open size, axis 0 is taken as 1, and other axes
-        as `guess`. If guess is 0, they are 224 for images, else 16."""
+        """Shapes of the inputs, and whether a size was assumed. An open size of axis 0 is taken as 1, and open sizes of
+        other axes as `guess`. If `guess` is 0, the other axes get 224 for images, else 16."""
         signature = graph.signatures["infer"]
         shapes: dict[str, tuple[int, ...]] = {}
         names: dict[str, int] = {}

@@ -73,7 +73,8 @@ _LISTS = ("inputs", "outputs")  # columns of names among other words
 
 
 def _fit(table: Table, width: int, least: int) -> None:
-    """Shortens words in the widest columns of a table, but to no less than `least`, until it is `width` wide."""
+    """Shortens words in the widest columns of a table until the table is `width` wide. No word gets shorter than
+    `least`."""
     cells = [[str(cell) for cell in column.cells] for column in table.columns]
     widths = [
         max([len(str(column.header)), *(len(line) for cell in texts for line in cell.split("\n"))])
@@ -122,7 +123,7 @@ def shortened(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def _cut(name: str, width: int, at: int = -1) -> str:
-    """The beginning and the end of a name, and the characters at position `at` if it is not negative."""
+    """The beginning and the end of a name. If `at` is not negative, the characters at this position are kept too."""
     if len(name) <= width:
         return name
     if at < 0:

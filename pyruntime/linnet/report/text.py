@@ -18,7 +18,7 @@ MOST_STEPS = 20
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
-    """The problems. Nodes with the same problem share one row."""
+    """A table of the problems. Nodes with the same problem share one row."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for problem in problems:
         rows.setdefault((problem.op, problem.reason, problem.hint), []).append(problem.node)

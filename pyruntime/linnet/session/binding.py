@@ -134,7 +134,7 @@ def bind(session: Bound, feeds: Mapping[str, Any], wanted: Mapping[str, Any] | S
 
 
 def _whole(spec: TensorSpec) -> TensorSpec:
-    """The spec. Raises UsageError if elements of the tensor share bytes."""
+    """Returns the spec. Raises UsageError if elements of the tensor share bytes."""
     bits = bits_of(spec.dtype)
     if bits < 8:
         raise UsageError(
@@ -145,12 +145,12 @@ def _whole(spec: TensorSpec) -> TensorSpec:
 
 
 def _taken(spec: TensorSpec, value: Any, name: str) -> Memory | DeviceArray:
-    """The memory of an array, if it can be the tensor. Raises UsageError."""
+    """The memory of an array. Raises UsageError if the array cannot be used as the tensor."""
     return _checked(spec, value if isinstance(value, DeviceArray) else memory_of(value, name), name)
 
 
 def _checked(spec: TensorSpec, memory: Memory | DeviceArray, name: str) -> Memory | DeviceArray:
-    """The memory, if a kernel can use it as the tensor. Raises UsageError."""
+    """Returns the memory. Raises UsageError if a kernel cannot use it as the tensor."""
     if memory.dtype != spec.dtype and not (spec.dtype == "bf16" and memory.dtype == "u16"):
         raise UsageError(
             f"the memory for {name!r} has the wrong dtype", code=103, tensor=name, expected=spec.dtype,

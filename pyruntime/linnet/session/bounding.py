@@ -1,5 +1,5 @@
-"""Finds the most memory that a session needs over a range of shapes, and lets the plans of several shapes share it.
-A small range is planned shape by shape. A large range is bounded by one plan whose layout has room for any smaller
+"""Finds the largest memory that a session needs within a range of shapes, and lets the plans of several shapes share
+it. A small range is planned shape by shape. A large range is bounded by one plan whose layout has room for any smaller
 shape."""
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _plan_all(
 
 
 def _leave_room(most: _Most) -> None:
-    """A shape between the samples may need slightly more than the samples do. This adds room for it, so that the slower
-    plan, which uses the layout of the largest shape, is rarely needed."""
+    """Adds some room, because a shape between the samples may need slightly more memory than the samples do. Without
+    enough room, such a shape gets a slower plan that uses the layout of the largest shape."""
     for name, part in (("scratch", 4), ("activations", 16), ("bookkeeping", 16)):
         more = (most.regions[name] // part + 63) // 64 * 64
         most.regions[name] += more
@@ -219,8 +219,8 @@ def _memory(size: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
 def fitting(
     session: Planning, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, separate: bool
 ) -> tuple[Any, int]:
-    """Makes a plan that fits into the session's memory, dropping older plans if necessary. Returns the plan, and the
-    limit in bytes for the plan with its later segments (0: no limit). Raises GraphError (too_large)."""
+    """Makes a plan that fits into the session's memory. If necessary, it drops older plans. Returns the plan, and the
+    limit in bytes for the plan together with its later segments (0: no limit). Raises GraphError (too_large)."""
     try:
         plan = session._make_plan(shapes, fetches, separate=separate)
         if info_of(plan).loop_values and (beside := _beside(session, plan)):  # less can be reserved for loops
@@ -235,7 +235,7 @@ def fitting(
 
 
 def _beside(session: Planning, plan: Any) -> int:
-    """Bytes that the session holds in addition to the plan's total and never drops."""
+    """The bytes that the session holds in addition to the plan's total, and that it never drops."""
     info = info_of(plan)
     arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
     return session._arena_bytes - arena + session._bound_bytes

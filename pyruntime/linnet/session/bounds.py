@@ -23,8 +23,8 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class MemoryBound:
-    """The most memory in bytes that a session takes for any shape inside a range. It is never exceeded, and no shape is
-    rejected because of it.
+    """The largest memory in bytes that a session takes for any shape inside a range. A session never exceeds it, and
+    never rejects a shape because of it.
 
     regions: for each region of linnet_plan_info, the maximum over all shapes. "total" is the sum of the regions that
         are held, plus `later`.
@@ -54,7 +54,7 @@ class MemoryBound:
 
     @property
     def total(self) -> int:
-        """The memory of one plan with everything it needs: the sum of the regions plus `later`."""
+        """The memory of one plan and of everything that the plan needs: the sum of the regions plus `later`."""
         return self.regions["total"]
 
 

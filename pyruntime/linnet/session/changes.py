@@ -13,9 +13,10 @@ from linnet.session.model import string_of
 class PassChange:
     """A pass, and the numbers of nodes, values and bytes before and after it.
 
-    ran: false if the plan left the pass out. moved: nodes that come after a node that they came before. fused: nodes that have
-    become epilogues. bytes: at first, those of all results. From the pass "alias" on, those of the buffers that results
-    share. From "offsets" on, those of the memory that buffers share."""
+    ran: false if the plan left the pass out. moved: number of nodes that come after a node that they came before.
+    fused: number of nodes that have become epilogues. bytes: before the pass "alias", the bytes of all results; from
+    "alias" on, the bytes of the buffers that results share; from "offsets" on, the bytes of the memory that buffers
+    share."""
 
     name: str
     ran: bool

@@ -18,8 +18,8 @@ _UNSUPPORTED = 301
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A kernel of a step's op. cost_ns: the modelled time; 0 if the kernel cannot run the step. tuned: chosen by the
-    tuning file. why: why the kernel cannot run the step, "" if it can."""
+    """A kernel of a step's op. cost_ns: the modelled time; 0 if the kernel cannot run the step. tuned: whether the
+    tuning file chose it. why: why the kernel cannot run the step, "" if it can."""
 
     kernel: str
     cost_ns: float

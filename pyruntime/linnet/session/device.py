@@ -33,7 +33,7 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceInfo:
-    """A device that a library finds, or the reason why it finds none or not all.
+    """A device that a library finds, or the reason why it does not find one.
 
     name: what load_device, Session and --device take, such as "opencl:0". device: the name by which plans and
     placements call the device. hardware, driver: names and versions of the processor and of its driver. kind: "gpu",

@@ -257,7 +257,7 @@ class _Walk:
         return symbolic.elements(node.op, inputs, attributes, ("i64", out.shape))
 
     def _all(self, values: Sequence[Quantity]) -> Quantity:
-        """The sum, product or extreme of some quantities."""
+        """Combines some quantities: their sum, product or extreme."""
         return self.word() if all(_positive(v) for v in values) else None
 
     def _map(self, node: Node) -> tuple[Quantity, ...] | None:

@@ -27,7 +27,7 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
 
 
 def described(specs: Sequence[Any]) -> str:
-    """TensorSpecs in one line: "x: f32[?, 3], t: i32[?]"."""
+    """Describes TensorSpecs in one line: "x: f32[?, 3], t: i32[?]"."""
     shown = [f"{s.name}: {s.dtype}{shape_text(s.shape) if s.shape is not None else ' of any shape'}" for s in specs[:4]]
     return ", ".join(shown + ["..."] * (len(specs) > 4)) or "nothing"
 
@@ -36,7 +36,7 @@ S = TypeVar("S", bound="Closes")
 
 
 class Closes(Native):
-    """The end of a Session: `close`, or the end of a `with` block."""
+    """How a Session ends: by `close`, or at the end of a `with` block."""
 
     _instead = "send the path or the bytes of the model, and create a Session from them in the other process"
     _closed = False

@@ -57,8 +57,8 @@ def plan(
     separate: bool,
     beside: int,
 ) -> Any:
-    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. frame: input shapes at
-    least as large as these. The plan then takes no more memory than a plan for the frame. separate: every output has
+    """A new linnet_plan. Names in `shapes` that are not inputs are tensors that the caller feeds. frame: input shapes
+    at least as large as these. The plan then takes no more memory than a plan for the frame. separate: every output has
     memory of its own, which can be bound. beside: the plan must leave this many bytes of max_bytes free. Raises
     GraphError, UsageError."""
     lib, error = library(), ffi.new("linnet_error *")
@@ -132,7 +132,7 @@ def _check_placement(model: Model, placement: Mapping[str, str]) -> None:
 
 
 def unknown(model: Model, signature: str, name: str, fed: bool = True) -> UsageError:
-    """The error for a name to be fed or fetched that nothing in the model has."""
+    """The error for a name to feed or fetch if no input, output, step or tensor has this name."""
     from linnet.file.names import near
 
     return UsageError(

@@ -28,8 +28,8 @@ _ELSEWHERE = ("sse2", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm")
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """What linnet.pack has written. isas: the instruction sets for which it packed. constants, bytes: how many packed
-    constants the file holds, and their size. file_bytes: the size of the file."""
+    """What linnet.pack has written. isas: the instruction sets for which the weights were packed. constants, bytes: how
+    many packed constants the file holds, and their size. file_bytes: the size of the file."""
 
     output: str
     isas: tuple[str, ...]

@@ -45,7 +45,7 @@ class Planner(Session):
 
     @property
     def passes(self) -> list[PassChange]:
-        """What each pass of planning changed. To find out, the latest plan is made again."""
+        """What each pass of planning changed. To find this out, the method makes the latest plan again."""
         self._current_plan()
         self._keeps_changes = True
         try:

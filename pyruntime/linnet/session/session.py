@@ -1,6 +1,5 @@
 """Runs a graph from Python: Session, with the names and meanings of the C library.
-A Session plans again when shapes or fetches change, and keeps the last few plans. A run copies inputs in, runs, and
-copies outputs out."""
+A Session plans again when shapes or fetches change, and keeps the last few plans. A run copies inputs and outputs."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ class Session(Closes):
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
-    tuning: a file that `linnet tune` wrote, or its bytes. It overrides the choice of kernels by modelled cost.
+    tuning: a file that `linnet tune` wrote, or its bytes. Its choices of kernels override those of the cost model.
     bind_threads: each worker thread stays on one core of the largest cluster if the system allows it. The caller's
         thread is not bound.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
@@ -238,7 +237,7 @@ class Session(Closes):
 
         feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers, and arrays of
             float64 and int64, are converted; arrays of another dtype are rejected. Any other tensor of the graph may be
-            fed by its name: the run then starts there, and inputs that only this tensor needs are not fed. Each set of
+            fed by its name. The run then starts there, and inputs that only this tensor needs are left out. Each set of
             feeds has its own plan. A fed tensor that no fetch needs is rejected, unless it is an input.
         fetches: as in the constructor; None: those of the session.
         timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
@@ -431,9 +430,10 @@ class Session(Closes):
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """About the last used plan: steps, segments, recomputed (steps), fallbacks (steps that no device took),
-        threads, isa, precision, plan_ms, modelled_ms (of a run, docs/tuning.md), stored_weights (bytes that kernels use
-        in the file) and loop_iterations (how many fit into memory["loop_values"]; 0: nothing is reserved)."""
+        """Facts about the last used plan: steps, segments, threads, isa, precision, plan_ms. recomputed: number of
+        recomputed steps. fallbacks: number of steps that no device took. modelled_ms: modelled time of a run
+        (docs/tuning.md). stored_weights: bytes of packed weights that kernels read directly from the file.
+        loop_iterations: number of iterations that fit into memory["loop_values"]; 0: nothing is reserved."""
         return facts_of(info_of(self._current_plan()))
 
     @property

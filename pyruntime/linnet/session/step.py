@@ -8,13 +8,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: how many are
-    read and written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
+    """One step of a plan. ms: mean time over the traced runs (Session(trace=True)), 0 without trace. bytes: how many
+    bytes the step reads and writes. flops: number of operations; a multiply and an add count as two. fused: names of
+    the nodes that became part of this step.
     placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint",
-    "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its
-    steps; `ms` is then the time to submit the step.
+    "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its steps; `ms` is then
+    the time to submit the step.
     start_ns: when the step began in the last traced run, by the system's monotonic clock.
-    modelled_ms: the time by the model that chose the kernel (docs/tuning.md); 0 for transfers and steps on devices."""
+    modelled_ms: the time that the cost model predicts (docs/tuning.md); 0 for transfers and steps on devices."""
 
     name: str
     op: str

@@ -32,8 +32,8 @@ class Trace:
         self._since = now
 
     def events(self, title: str, steps: Iterable[Step]) -> list[dict[str, Any]]:
-        """Trace events, in microseconds from the start of the first phase. steps: those of a Session(trace=True) after
-        its run."""
+        """Trace events, in microseconds from the start of the first phase. steps: the steps of a Session(trace=True)
+        after its run."""
         start = self._phases[0][1]
         found = [
             {"name": "process_name", "ph": "M", "pid": 0, "tid": _PHASES, "args": {"name": title}},
@@ -59,7 +59,7 @@ class Trace:
 
 
 def _now() -> int:
-    """The monotonic clock that the library times steps with."""
+    """The time by the monotonic clock, with which the library also times steps."""
     clock = getattr(time, "CLOCK_MONOTONIC", None)
     return time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
 

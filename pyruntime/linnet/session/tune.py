@@ -1,6 +1,6 @@
 """Measures, inside the whole model, the kernels that could run each step, and writes the tuning file (docs/tuning.md).
-The first traced session runs each call with its first candidate kernel, the second with its second, and so on. The
-sessions take turns, so that the machine is in the same state for all."""
+There are several traced sessions: the first runs each call with the call's first candidate kernel, the second with the
+second candidate, and so on. The sessions take turns, so that the machine is in the same state for all."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tune(
     user_ops: Iterable[UserOp] = (),
     rates: Mapping[str, float] | None = None,
 ) -> Tuned:
-    """Measures for about `seconds` on random input. Reference kernels are not measured. rates: those of the machine
+    """Measures for about `seconds` on random input. Reference kernels are not measured. rates: the rates of the machine
     (linnet.machine). Plans use them to choose kernels, and the file includes them. Raises UsageError if an input has no
     fixed shape and input_shapes does not give one. Also raises whatever Session raises."""
     shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
@@ -116,7 +116,7 @@ def measure(
     model: Model, choices: Sequence[Choice], feeds: Mapping[str, Any], seconds: float, least: int = 1, **options: Any
 ) -> tuple[list[Measured], int]:
     """Times the kernels of each call of a plan, in turns. least: calls with fewer kernels than this are left out.
-    options: those of the Session. Also returns how often each kernel ran."""
+    options: the options of the Session. Also returns how many times each kernel ran."""
     alike: dict[str, list[Choice]] = {}
     for choice in choices:
         alike.setdefault(choice.key, []).append(choice)
@@ -203,7 +203,7 @@ def _best(key: str, order: Sequence[str], same: Sequence[Choice], sessions: Sequ
 
 
 def _compared(before: Session, after: Session, seconds: float) -> tuple[float, float]:
-    """Median times of a run in milliseconds; the two sessions take turns."""
+    """The median times of a run of each session in milliseconds. The two sessions take turns."""
     times: tuple[list[int], list[int]] = ([], [])
     end = time.perf_counter() + seconds
     while len(times[0]) < _LEAST_TURNS or time.perf_counter() < end:

@@ -120,7 +120,7 @@ class CompanyRun(TrainingRun):
         self._worker = None
 
     def _place_at(self, step: int) -> None:
-        """Continues after this many steps of this worker's job."""
+        """Sets the position from which the run continues: after this many steps of this worker."""
         self.step = step
         per_epoch = self.feed.length
         if step and per_epoch is not None:
@@ -263,7 +263,7 @@ class CompanyRun(TrainingRun):
 
 @dataclasses.dataclass
 class _Means:
-    """Means over the local steps of a round."""
+    """Computes the means over the local steps of a round."""
 
     steps: int = 0
     weight: int = 0

@@ -53,13 +53,14 @@ def signatures(
     `gradient/<variable>/ids` i64 [n] and `gradient/<variable>/rows` [n, ...], in which a row may occur more than once.
     Moving averages are updated in the worker's store; the metadata "sync.average" names them. `update/all` takes the
     same names and has no outputs. It contains all updates of the optimizer in one signature, so that a step is applied
-    completely or not at all. Its ids must be sorted. An id may occur several times to round n up; then its rows are
-    equal, and each is the whole sum. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per
-    lookup, and the signature `ids` maps the inputs of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further
-    metadata: "sync.read": other variables that updates change and `grad` reads (such as a loss scale). "sync.count":
-    step counters that each worker keeps for itself (for random numbers). "sync.remote": the remote tables.
-    "sync.not_finite": "update" if the optimizer handles non-finite gradients (a dynamic loss scale); otherwise servers
-    drop them. Raises UsageError, GraphError.
+    completely or not at all. Its ids must be sorted. A server may make n larger by repeating an id with its row, so
+    that there are fewer different shapes. So if an id occurs several times, its rows are equal, and each is the whole
+    sum. With remote tables, `grad` has inputs `rows/<table>` [n, ...] with one row per lookup, and the signature `ids`
+    maps the inputs of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further metadata: "sync.read": other
+    variables that updates change and `grad` reads (such as a loss scale). "sync.count": step counters that each worker
+    keeps for itself (for random numbers). "sync.remote": the remote tables. "sync.not_finite": "update" if the
+    optimizer handles non-finite gradients (a dynamic loss scale); otherwise servers drop them. Raises UsageError,
+    GraphError.
     """
     from linnet.sync.remote import look_ups
 
@@ -153,7 +154,7 @@ def _describe(
     remote: Sequence[Variable],
     lenient: bool,
 ) -> None:
-    """Writes the metadata: the variables to transfer in addition to those with a gradient."""
+    """Writes the metadata. They name the variables to transfer in addition to those with a gradient."""
     read = {t.variable for t in graph.signatures[GRAD].function.tensors() if t.variable is not None}
     lists = {
         AVERAGE: [v.name for v in side if v.value.dtype.kind == "f"],

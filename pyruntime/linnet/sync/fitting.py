@@ -67,7 +67,7 @@ class Company:
 
     @property
     def served(self) -> Model:
-        """What the server of this process holds: the whole model, or a part of it if there are several servers."""
+        """What this process's server holds: the whole model, or a part of it if there are several servers."""
         shards = len(self.cluster.servers)
         if shards == 1:
             return self._whole

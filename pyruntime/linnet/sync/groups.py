@@ -1,5 +1,5 @@
-"""Parameter groups: sets of variables whose updates depend on each other, found from the nodes of the update. A group
-is never divided between servers."""
+"""Finds parameter groups from the nodes of the update. A group is a set of variables whose updates depend on each
+other. A group is never divided between servers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Dependencies:
                 self.assigns[variable] = node
 
     def of(self, tensors: Iterable[Tensor | None]) -> frozenset[str]:
-        """The names of the variables and inputs on which the tensors depend. An input is a gradient; its name is 'd '
+        """The names of the variables and inputs on which the tensors depend. An input is a gradient; it appears as 'd '
         followed by the variable's name."""
         found: set[str] = set()
         for tensor in tensors:

@@ -55,7 +55,7 @@ def _send(pids: Sequence[int], number: int) -> None:
 
 
 def remove(files: Sequence[Path]) -> None:
-    """Removes those of the files and folders that exist."""
+    """Removes the files and folders. Missing ones are ignored."""
     for file in files:
         if file.is_dir():
             shutil.rmtree(file, ignore_errors=True)

@@ -19,7 +19,7 @@ Values = Mapping[str, npt.NDArray[Any]] | Store
 
 
 def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, Values | str | Path]]) -> Graph:
-    """The whole model with its servers' values.
+    """Returns the whole model with the values of its servers.
 
     model: the file or graph that was given to `partition`; it is not changed. servers: a pair for each part. Its first
     item is the graph or file. Its second item has the variables, as a checkpoint (for example a server's snapshot) or

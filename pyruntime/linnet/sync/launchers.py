@@ -154,7 +154,7 @@ _TF_ROLES: Final = {"worker": "worker", "ps": "server", "chief": "chief", "maste
 def tf_config(env: Environment, servers: Sequence[str] | None = None) -> Cluster | None:
     """TF_CONFIG: {"cluster": {"chief": [..], "worker": [..], "ps": [..]}, "task": {"type": .., "index": ..}}, see
     tensorflow.org/guide/distributed_training. The chief is worker 0, and the workers follow. Without "ps", the first
-    worker has the server at its own address. An empty cluster means a single process."""
+    worker runs the server, at the worker's own address. An empty cluster means a single process."""
     text = env.get("TF_CONFIG", "")
     if not text.strip():
         return None

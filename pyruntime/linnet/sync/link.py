@@ -24,7 +24,8 @@ class Link:
         localhost if it has none. With a key or certificates, the connection uses TLS 1.3 through OpenSSL's libssl
         (libssl: its path; None: the system's). Without them only loopback and local sockets are allowed, unless
         `insecure` is true.
-    heartbeat: seconds between heartbeats; None: 5 for a server, the server's value for a worker.
+    heartbeat: seconds between heartbeats. None: a server takes a third of `lease`, or 5 without `lease`; a worker takes
+        the server's value.
     lease: seconds of silence after which the other side counts as lost; None: three heartbeats.
     chunk: bytes per frame, 4096 to 4 MiB.
     """

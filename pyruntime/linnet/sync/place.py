@@ -1,5 +1,5 @@
 """Finds the place of this process in its job: from arguments, then from flags, then from variables set by launchers
-(launchers.py). If there are none, it is a single process."""
+(launchers.py). If nothing is set, this is a single process."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def cluster(
     LINNET_ROLE, LINNET_RANK, LINNET_WORLD_SIZE, LINNET_SERVERS, LINNET_WORKERS, LINNET_JOB (set by `linnet launch`). If
     none of them gives role, rank or world size, these come from the first launcher found in `env` (default:
     os.environ): TF_CONFIG; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK (torchrun) or PET_*;
-    OMPI_COMM_WORLD_*, PMI_*, PMIX_*; SLURM_*. Without a launcher it is a single process. In a job with several workers
-    and no separate server, worker 0 runs the server (`hosts_server`). Lists of addresses are sequences, or
-    comma-separated text.
+    OMPI_COMM_WORLD_*, PMI_*, PMIX_*; SLURM_*. Without a launcher, the process is a single process. In a job with
+    several workers and no separate server, worker 0 runs the server (`hosts_server`). Lists of addresses are sequences,
+    or comma-separated text.
 
     Raises UsageError if settings are malformed or contradict each other. The error names the variable, its value and
     what was expected.

@@ -90,7 +90,7 @@ def _wait_for(directory: Any, seconds: float = 60) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _key_file(key: bytes) -> Any:
-    """A file with the job's key that exists while the process needs it. "" if there is no key."""
+    """A context in which a file with the job's key exists. Gives the file's path, or "" if there is no key."""
     if not key:
         yield ""
         return
@@ -114,7 +114,7 @@ class Job:
     cpus, server_cpus: CPUs that Ray reserves for each.
     resources: further resources of each worker.
     placement: "SPREAD" over machines or "PACK".
-    room_within: seconds that the cluster may take to provide the resources.
+    room_within: the cluster must provide the resources within this many seconds.
     local: whether all processes are on one machine; None: true if the cluster has only one machine. On a single-machine
         cluster, processes use Unix sockets. Otherwise they use TLS with a key that the job generates, at the machine's
         address known to Ray. Set LINNET_HOST on a machine to use another of its networks. Leaving the `with` block ends

@@ -97,7 +97,8 @@ def _table(variable: Variable, gathers: Sequence[Node]) -> Table:
 
 
 def _shaped(rows: Tensor, indices: Tensor) -> Tensor:
-    """Reshapes rows [n, ...] to the result of a lookup: the shape of indices, then that of a row."""
+    """Reshapes rows [n, ...] to the result of a lookup. Its shape is the shape of the indices followed by the shape of
+    a row."""
     rest = [d for d in rows.shape[1:] if isinstance(d, int)] if rows.shape is not None else []
     if indices.static_shape is not None:
         return ops.reshape(rows, [*indices.static_shape, *rest])

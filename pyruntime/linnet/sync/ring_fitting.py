@@ -20,7 +20,8 @@ _PATIENCE = 600.0  # seconds that a rank may be silent; this limits how long wor
 
 
 class RingRun(CompanyRun):
-    """A run in which all ranks of a ring make each step together. store: it has the same values in all ranks."""
+    """A run in which all ranks of a ring make each step together. store: the variables, with the same values in all
+    ranks."""
 
     _trainer: RingTrainer
 

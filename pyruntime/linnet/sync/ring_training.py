@@ -190,7 +190,7 @@ class _Bucket:
         return {name: part.reshape(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
 
     def is_finite(self) -> bool:
-        """Whether the means are finite; the same in all ranks."""
+        """Whether the means are finite. The answer is the same in all ranks."""
         return bool(np.isfinite(self._flat).all())
 
     def is_large(self) -> bool:
@@ -200,8 +200,8 @@ class _Bucket:
 
 
 def _size(spec: TensorSpec, value: np.ndarray) -> float:
-    """Returns 0 for ordinary values, 1 if they are so large that updates must be tried, and infinity if they are not
-    finite."""
+    """Returns 0 for ordinary values, 1 for values so large that updates must be tried, and infinity for values that are
+    not finite."""
     if spec.dtype == "bf16":  # raw bits
         most = int((value & 0x7FFF).max(initial=0))
         return np.inf if most >= 0x7F80 else float(most >= 0x6F00)

@@ -1,5 +1,5 @@
 """The role of this process in a job with several processes: its rank, and the addresses of servers and workers
-(`Cluster`). place.py finds it from flags, then from variables set by launchers; otherwise it is a single process."""
+(`Cluster`). place.py finds it from flags, else from launchers' variables. Without either, this is a single process."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ class RowUpdate:
         raise self._refused(node, "a row's new value may depend on other rows")
 
     def _check_broadcast(self, node: Node, kinds: Sequence[str], kind: str) -> None:
-        """Raises UsageError if the first axis of an operand is not that of the results, or if the program uses the
-        index of that axis."""
+        """Raises UsageError if the first axis of an operand does not become the first axis of the results, or if the
+        program uses the index along this axis."""
         rank = node.outputs[0].rank
         for tensor, own in zip(node.inputs, kinds, strict=True):
             assert tensor is not None

@@ -35,8 +35,8 @@ class Server:
     quorum: number of pushes that complete a step; later pushes are dropped. 0: the number of members.
     elastic: stop waiting for a worker that is lost.
     folder: for snapshots and the journal, from which another server can resume; None: nothing is stored.
-    durability: "journal": an update is in the journal before it is acknowledged. "fsync": also flushed to disk.
-        "volatile": snapshots only.
+    durability: "journal": an update is written to the journal before it is acknowledged. "fsync": the journal is also
+        flushed to disk. "volatile": there are only snapshots.
     save_every: updates between two snapshots; 0: only on request and at the end.
     batch: number of examples in a global batch, which is divided among workers by speed.
     max_bytes: limit for gradients in transit.

@@ -74,7 +74,8 @@ class Serving:
 
     @property
     def records(self) -> list[dict[str, float]]:
-        """One record per second: the step, and the mean loss of the steps since the previous record."""
+        """The records, at most one per second. A record has the step, and the mean loss of the steps since the previous
+        record."""
         return self._records
 
     @property

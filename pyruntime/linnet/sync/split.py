@@ -199,7 +199,7 @@ def _spread(
 
 
 def _rows(rows: int, k: int, servers: int) -> tuple[int, int]:
-    """First row and number of rows of a server's part."""
+    """The first row and the number of rows of a server's part of a table."""
     first = k * rows // servers
     return first, (k + 1) * rows // servers - first
 

@@ -38,10 +38,10 @@ class Strategy:
     pull_compression: how the values that servers send to workers are compressed: "none", "f16" or "bf16". The servers
         keep f32, and the result of fit has the servers' values. The workers compute with rounded values.
     save_every: steps between the server's snapshots in the run's directory; there is always one at the end.
-    lost: seconds that a server may be unreachable before a worker gives up. This limit also applies if worker 0, which
-        runs the server, stopped early.
+    lost: seconds that a server may be unreachable before a worker gives up. This limit also applies if worker 0 runs
+        the server and stops early.
     durability: "journal": if there is a directory, a step is written to the server's journal before it counts. "fsync":
-        also flushed to disk. "volatile": only snapshots are stored.
+        the journal is also flushed to disk. "volatile": only snapshots are stored.
     max_bytes: memory of a server for gradients in transit.
     link: keys or certificates, and heartbeats. If it has no key file, the key file of the cluster is used.
     Raises UsageError for a combination that the mode does not support.

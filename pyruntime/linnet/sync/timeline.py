@@ -75,7 +75,8 @@ class Timeline(Callback):
         return len(self._steps)
 
     def record(self, info: WorkerInfo, session: Session | None = None) -> None:
-        """Records the step that has just ended. session: a session with trace=True adds its ops to the computation."""
+        """Records the step that has just ended. session: if it has trace=True, the trace also shows its ops, within the
+        computation of the step."""
         end = _ns(info.decided)
         self._worker = info.worker
         pushed = end - _ns(info.wait)

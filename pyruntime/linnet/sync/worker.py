@@ -33,10 +33,10 @@ _OUTCOMES: Final = ("applied", "late", "not_finite")
 @dataclasses.dataclass(frozen=True)
 class LinkInfo:
     """One server, as seen by a worker. version: number of updates of its variables that the worker knows. epoch: how
-    often a server was started on this state. offset: the server's clock minus the worker's clock in seconds, from the
-    exchange with the shortest delay. delay: delay of this exchange in seconds; None before the first exchange. clock:
-    times in seconds on the server's clock, from its last reply: the first and the last push of the step, the beginning
-    and the end of the update, and the reply."""
+    many times a server was started on this state. offset: the server's clock minus the worker's clock in seconds, from
+    the exchange with the shortest delay. delay: delay of this exchange in seconds; None before the first exchange.
+    clock: times in seconds on the server's clock, from its last reply: the first and the last push of the step, the
+    beginning and the end of the update, and the reply."""
 
     address: str
     shard: int
@@ -55,9 +55,10 @@ class LinkInfo:
 class WorkerInfo:
     """The state of a worker.
     worker: its number.
-    compression, pull_compression: those of gradients and of pulled values, on which all servers agreed.
+    compression: the compression of gradients. pull_compression: the compression of pulled values. All servers agreed on
+    both.
     step: number of the next step to compute.
-    version: version of its variables; the lowest over all servers.
+    version: version of its variables; with several servers, the lowest one.
     outcome: result of the last push: "applied", "late" (the step was closed without it) or "not_finite".
     staleness: number of updates that other workers made between the pull of the values and the last push.
     applied, late, not_finite: number of pushes so far.
@@ -290,8 +291,8 @@ class Worker:
         name: a variable that workers pull and push. value: an array of exactly its shape; floats are converted to any
         float dtype, integers to any dtype. Returns when all servers have stored the value, in the journal first. If the
         connection is lost in between, the value is still stored only once. The servers store it between two updates.
-        Gradients that are on their way were computed from the old value, but are applied to the new one. The
-        optimizer's state does not change. This worker's store gets the value with the next pull. Raises UsageError
+        Gradients that are in transit at this moment were computed from the old value, but are applied to the new one.
+        The optimizer's state does not change. This worker's store gets the value with the next pull. Raises UsageError
         (unknown name, wrong shape or dtype, NaN or infinity, a read-only worker), SyncError.
         """
         shape, dtype = self._whole(name)
@@ -309,8 +310,8 @@ class Worker:
         self._call("linnet_worker_put", name.encode(), ffi.from_buffer(data) if data.size else ffi.NULL, data.nbytes)
 
     def _whole(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and dtype of a variable. If the model does not hold a table, it knows only the shape of the table's
-        rows."""
+        """The shape and dtype of a variable. For a table that the model does not hold, only the shape of its rows is
+        known."""
         for spec in self.model.variables:
             if spec.name == name:
                 return tuple(d or 0 for d in spec.shape or ()), numpy_dtype(spec.dtype)

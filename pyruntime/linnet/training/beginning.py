@@ -55,8 +55,9 @@ def total_of(epochs: int | None, steps: int | None, length: int | None, accumula
 
 
 def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any], threads: int | None) -> None:
-    """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run. If no step of a
-    new run succeeds, `run.forget` removes what this wrote, so that the corrected run can use the directory."""
+    """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run. If no step
+    of a new run succeeds, `run.forget` removes the files that this function wrote, so that a corrected run can use the
+    directory."""
     directory = run.directory
     if directory is None:
         if resume is True:

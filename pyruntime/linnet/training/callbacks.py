@@ -23,8 +23,8 @@ Metrics = Mapping[str, float]
 
 @runtime_checkable
 class Run(Protocol):
-    """The state of a run, as callbacks see it. step, epoch: how many are completed. batch: how many batches of this
-    epoch are completed.
+    """The state of a run, as callbacks see it. step, epoch: the numbers of completed steps and epochs. batch: how many
+    batches of this epoch are completed.
     total: total number of steps, or None if only the data determines it. store: the variables. history: the metrics so
         far. directory: where the run keeps its files, or None.
     failed: whether training ended with an error."""

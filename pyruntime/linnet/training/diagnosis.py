@@ -47,7 +47,7 @@ class _Probe:
         self.session.run(feeds)
 
     def accept(self) -> None:
-        """If nothing is NaN, treats the current infinities as normal from now on."""
+        """Treats the current infinities as normal from now on, unless there is a NaN."""
         found = self.session.special
         if not any(c["not_a_number"] for c in found):
             self.usual = {i for i, c in enumerate(found) if c["infinite"]}

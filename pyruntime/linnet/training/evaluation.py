@@ -27,8 +27,8 @@ def evaluate(
     store: Store | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Every output of the signature over the data. Floats are averaged over examples; integers (counts, a confusion
-    matrix) are summed over batches. Single numbers are returned as float or int, others as arrays.
+    """Returns every output of the signature, combined over all data. Floats are averaged over examples; integers
+    (counts, a confusion matrix) are summed over batches. Single numbers are returned as float or int, others as arrays.
 
     store: variables to evaluate with, for example `history.store` with `history.model`; default: the initial values of
     a new model. data and errors: as in fit.
@@ -41,8 +41,8 @@ def evaluate(
 
 
 def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, Any]:
-    """The outputs of a session over one epoch. known: names that batches may contain although the session does not take
-    them."""
+    """Returns the outputs of a session, combined over one epoch. known: names that batches may contain although the
+    session does not take them."""
     specs = {spec.name: spec for spec in session.inputs}
     totals: dict[str, Any] = {}
     count = 0

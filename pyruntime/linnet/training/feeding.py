@@ -1,4 +1,4 @@
-"""Converts every form of data that `fit` accepts to numbered epochs of batches, and batches to the feeds of a
+"""Converts every form of data that `fit` accepts to numbered epochs of batches. Also converts batches to the feeds of a
 signature."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] |
 class Feed:
     """Epochs of batches. length: number of batches in an epoch, or None if it is unknown before the end. native: the
     order of the data in the form that linnet-train uses, for checkpoints; empty if linnet-train has no such order.
-    pick: a function (epoch, first, every) -> a selection of the batches. None if single batches cannot be made without
-    the others."""
+    pick: a function (epoch, first, every) that returns a selection of the batches. None if a single batch cannot be
+    made without the others."""
 
     make: Callable[[int, int], Iterator[Batch]]
     length: int | None
@@ -82,8 +82,8 @@ def share_of(feed: Feed, index: int, count: int) -> Feed:
 
 
 def joined(feed: Feed, count: int) -> Feed:
-    """A feed in which every `count` consecutive batches are joined into one. These are the global batches of `count`
-    workers. Remaining batches at the end of an epoch are not used."""
+    """A feed in which every `count` consecutive batches are joined into one. The joined batches are the global batches
+    of `count` workers. Remaining batches at the end of an epoch are not used."""
     length = _turns(feed, count)
 
     def make(epoch: int, start: int) -> Iterator[Batch]:
@@ -98,7 +98,7 @@ def joined(feed: Feed, count: int) -> Feed:
 
 
 def _turns(feed: Feed, count: int) -> int | None:
-    """How many groups of `count` batches an epoch has."""
+    """The number of complete groups of `count` batches in an epoch."""
     length = None if feed.length is None else feed.length // count
     if length == 0:
         raise UsageError(

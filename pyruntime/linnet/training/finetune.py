@@ -49,8 +49,8 @@ OPTIMIZERS = {
 @dataclasses.dataclass
 class Result:
     """The result of `finetune`. graph: the graph with trained variables and the signatures infer, features, train and
-    eval. deployed: the same graph, but "infer" takes a photo and returns labelled results. accuracy: on the validation
-    images, before quantization."""
+    eval. deployed: the same graph, but "infer" takes a photo and returns labelled results. accuracy: the accuracy on
+    the validation images, before quantization."""
 
     graph: Graph
     deployed: Graph

@@ -1,5 +1,5 @@
-"""The directory of `finetune`: what the run was started with, and the features that are already computed. `fit` keeps its
-own files in the same directory. So a run that was killed can continue, and gives the same bits as an uninterrupted one."""
+"""The directory of `finetune`: the arguments of the run, and the features that are already computed. `fit` keeps its
+own files in the same directory. So a killed run can continue, and gives the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """`fit`: turns its arguments into a run, and loops over epochs and batches. A run depends only on the graph, the data
-and the arguments, and not on threads, time, or how often it was interrupted."""
+and the arguments. It does not depend on threads, time or interruptions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fit(
     log_every: the history keeps the metrics of every `log_every`-th step.
     threads: as in Session; results do not depend on it.
     cluster: this process's place in a job with several processes (linnet.sync.cluster()).
-    strategy: how its workers train together (linnet.sync.Strategy). The model then needs the signatures of
+    strategy: how the workers of the job train together (linnet.sync.Strategy). The model then needs the signatures of
         linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one. So N workers give the same
         bits as one process with `accumulate=N`. Only worker 0 validates, records and saves. resume=True continues from
         the servers' snapshots. In a worker's history, the loss is the mean over all workers; other metrics are those of
@@ -129,8 +129,8 @@ def fit(
 
 
 def _checked(model: Model, train: str, accumulate: int) -> str:
-    """Returns the signature that runs each batch. Raises UsageError if the model lacks this signature or the one that
-    applies accumulated gradients."""
+    """Returns the signature that runs each batch. Raises UsageError if the model lacks this signature or the signature
+    that applies accumulated gradients."""
     if accumulate > 1:
         train = "accumulate"
         checked_signature(model, "apply", "for training with accumulated gradients")

@@ -24,7 +24,7 @@ def text(metrics: Metrics) -> str:
 
 
 class ProgressBar(Callback):
-    """always: if there is no terminal, print one line per record, without control characters."""
+    """Shows the progress. always: if there is no terminal, print one line per record, without control characters."""
 
     def __init__(self, always: bool = False) -> None:
         from rich.console import Console
@@ -80,5 +80,5 @@ class ProgressBar(Callback):
 
 
 def progress_bar(progress: bool | None) -> list[Callback]:
-    """None: a progress bar on a terminal, otherwise nothing."""
+    """The progress bar for the argument `progress` of `fit`. None: a bar on a terminal, otherwise nothing."""
     return [] if progress is False else [ProgressBar(always=progress is True)]

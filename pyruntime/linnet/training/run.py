@@ -29,7 +29,7 @@ SNAPSHOT = 100  # steps between in-memory copies of the variables, from which a 
 
 @dataclasses.dataclass
 class _Means:
-    """Means over examples since the last record."""
+    """Computes the means over all examples since the last record."""
 
     count: int = 0
     sums: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -105,7 +105,7 @@ class TrainingRun:
     def advance(self, batch: Batch, last: bool) -> dict[str, float] | None:
         """Processes one batch. Returns the metrics of the training step, or None if the batch does not complete a step
         because gradients are accumulated. last: whether it is the last batch of its epoch. Raises TrainingError if the
-        loss is not finite. Errors caused by the data name the batch."""
+        loss is not finite. If the data cause an error, the error's message names the batch."""
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)
@@ -135,8 +135,8 @@ class TrainingRun:
         return metrics
 
     def _placed(self, error: Error, feeds: Mapping[str, npt.NDArray[Any]]) -> Error:
-        """Adds the position in the data to an error. If an index is out of range, also adds the range of the batch's
-        integers."""
+        """Adds the position in the data to an error. If the error is an index out of range, also adds the range of the
+        batch's integers."""
         place = f"in batch {self.batch + 1} of epoch {self.epoch + 1} (step {self.step + 1})"
         what, hint = f"{error.what}, {place}", error.hint
         if isinstance(error, GraphError) and error.code == 305:
@@ -200,9 +200,9 @@ class TrainingRun:
         return self._means.count > 0
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Makes a record of the means since the last record, and validates. scheduled: also informs callbacks. If
-        false, only the history gets the record, and the running means are not reset. So a run that stops here and is
-        resumed later equals an uninterrupted run."""
+        """Makes a record of the means since the last record, and validates. scheduled: if true, callbacks are informed
+        too. If false, only the history gets the record, and the running means are not reset. So a run that stops here
+        and is resumed later equals an uninterrupted run."""
         means = dataclasses.replace(self._means, sums=dict(self._means.sums))
         made = (self._means if scheduled else means).take()
         if self.validate is not None:

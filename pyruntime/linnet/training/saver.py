@@ -87,8 +87,8 @@ class Saver(Callback):
                 path.unlink(missing_ok=True)
 
     def _of_periods(self, paths: list[Path]) -> set[Path]:
-        """The last checkpoint of each period, by the times of the files. The current period has not ended; its last
-        checkpoint so far is kept too."""
+        """The last checkpoint of each period, by the times of the files. The last checkpoint so far of the current
+        period is kept too."""
         if self.keep_hours is None:
             return set()
         return set({int(path.stat().st_mtime // (3600 * self.keep_hours)): path for path in paths}.values())

@@ -34,7 +34,7 @@ def signatures(
     loss: a scalar, the mean over the batch.
     inputs: placeholders by name, for data and labels.
     outputs: metrics in addition to "loss".
-    variables: those to train (default: all trainable ones that the loss depends on).
+    variables: the variables to train (default: all trainable ones that the loss depends on).
     evaluate: the outputs of `eval`, if the model computes something else there (without dropout, with moving averages);
         default: "loss" and outputs. `accumulate` adds up the gradients of a batch. `apply`, which has no inputs or
         outputs, updates the variables by the mean of these gradients and clears them. If all batches have the same
@@ -52,8 +52,8 @@ def signatures(
 def accumulation(
     loss: Tensor, optimizer: Optimizer, variables: Sequence[Variable] | None = None
 ) -> tuple[Updates, Updates]:
-    """Two sets of updates: those that add a batch's gradients to accumulators, and those that apply the mean and clear
-    the accumulators.
+    """Returns two sets of updates. The first set adds a batch's gradients to accumulators. The second set applies the
+    mean and clears the accumulators.
 
     Accumulators are variables "<variable>/accumulated"; their count is "accumulated/count". Raises UsageError if a lazy
     optimizer gets sparse rows, because accumulated gradients no longer show which rows had no gradient.

@@ -1,4 +1,4 @@
-"""The time one worker takes to compute a step: a typical value and its distribution, or measured times.
+"""The time that one worker takes to compute a step: a typical value and a distribution around it, or measured times.
 A distribution (scatter) is a factor around 1. A worker may also be permanently slower than others (`spread`)."""
 
 from __future__ import annotations

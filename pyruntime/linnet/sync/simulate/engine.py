@@ -21,7 +21,8 @@ from linnet.sync.simulate.setting import Setting
 class Trace:
     """What happened in a simulation, after the warm-up unless stated otherwise.
 
-    step_seconds: time between two closings of a barrier, for all barriers in the order of closing.
+    step_seconds: one number for each closing of a barrier, in the order in which they closed: the time since the
+    previous closing of the same barrier.
     seconds: simulated time.
     accepted: pushes that counted.
     dropped: pushes that came too late.
@@ -103,7 +104,7 @@ class Engine:
         self.sent = self.handled = self.furthest = 0
 
     def run(self, steps: int, warm: int) -> Trace:
-        """Simulates until barriers have closed `warm + steps` steps on average. The first `warm` steps are not
+        """Simulates until the barriers have closed `warm + steps` times on average. The first `warm` steps are not
         counted."""
         barriers = len(self.quorum)
         last, first = (warm + steps) * barriers, warm * barriers

@@ -34,8 +34,8 @@ def parts_of(result: Result) -> Parts:
 
 
 def lines(found: Mapping[str, Sequence[Result]], parts: Mapping[str, Sequence[Parts]]) -> list[str]:
-    """The sentences below the tables. found: the results by the label of a mode. All modes have the same numbers of
-    workers."""
+    """The sentences below the tables. found: {label of a mode: its results}. All modes have results for the same
+    numbers of workers."""
     text = ["Speed-up: against one worker that computes alone. Efficiency: speed-up per worker."]
     results = [r for several in found.values() for r in several]
     plain = {r.setting.mode.kind: several for several in found.values() for r in several if not r.setting.mode.backup}

@@ -1,5 +1,5 @@
 """Computes modes whose steps do not overlap (sync, tree and ring), phase by phase with arrays.
-`sync_steps` is a second, independent calculation of what the event engine does for sync; tests compare the two."""
+`sync_steps` calculates independently what the event engine simulates for sync. Tests compare the two."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _up(shard: Shard, sharing: str, sends: Floats) -> float:
 
 
 def sync_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
-    """Seconds of each synchronous step, without overlap [steps]."""
+    """The time of each synchronous step in seconds [steps], if computation and transfers do not overlap."""
     shard, hardware = setting.shard(), setting.hardware
     found = []
     order = np.arange(hardware.workers)  # replies are sent in the order in which pushes arrived
@@ -93,9 +93,9 @@ def ring_round(hardware: Hardware, size: float) -> float:
 
 
 def ring_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
-    """Seconds of each step of a ring all-reduce [steps]. The last worker that is ready determines the start, because
-    after n - 1 rounds each part has waited for all workers. All rounds take the same time for all workers. Every worker
-    applies the whole update itself."""
+    """The time of each training step in seconds [steps], if the workers sum their gradients by a ring all-reduce. The
+    last worker that is ready determines the start, because after n - 1 rounds each part has waited for all workers. All
+    rounds take the same time for all workers. Every worker applies the whole update itself."""
     hardware, traffic = setting.hardware, setting.traffic
     rounds = (
         2 * (hardware.workers - 1) * ring_round(hardware, traffic.push * traffic.push_ratio)

@@ -33,7 +33,7 @@ def write(made: Any, path: str | Path) -> None:
 
 
 def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> Any:
-    """One plot per published result. Lines are simulated values, crosses are published values."""
+    """Draws one plot per published result. Lines are simulated values, crosses are published values."""
     columns = min(len(found), 3)
     made = figure(columns, -(-len(found) // columns))
     for i, comparison in enumerate(found):

@@ -20,7 +20,7 @@ from linnet.sync.simulate.setting import Setting
 class Result:
     """The result of a simulated cluster.
 
-    step_seconds: time of each step, measured between two closings of its barrier [steps].
+    step_seconds: time of each step, from one closing of its barrier to the next [steps].
     examples_per_second: total over all workers, counting only accepted gradients.
     speedup: relative to one worker that computes alone, without a server.
     efficiency: speedup / workers.

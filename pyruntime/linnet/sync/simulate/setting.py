@@ -61,8 +61,8 @@ _RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "1bit"
 
 def ratio(compression: str, parameters: bool = False) -> float:
     """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, 1bit, topk:SHARE
-    (two bytes per value and a varint for its position), or a number. parameters: if true, only accepts the names of
-    encodings in which values can be pulled: none, f16 and bf16."""
+    (two bytes per value and a varint for its position), or a number. parameters: if true, of the names only none, f16
+    and bf16 are accepted, because values can be pulled only in these."""
     name, _, rest = compression.partition(":")
     try:
         if name == "topk" and not parameters:
