@@ -127,7 +127,7 @@ class Adam(Optimizer):
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
         """The bias corrections, in f64. In f32, the correction of v in the first step would have a relative error of
-        5e-5."""
+        more than 1e-5."""
         return {name: correction(step, beta) for name, beta in zip(("of_m", "of_v"), self.betas, strict=True)}
 
     def averages(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:
