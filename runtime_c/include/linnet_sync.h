@@ -30,20 +30,21 @@ LINNET_API const char *linnet_sync_version(void);
  * Strings need to live only during the call that takes the config. */
 typedef struct linnet_link_config {
     size_t struct_size;
-    const char *key_file; /* pre-shared key: 32 bytes or more, raw or hexadecimal, not all zeros; only its owner may be
-                           * able to read the file */
+    const char *key_file; /* file with the pre-shared key: 32 bytes or more, raw or hexadecimal, not all zeros; only the
+                             owner of the file may be able to read it */
     const char *certificate; /* PEM file with this side's certificates */
     const char *private_key; /* PEM file with the key of `certificate` */
     const char *authority;   /* PEM file with the certificates to trust; each side verifies the other */
     const char *libssl;      /* path of the library; NULL: the system's */
-    bool insecure; /* connections to other machines need no key; false: only loopback and local sockets need none */
-    int32_t heartbeat_ms; /* time between heartbeats; 0: the server uses a third of lease_ms, or 5000 if that is 0; the
-                             worker uses the server's value */
+    bool insecure; /* true: connections to other machines need no key; false: only connections within this machine
+                      (loopback, local sockets) need no key */
+    int32_t heartbeat_ms; /* time between heartbeats; 0: a worker uses the server's value, and a server uses a third of
+                             its lease_ms (5000 if lease_ms is 0) */
     int32_t lease_ms;     /* a peer that is silent for this long counts as lost; 0: three heartbeats */
     int32_t chunk;        /* largest frame in bytes, 4096 to 4 MiB; 0: 256 KiB */
-    const char *server_name; /* used with certificates by the connecting side: the DNS name or IP address that the
-                                server's certificate must contain; NULL: the host of the address, or localhost if the
-                                address has no host */
+    const char *server_name; /* for the side that connects, if certificates are used: the DNS name or IP address that
+                                the server's certificate must contain; NULL: the host of the address, or localhost if
+                                the address has no host */
 } linnet_link_config;
 
 LINNET_API void linnet_link_config_init_sized(linnet_link_config *config, size_t size);
@@ -71,43 +72,43 @@ typedef struct linnet_server_config {
     const linnet_link_config *link; /* NULL: the defaults */
     const char *const *listen;      /* addresses; NULL: ":0" */
     int32_t listen_count;
-    int32_t mode;      /* linnet_sync_mode */
-    int32_t workers;   /* members that a group needs before its steps begin; 0: 1 */
-    int32_t quorum;    /* number of pushes that close a step of a group; later pushes are dropped; 0: all members */
-    bool elastic;      /* steps continue without a lost worker; false: steps wait until `workers` members are connected
-                             again */
+    int32_t mode;    /* linnet_sync_mode */
+    int32_t workers; /* number of members that a group needs before its steps begin; 0 means 1 */
+    int32_t quorum;  /* number of pushes that close a step of a group; later pushes are dropped; 0: all members */
+    bool elastic; /* true: steps continue without a lost worker; false: steps wait until `workers` members are connected
+                     again */
     int32_t staleness; /* ASYNCHRONOUS: number of closed steps by which a worker may be ahead of the slowest; -1 (set by
                           linnet_server_config_init): no limit */
-    const char *folder;  /* for snapshots, journal and epoch; created if missing; NULL: nothing is kept on disk */
-    int32_t durability;  /* linnet_sync_durability */
-    int32_t save_every;  /* updates between two snapshots; 0: only on request and at the end */
-    int64_t batch;       /* examples in a global batch; each worker gets a share that fits its speed; 0: no shares */
-    uint64_t max_bytes;  /* memory for gradients in flight; 0: 1 GiB */
+    const char *folder; /* folder for snapshots, journal and epoch; created if missing; NULL: nothing is kept on disk */
+    int32_t durability; /* linnet_sync_durability */
+    int32_t save_every; /* number of updates between two snapshots; 0: snapshots only on request and at the end */
+    int64_t batch;      /* examples in a global batch; each worker gets a share that fits its speed; 0: no shares */
+    uint64_t max_bytes; /* memory for gradients in flight; 0: 1 GiB */
     int32_t max_workers; /* largest number of connections; 0: 4096 */
-    bool plain; /* neither gradients nor values are compressed; false: each worker gets the compression that it asks for
-                 */
+    bool plain; /* true: neither gradients nor values are compressed; false: each worker gets the compression that it
+                   asks for */
     const char *metrics;               /* address for Prometheus (HTTP, text format); NULL: none */
     int32_t threads;                   /* threads that compute updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
-    bool repair; /* continues from the intact part of a damaged journal, keeps a copy of the journal, and refuses
-                       workers that have seen later updates; false: a damaged journal is an error */
+    bool repair; /* true: if the journal is damaged, the server keeps a copy of it, continues from the intact part, and
+                    refuses workers that have seen later updates; false: a damaged journal is an error */
 } linnet_server_config;
 
 LINNET_API void linnet_server_config_init_sized(linnet_server_config *config, size_t size);
 static inline void linnet_server_config_init(linnet_server_config *config) {
     linnet_server_config_init_sized(config, sizeof *config);
 }
-/* Creates a server for the variables that the model's `update/...` signatures change. It listens when this function
- * returns. If the folder holds a snapshot of this model, the server continues from there. `store` NULL: the server
- * makes its own. The server keeps the model and the store alive. Errors: UNKNOWN_NAME (no update signature),
- * OTHER_MODEL and CORRUPT (a file in the folder; the error names the file and the offset; see `repair`), SUPERSEDED
- * (another server uses the folder), WRITE_FAILED, OUT_OF_MEMORY, INVALID_ARGUMENT, and the errors of linnet_plan_create
- * and linnet_session_create. */
+/* Creates a server for the variables that the model's `update/...` signatures change. The server already listens when
+ * this function returns. If the folder holds a snapshot of this model, the server continues from there. If `store` is
+ * NULL, the server makes its own store. The server keeps the model and the store alive. Errors: UNKNOWN_NAME (no update
+ * signature), OTHER_MODEL and CORRUPT (a file in the folder; the error names the file and the offset; see `repair`),
+ * SUPERSEDED (another server uses the folder), WRITE_FAILED, OUT_OF_MEMORY, INVALID_ARGUMENT, and the errors of
+ * linnet_plan_create and linnet_session_create. */
 LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store *store,
                                               const linnet_server_config *config, linnet_server **out,
                                               linnet_error *error);
-/* The i-th address that the server listens on, with the port that the system chose; i = -1: the address of the metrics.
- * NULL if there is no such address. */
+/* Returns the i-th address that the server listens on, with the port that the system chose. i = -1 means the address of
+ * the metrics. Returns NULL if there is no such address. */
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves in the calling thread until linnet_server_stop or, if `updates` > 0, until this many updates have been made
  * since creation. Saves a snapshot at the end. A bad or lost connection does not affect the other connections. Errors:
@@ -115,13 +116,13 @@ LINNET_API const char *linnet_server_address(const linnet_server *server, int i)
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
 typedef enum linnet_sync_stop {
     LINNET_SYNC_PAUSE = 0,  /* workers wait for a server to return */
-    LINNET_SYNC_END_JOB = 1 /* workers get JOB_OVER, as when linnet_server_run has made its `updates` */
+    LINNET_SYNC_END_JOB = 1 /* workers get JOB_OVER, as they do when linnet_server_run has made all its `updates` */
 } linnet_sync_stop;
 
 /* Makes linnet_server_run return soon. Any thread or signal handler may call this function. */
 LINNET_API void linnet_server_stop(linnet_server *server, linnet_sync_stop how);
-/* The store of the variables, owned by the server. If it is read while the server runs, the reader sees the state
- * between two updates. */
+/* Returns the store of the variables, which the server owns. If the store is read while the server runs, the reader
+ * sees the state between two updates. */
 LINNET_API linnet_store *linnet_server_store(linnet_server *server);
 /* Writes a snapshot to the folder now, atomically. Any thread may call this function. Errors: WRITE_FAILED,
  * INVALID_ARGUMENT (no folder). */
@@ -136,7 +137,7 @@ LINNET_API void linnet_server_free(linnet_server *server);
 
 /* How dense f32 gradients of 1024 or more elements are encoded. The error that an encoding makes is added to the next
  * gradient (error feedback). The feedback takes as much memory as the gradients. Rows of sparse gradients can also be
- * sent as F16, BF16 or I8, without feedback. */
+ * sent as F16, BF16 or I8, but without feedback. */
 typedef enum linnet_sync_compression {
     LINNET_SYNC_PLAIN = 0,
     LINNET_SYNC_F16 = 1,
@@ -149,15 +150,16 @@ typedef enum linnet_sync_compression {
 typedef struct linnet_worker_config {
     size_t struct_size;
     const linnet_link_config *link; /* NULL: the defaults */
-    int32_t worker;      /* number of this worker, the same after a restart; -1 (set by linnet_worker_config_init): the
-                            server chooses one */
-    int32_t group;       /* workers of a group are synchronous; groups are asynchronous to each other */
+    int32_t worker; /* number of this worker, the same after a restart; -1 (set by linnet_worker_config_init): the
+                       server chooses one */
+    int32_t group;  /* number of the worker's group; workers of a group are synchronous, but groups do not wait for each
+                       other */
     int32_t compression; /* linnet_sync_compression */
-    double fraction;     /* TOP_K: part of a tensor's elements to send, 0 to 1; 0: 0.01 */
-    bool read_only;      /* only pulls and is not a member of the group, so that no step waits for it */
-    bool keep_pulled;    /* keeps a copy of the pulled values, so that linnet_worker_push works without a session;
-                               the copy takes as much memory as the values */
-    int32_t lost_ms;     /* time without a connection to a server after which a call fails; 0: 60 000 */
+    double fraction;     /* TOP_K: which fraction of a tensor's elements is sent, at most 1; 0 means 0.01 */
+    bool read_only;      /* the worker only pulls. It is not a member of the group, so no step waits for it */
+    bool keep_pulled;    /* the worker keeps a copy of the pulled values, so that linnet_worker_push works without a
+                            session; the copy takes as much memory as the values */
+    int32_t lost_ms;     /* a call fails when a server has been unreachable for this time; 0: 60 000 */
     int32_t timeout_ms;  /* longest time that a call takes, including the wait for slower workers; 0: no limit */
     bool (*interrupted)(
         void *context); /* called when a signal arrives while a call waits; if it returns true, the call ends with
@@ -165,11 +167,11 @@ typedef struct linnet_worker_config {
                            if it returns true, the call ends with CANCELLED. NULL: signals do not end calls */
     void *interrupted_context;
     const char *name;         /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
-    int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 values of 1024 or
-                                 more elements and rows of such tables. The store then has the rounded values; the
-                                 servers keep f32 */
+    int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 variables of 1024 or
+                                 more elements, and rows of such tables. With F16 or BF16, the store has rounded values;
+                                 the servers keep f32 */
     bool writer; /* the worker only pulls and puts values (linnet_worker_put). It is not a member of the group, so no
-                    step waits for it. Members may put values, too */
+                    step waits for it. Members may also put values, without this flag */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);
@@ -178,30 +180,30 @@ static inline void linnet_worker_config_init(linnet_worker_config *config) {
 }
 /* Connects to the servers of all shards, given in any order, and agrees with them on the tensors. These are the
  * variables for which `grad` has gradients, and the variables that the metadata sync.average and sync.read name.
- * `store` must belong to `model`; the worker uses both until it is freed. A thread sends heartbeats between calls.
- * `config` may be NULL.
- * Only one thread at a time may use a worker.
- * Errors: OTHER_MODEL (the servers have another file; the error names the variable that differs), INVALID_ARGUMENT (a
- * shard is given twice or is missing), UNKNOWN_NAME (a variable that no server has), OUT_OF_MEMORY, THREAD_FAILED. */
+ * `store` must belong to `model`; the worker uses both until the worker is freed. A thread sends heartbeats between
+ * calls. `config` may be NULL. Only one thread at a time may use a worker.
+ * Errors: OTHER_MODEL (the servers have
+ * another file; the error names the variable that differs), INVALID_ARGUMENT (a shard is given twice or is missing),
+ * UNKNOWN_NAME (a variable that no server has), OUT_OF_MEMORY, THREAD_FAILED. */
 LINNET_API linnet_status linnet_worker_create(linnet_model *model, linnet_store *store, const char *const *servers,
                                               int32_t server_count, const linnet_worker_config *config,
                                               linnet_worker **out, linnet_error *error);
 /* Updates the store's variables to the servers' newest values. Unchanged variables are not sent. No session of the
- * store may run during the call. If the call fails, the variables may have different versions, so pull again before the
+ * store may run during the call. If the call fails, some variables may be newer than others, so pull again before the
  * next run. */
 LINNET_API linnet_status linnet_worker_pull(linnet_worker *worker, linnet_error *error);
 /* Pulls rows of a table. The table may be too large for this machine. `rows` has `count` row numbers in [0, rows of the
- * table), in any order, with or without repeats. The rows are written to data [count, ...] in the table's dtype;
- * `bytes` is the exact size of data. Errors: UNKNOWN_NAME, INDEX_OUT_OF_RANGE, WRONG_SHAPE (bytes). */
+ * table), in any order, with or without repeats. The rows are written to `data` [count, ...] in the table's dtype;
+ * `bytes` is the exact size of `data`. Errors: UNKNOWN_NAME, INDEX_OUT_OF_RANGE, WRONG_SHAPE (bytes). */
 LINNET_API linnet_status linnet_worker_pull_rows(linnet_worker *worker, const char *table, const int64_t *rows,
                                                  size_t count, void *data, size_t bytes, linnet_error *error);
 /* Pushes the gradients that the last run of `session` (signature `grad`) left in the session's outputs. Returns when
- * all servers have applied or dropped them; linnet_worker_info.outcome tells which. If a connection is lost, the worker
- * connects again and repeats the push; the push still counts once. `weight` > 0 is the number of examples from which
- * the gradient was computed.
- * With `session` NULL, the worker pushes, for each variable, the pulled value minus the current value in the store.
- * This is how federated averaging pushes local steps, and it needs keep_pulled. Errors: UNKNOWN_NAME (an output is
- * missing), INVALID_ARGUMENT. */
+ * all servers have applied or dropped the gradients; linnet_worker_info.outcome says which of the two happened. If a
+ * connection is lost, the worker connects again and repeats the push; the push still counts once. `weight` > 0 is the
+ * number of examples from which the gradient was computed.
+ * With `session` NULL, the worker pushes, for each variable,
+ * the pulled value minus the current value in the store. This is how federated averaging pushes local steps, and it
+ * needs keep_pulled. Errors: UNKNOWN_NAME (an output is missing), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_worker_push(linnet_worker *worker, linnet_session *session, double weight,
                                             linnet_error *error);
 /* Does one step: pulls the newest values, runs `session` (signature `grad`, its inputs filled by the caller), and
@@ -214,11 +216,11 @@ LINNET_API linnet_status linnet_worker_step(linnet_worker *worker, linnet_sessio
 
 /* Sets the value of a variable at its servers. The variable must be one that workers pull and push. `data` has `bytes`
  * bytes: the whole value in the variable's dtype. Returns when every server that has a part of the variable has written
- * its part to the journal and stored it. If a connection is lost, the worker connects again, and the value is stored
- * once. A server stores the value between two updates. If a step is open at that time, its gradients were computed from
- * the old value, but are applied to the new one. The state of the optimizer does not change. The store gets the value
- * with the next pull. Errors: UNKNOWN_NAME, WRONG_SHAPE (bytes), INVALID_ARGUMENT (NaN or infinity; a variable that
- * only updates change; a worker with read_only). */
+ * its part to the journal and stored it. If a connection is lost, the worker connects again, and the value is still
+ * stored only once. A server stores the value between two updates. If a step is open at that time, the gradients of
+ * this step were computed from the old value, but are applied to the new one. The state of the optimizer does not
+ * change. The store gets the value with the next pull. Errors: UNKNOWN_NAME, WRONG_SHAPE (bytes), INVALID_ARGUMENT (NaN
+ * or infinity; a variable that only updates change; a worker with read_only). */
 LINNET_API linnet_status linnet_worker_put(linnet_worker *worker, const char *name, const void *data, size_t bytes,
                                            linnet_error *error);
 
@@ -233,11 +235,11 @@ typedef struct linnet_link_info {
     size_t struct_size;
     const char *address;
     int32_t shard;
-    bool connected;    /* false: the connection is lost and is being made again */
+    bool connected;    /* false: the connection is lost, and the worker tries to connect again */
     uint64_t version;  /* number of updates to the server's variables that this worker knows of */
     uint64_t epoch;    /* how often a server was started on this state */
-    uint64_t sent;     /* bytes */
-    uint64_t received; /* bytes */
+    uint64_t sent;     /* bytes sent */
+    uint64_t received; /* bytes received */
     uint32_t reconnects;
     int64_t offset_ns; /* the server's clock minus ours, from the exchange with the shortest delay (RFC 5905, section 8)
                         */
@@ -256,8 +258,8 @@ typedef struct linnet_worker_info {
     int32_t compression; /* linnet_sync_compression that all servers agreed to */
     uint64_t step;       /* number of the next step */
     uint64_t version;    /* version of the variables: the lowest of all shards */
-    uint64_t staleness;  /* of the last push: number of updates by others since the version from which it was computed.
-                            If shards differ, this is the highest number */
+    uint64_t staleness; /* staleness of the last push: number of updates by others since the version from which the push
+                           was computed. If shards differ, this is the highest number */
     uint64_t applied, late, not_finite;    /* pushes so far, by outcome */
     uint64_t sent, received;               /* bytes so far */
     uint64_t tensors_pulled, tensors_same; /* tensors received so far, and tensors that had not changed */
@@ -266,10 +268,10 @@ typedef struct linnet_worker_info {
     uint64_t wait_ns;    /* last step: from the last byte sent to the answer; includes waiting for others */
     uint64_t pull_ns;    /* duration of the last pull */
     uint64_t decided_ns; /* this machine's monotonic clock when the last push was decided */
-    uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: not shared */
+    uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: no shares */
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory that the worker holds, without the store */
-    int32_t link_count;                      /* servers */
+    int32_t link_count;                      /* number of servers */
     double loss;        /* mean loss of all workers in the last push's step, with the weights of their gradients */
     double loss_weight; /* sum of the weights in `loss`; 0: no worker has an output `loss` */
     int32_t pull_compression; /* linnet_sync_compression of values that all servers agreed to */
@@ -280,11 +282,11 @@ static inline void linnet_worker_info_init(linnet_worker_info *info) {
     linnet_worker_info_init_sized(info, sizeof *info);
 }
 LINNET_API linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *info);
-/* Describes the i-th server, in the order of linnet_worker_create. Errors: INVALID_ARGUMENT past the end. */
+/* Describes the i-th server, in the order of linnet_worker_create. Errors: INVALID_ARGUMENT (no such server). */
 LINNET_API linnet_status linnet_worker_get_link(linnet_worker *worker, int i, linnet_link_info *info);
 /* Makes every server write a snapshot, and waits for all of them. Errors: WRITE_FAILED, with the server's message. */
 LINNET_API linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error);
-/* Leaves the group, so that no step waits for this worker, and frees the worker. Takes at most a second. */
+/* Leaves the group, so that no step waits for this worker any more, and frees the worker. Takes at most a second. */
 LINNET_API void linnet_worker_free(linnet_worker *worker);
 
 /* Gets the status of the server at `address` as JSON, without being a worker. *needed is the length of the whole text;
@@ -305,7 +307,7 @@ typedef struct linnet_ring_config {
     const char *address; /* address where rank 0 waits for the other ranks; the same at all ranks; port must not be 0 */
     const char *listen; /* address where this rank's neighbour connects; NULL: the host of `address`, on a port that the
                            system chooses */
-    int32_t rank, size; /* number of this process in [0, size), and number of processes; size 0: 1 */
+    int32_t rank, size; /* number of this process in [0, size), and number of processes; size 0 means 1 */
     int32_t timeout_ms; /* how long to wait for other ranks to connect, and for a silent neighbour; 0: 60 000 */
 } linnet_ring_config;
 
@@ -319,8 +321,8 @@ static inline void linnet_ring_config_init(linnet_ring_config *config) {
 LINNET_API linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error);
 /* Replaces data [count], of dtype F32, F64, I32 or I64, by the sum over all ranks, or by the mean (floats only). All
  * ranks must make the same calls in the same order, with arrays of the same size; all ranks get the same bits. If a
- * call fails, data is undefined and the ring cannot be used any more. Within timeout_ms every rank learns which rank is
- * lost. The remaining ranks may make a new ring. Errors: CONNECTION_LOST, TIMED_OUT, PROTOCOL_ERROR (arrays of
+ * call fails, `data` is undefined and the ring cannot be used any more. Within timeout_ms, every rank learns which rank
+ * is lost. The remaining ranks may make a new ring. Errors: CONNECTION_LOST, TIMED_OUT, PROTOCOL_ERROR (arrays of
  * different sizes), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
                                                 linnet_ring_operation operation, linnet_error *error);

@@ -18,7 +18,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [],
         'layout': 'any',
-        'gradient': 'map: by the derivative table of schema/map_opcodes.toml, then summed over broadcast axes',
+        'gradient': 'a map made from the derivatives in schema/map_opcodes.toml, then a sum over broadcast axes',
         'attributes': {
             'program': (0, 'ints', (), None),
             'floats': (1, 'floats', (), None),
@@ -39,7 +39,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': True,
         'decides': [],
         'layout': 'any',
-        'gradient': 'copy: its adjoint',
+        'gradient': 'the adjoint (for example, the adjoint of a transpose is the inverse transpose)',
         'attributes': {
             'kind': (0, 'enum', 'identity', {'identity': 0, 'reshape': 1, 'transpose': 2, 'concat': 3, 'split': 4, 'slice': 5, 'pad': 6, 'expand': 7, 'tile': 8, 'squeeze': 9, 'unsqueeze': 10, 'depth_to_space': 11, 'space_to_depth': 12, 'bitcast': 13}),
             'axis': (1, 'int', 0, None),
@@ -70,7 +70,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'dense',
-        'gradient': 'reduce: broadcast back, by kind',
+        'gradient': "the output's gradient, broadcast back to the shape of x; the factor depends on `kind`",
         'attributes': {
             'kind': (0, 'enum', 'sum', {'sum': 0, 'mean': 1, 'max': 2, 'min': 3, 'prod': 4, 'l1': 5, 'l2': 6, 'sum_square': 7, 'log_sum': 8, 'log_sum_exp': 9, 'argmax': 10, 'argmin': 11}),
             'axes': (1, 'ints', (), None),
@@ -91,7 +91,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'dense',
-        'gradient': 'matmul: two matmuls; bias: reduce sum',
+        'gradient': 'two matmuls for a and b; a sum for bias',
         'attributes': {
             'transpose_a': (0, 'bool', False, None),
             'transpose_b': (1, 'bool', False, None),
@@ -111,7 +111,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'channels_last',
-        'gradient': 'conv: conv_transpose of the output gradient for x, a correlation of x with the output gradient for w',
+        'gradient': 'conv_transpose for x; conv_gradient for w; a sum for bias',
         'attributes': {
             'strides': (0, 'ints', (), None),
             'dilations': (1, 'ints', (), None),
@@ -135,7 +135,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'channels_last',
-        'gradient': 'conv for x; a correlation for w',
+        'gradient': 'conv for x; conv_gradient for w',
         'attributes': {
             'strides': (0, 'ints', (), None),
             'dilations': (1, 'ints', (), None),
@@ -161,7 +161,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [],
         'layout': 'channels_last',
-        'gradient': 'pool: scatter to the maximum, or spread the average',
+        'gradient': "max: the output's gradient goes to the position of the maximum; average: it is spread over the window",
         'attributes': {
             'kind': (0, 'enum', 'max', {'max': 0, 'average': 1, 'lp': 2}),
             'kernel': (1, 'ints', (), None),
@@ -188,7 +188,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [],
         'layout': 'dense',
-        'gradient': 'softmax: y * (g - sum(g * y)); log: g - exp(y) * sum(g)',
+        'gradient': "y * (g - sum(g * y)), or with `log`: g - exp(y) * sum(g); g is the output's gradient",
         'attributes': {
             'axis': (0, 'int', -1, None),
             'log': (1, 'bool', False, None),
@@ -206,7 +206,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'dense',
-        'gradient': 'layer_norm',
+        'gradient': 'means and maps',
         'attributes': {
             'axis': (0, 'int', -1, None),
             'epsilon': (1, 'float', 1e-05, None),
@@ -225,7 +225,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2, 3, 4],
         'layout': 'any',
-        'gradient': 'batch_norm',
+        'gradient': 'a map for x; moments (products) and maps for the other inputs',
         'attributes': {
             'epsilon': (0, 'float', 1e-05, None),
             'channel_axis': (1, 'int', 1, None),
@@ -243,7 +243,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'dense',
-        'gradient': 'group_norm',
+        'gradient': 'means and maps',
         'attributes': {
             'groups': (0, 'int', 0, None),
             'epsilon': (1, 'float', 1e-05, None),
@@ -262,7 +262,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'dense',
-        'gradient': 'scatter with add; sparse (rows and indices) for a variable',
+        'gradient': 'scatter with add; if x is a variable: sparse rows and their indices',
         'attributes': {
             'kind': (0, 'enum', 'take', {'take': 0, 'elements': 1, 'nd': 2}),
             'axis': (1, 'int', 0, None),
@@ -283,7 +283,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2, 3],
         'layout': 'any',
-        'gradient': 'resize: its adjoint',
+        'gradient': 'a product with the transposed interpolation weights, axis by axis',
         'attributes': {
             'mode': (0, 'enum', 'nearest', {'nearest': 0, 'linear': 1, 'cubic': 2}),
             'coordinates': (1, 'enum', 'half_pixel', {'half_pixel': 0, 'half_pixel_symmetric': 1, 'pytorch_half_pixel': 2, 'align_corners': 3, 'asymmetric': 4, 'tf_crop_and_resize': 5}),
@@ -310,7 +310,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [],
         'layout': 'any',
-        'gradient': 'cast back, between floats',
+        'gradient': 'between floats: a cast back',
         'attributes': {
             'dtype': (0, 'dtype', 'none', None),
         },
@@ -327,7 +327,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'any',
-        'gradient': 'straight through inside the range',
+        'gradient': "straight-through: the output's gradient where x is inside the range",
         'attributes': {
             'dtype': (0, 'dtype', 'none', None),
             'axis': (1, 'int', 1, None),
@@ -346,7 +346,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': True, 'registered': False, 'integer_gradient': True,
         'decides': [1, 2],
         'layout': 'any',
-        'gradient': 'straight through',
+        'gradient': 'straight-through',
         'attributes': {
             'dtype': (0, 'dtype', 'none', None),
             'axis': (1, 'int', 1, None),
@@ -431,7 +431,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'dense',
-        'gradient': "scatter of the values' gradient",
+        'gradient': 'the gradient of values, scattered to their indices',
         'attributes': {
             'axis': (0, 'int', -1, None),
             'largest': (1, 'bool', True, None),
@@ -450,7 +450,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'dense',
-        'gradient': 'gather for updates; x with zeros at indices',
+        'gradient': "for updates: gather; for x: the output's gradient, with zeros at the indices",
         'attributes': {
             'kind': (0, 'enum', 'elements', {'elements': 0, 'nd': 1}),
             'axis': (1, 'int', 0, None),
@@ -469,7 +469,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'dense',
-        'gradient': 'cumsum, reversed',
+        'gradient': 'cumsum in the other direction',
         'attributes': {
             'exclusive': (0, 'bool', False, None),
             'reverse': (1, 'bool', False, None),
@@ -488,7 +488,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [0],
         'layout': 'dense',
-        'gradient': 'if: with the gradients of both functions',
+        'gradient': 'an `if` with the gradients of both functions',
         'attributes': {
             'then_function': (0, 'function', None, None),
             'else_function': (1, 'function', None, None),
@@ -506,7 +506,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'dense',
-        'gradient': 'while with a trip bound, to which its saved values are stacked',
+        'gradient': 'a `while` over the iterations in reverse; the values of all iterations are saved for it, so the number of iterations must have a bound',
         'attributes': {
             'body_function': (0, 'function', None, None),
             'carried': (1, 'int', 0, None),
@@ -524,7 +524,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [],
         'layout': 'dense',
-        'gradient': "call of the function's gradient",
+        'gradient': "a call of the function's gradient",
         'attributes': {
             'callee': (0, 'function', None, None),
         },
@@ -541,7 +541,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2, 3, 4, 5, 6],
         'layout': 'dense',
-        'gradient': 'recurrent_gradient, backwards over the saved gates; weights: one matmul over all steps',
+        'gradient': 'recurrent_gradient, from the saved gates; for weights: one matmul over all steps',
         'attributes': {
             'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
             'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
@@ -565,7 +565,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2, 3, 4],
         'layout': 'dense',
-        'gradient': 'none: indices are integers; selected_scores as a gather of scores',
+        'gradient': 'none: indices are integers; for a gradient of selected_scores, gather them from scores',
         'attributes': {
             'center_point_box': (0, 'bool', False, None),
             'padded': (1, 'bool', False, None),
@@ -626,7 +626,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'channels_last',
-        'gradient': 'conv_gradient: conv_transpose for x, conv for g',
+        'gradient': 'conv_transpose for x; conv for g',
         'attributes': {
             'kernel': (0, 'ints', (), None),
             'strides': (1, 'ints', (), None),
@@ -648,7 +648,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1],
         'layout': 'channels_last',
-        'gradient': 'for g: pool, taking the elements at the maxima, or the average',
+        'gradient': 'for g: the elements at the maxima, or an average pool',
         'attributes': {
             'kind': (0, 'enum', 'max', {'max': 0, 'average': 1}),
             'kernel': (1, 'ints', (), None),
@@ -672,7 +672,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2, 3, 4, 5, 6, 7, 8, 9],
         'layout': 'dense',
-        'gradient': 'backwards through a scan over the steps that computes the same',
+        'gradient': 'the gradient of an equivalent loop over the steps',
         'attributes': {
             'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
             'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
@@ -691,7 +691,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': False, 'integer_gradient': False,
         'decides': [1, 2],
         'layout': 'channels_last',
-        'gradient': 'moments: a map of x and the means',
+        'gradient': 'a map of x and the means',
         'attributes': {
             'kind': (0, 'enum', 'statistics', {'statistics': 0, 'products': 1}),
             'channel_axis': (1, 'int', 1, None),
@@ -709,7 +709,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'tail': False, 'registered': True, 'integer_gradient': False,
         'decides': [0],
         'layout': 'dense',
-        'gradient': 'what linnet.UserOp(gradient=...) builds; none without it',
+        'gradient': 'the nodes that linnet.UserOp(gradient=...) builds; without this argument, the op has no gradient',
         'attributes': {
             'op': (0, 'bytes', b'', None),
             'version': (1, 'int', 1, None),

@@ -59,7 +59,7 @@ def map_(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Any chain of pointwise operations with NumPy broadcasting, as one register program (static single assignment): instruction i writes register i. All inputs are broadcast against each other to the iteration shape, which is the shape of every output. The program is a list of 5 integers per instruction: opcode, register type, a, b, c (schema/map_opcodes.toml). `shape` gives the iteration shape of programs without inputs."""
+    """Computes any chain of pointwise operations, with NumPy broadcasting. The chain is one register program (static single assignment): instruction i writes register i. All inputs are broadcast against each other to the iteration shape, which is the shape of every output. The program is a list of 5 integers per instruction: opcode, register type, a, b, c (schema/map_opcodes.toml). If there are no inputs, `shape` gives the iteration shape."""
     result = emit("map", [*x], {"program": program, "floats": floats, "integers": integers, "dtypes": dtypes, "shape": shape}, outputs, name, function)
     return result
 
@@ -85,7 +85,7 @@ def copy(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Moves elements without changing them. `kind` says how. Shapes, sizes, pads and repeats come from the attributes, or from the second and later inputs if these are given. These inputs are 1-D i64 tensors; usually they are known at plan time. These kinds can have further inputs: reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). The others read x alone: identity, transpose, depth_to_space, space_to_depth, bitcast. The semantics are those of the ONNX ops with the same names at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes. concat, split and slice are views if the layout allows it."""
+    """Moves elements without changing them. `kind` says how. Shapes, sizes, pads and repeats come from the attributes, or from the second and later inputs if these are given. The second and later inputs are 1-D i64 tensors, and usually known at plan time. The following kinds can have such inputs: reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). The other kinds read x alone: identity, transpose, depth_to_space, space_to_depth, bitcast. The semantics are those of the ONNX ops with the same names at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes. concat, split and slice are views if the layout allows it."""
     result = emit("copy", [*x], {"kind": kind, **along(kind, axis), "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode, "dtype": dtype}, outputs, name, function)
     return result
 
@@ -102,7 +102,7 @@ def reduce(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Reduces over axes, given as an attribute or as the second input (1-D i64). No axes means all axes, unless noop_with_empty_axes. argmax and argmin take one axis and give i64. Floats accumulate in f32 (f64 for f64). i8 and i16 with quantization are dequantized when read if the output is f32. An empty reduction gives the kind's identity."""
+    """Reduces x over axes. The axes are an attribute or the second input (1-D i64). If no axes are given, x is reduced over all axes, unless noop_with_empty_axes is set. argmax and argmin take one axis and give i64. Floats are accumulated in f32 (f64 in f64). If the output is f32, quantized i8 and i16 are dequantized when they are read. A reduction over no elements gives the identity element of the kind (0 for a sum)."""
     result = emit("reduce", [x, axes_operand], {"kind": kind, "axes": axes_of(axis), "keep_dims": keep_dims, "noop_with_empty_axes": noop_with_empty_axes, "select_last_index": select_last_index}, 1, name, function)
     return result[0]
 
@@ -119,7 +119,7 @@ def matmul(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands with quantization (i8 or u8 by i8 or u8, i16 by i8, u8 or i16) accumulate exactly; bias is then i32 (i64 or i32 for i16) at scale a*b. The output is i8, u8 or i16 with requantization `requant`, or f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block); y has the dtype of a, and b stays narrow."""
+    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Products of quantized integers (i8 or u8 by i8 or u8, i16 by i8, u8 or i16) are accumulated exactly. bias is then i32 (i64 or i32 if a is i16), and its scale is the product of the scales of a and b. The output is then i8, u8 or i16 (requantized as `requant` says), f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block). y then has the dtype of a, and b is stored in its 4 or 8 bits."""
     result = emit("matmul", [a, b, bias], {"transpose_a": transpose_a, "transpose_b": transpose_b, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
@@ -140,7 +140,7 @@ def conv(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Cross-correlation with 1 to 3 spatial dimensions and any group, stride, dilation and padding. The channels of x are at channel_axis; w is always [out, in/group, k...]; bias is [out]. Integers are computed as in matmul, with w quantized per tensor or along axis 0. Padding has the value of x's zero point."""
+    """Computes a cross-correlation over 1 to 3 spatial dimensions, with any group, stride, dilation and padding. The channels of x are at channel_axis; w is always [out, in/group, k...]; bias is [out]. Integers are computed as in matmul, with w quantized per tensor or along axis 0. Padded elements have the value of x's zero point."""
     result = emit("conv", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
@@ -163,7 +163,7 @@ def conv_transpose(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Transposed convolution, as ONNX ConvTranspose. w is [in, out/group, k...]. output_shape (spatial) overrides pads. Integers are computed as in conv, with w quantized per tensor or along axis 1."""
+    """Computes a transposed convolution, as ONNX ConvTranspose does. w is [in, out/group, k...]. output_shape gives the spatial sizes of the output, and overrides pads. Integers are computed as in conv, with w quantized per tensor or along axis 1."""
     result = emit("conv_transpose", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "output_padding": output_padding, "output_shape": output_shape, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
@@ -186,7 +186,7 @@ def pool(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Max, average or Lp pooling with 1 to 3 spatial dimensions. The second output (only for max) is the i64 flat index into x (storage_order 0: row-major). i8, u8 and i16 tensors have the same quantization on both sides; averages round half to even."""
+    """Computes max, average or Lp pooling over 1 to 3 spatial dimensions. The second output (only for max) has the position of each maximum, as an i64 flat index into x (storage_order 0: row-major). If the tensors are i8, u8 or i16, input and output have the same quantization, and averages are rounded half to even."""
     result = emit("pool", [x], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis, "p": p, "storage_order": storage_order}, outputs, name, function)
     return result
 
@@ -199,7 +199,7 @@ def softmax(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """exp(x - max) / sum along one axis, or its logarithm; computed in f32 (f64 for f64)."""
+    """Computes exp(x - max) / sum along one axis, or the logarithm of this. Computes in f32 (f64 for f64)."""
     result = emit("softmax", [x], {"axis": axis, "log": log}, 1, name, function)
     return result[0]
 
@@ -216,7 +216,7 @@ def layer_norm(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. With `rms`, the mean is not subtracted. The optional outputs are the mean and 1/standard deviation; their normalized axes have size 1."""
+    """Computes (x - mean) / sqrt(variance + epsilon) * scale + bias. Mean and variance are taken over all axes from `axis` to the last. With `rms`, the mean is not subtracted. The optional outputs are the mean and 1 / standard deviation; in these outputs, the normalized axes have size 1."""
     result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs, name, function)
     return result
 
@@ -233,7 +233,7 @@ def batch_norm(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel. With constant statistics, it is folded into a conv."""
+    """Computes (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel, with the given mean and variance (inference). If mean and variance are constants, the op is folded into a conv."""
     result = emit("batch_norm", [x, scale, bias, mean, variance], {"epsilon": epsilon, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
@@ -266,7 +266,7 @@ def gather(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """take: x[..., indices, ...] along axis; elements: as ONNX GatherElements; nd: as ONNX GatherND with batch_dims. Indices are i32 or i64. Negative indices count from the end (unless from_end is off). A run checks that indices are in range. With `dtype`, a quantized x (of any scheme) gives the real values of the elements that are looked up."""
+    """Looks up elements of x. The kind `take` computes x[..., indices, ...] along an axis. `elements` works as ONNX GatherElements, and `nd` as ONNX GatherND with batch_dims. Indices are i32 or i64. Negative indices count from the end (unless from_end is off). A run checks that indices are in range. If `dtype` is given and x is quantized (with any scheme), the elements that are looked up are dequantized."""
     result = emit("gather", [x, indices], {"kind": kind, "axis": axis, "batch_dims": batch_dims, "from_end": from_end, "dtype": dtype}, 1, name, function)
     return result[0]
 
@@ -291,7 +291,7 @@ def resize(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """ONNX Resize (opset 19): sizes as an attribute or the third input, or scales as an attribute or the second input. Any axes may be resized; usually they are the spatial ones. cubic uses cubic_coefficient and exclude_outside."""
+    """Resizes x as ONNX Resize (opset 19) does. Either sizes are given (as an attribute or the third input), or scales (as an attribute or the second input). Any axes may be resized; usually they are the spatial ones. cubic_coefficient and exclude_outside are used by the mode cubic."""
     result = emit("resize", [x, scales_operand, sizes_operand, roi], {"mode": mode, "coordinates": coordinates, "nearest": nearest, "cubic_coefficient": cubic_coefficient, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "axes": axes_of(axis), "aspect": aspect, "sizes": sizes, "scales": scales}, 1, name, function)
     return result[0]
 
@@ -303,7 +303,7 @@ def cast(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Converts to another element type: floats to integers truncate and saturate, integers to integers keep the low bits, f16 and bf16 round to nearest even. In pointwise chains it becomes a map opcode."""
+    """Converts x to another element type. From float to integer, values are truncated and saturated. From integer to integer, the low bits are kept. To f16 and bf16, values are rounded to nearest even. In a chain of pointwise ops, a cast becomes a map opcode."""
     result = emit("cast", [x], {"dtype": dtype}, 1, name, function)
     return result[0]
 
@@ -319,7 +319,7 @@ def quantize(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """stored = saturate(round_half_even(x / scale) + zero). Scale and zero come from the output tensor's quantization, or from the inputs (per tensor, per axis or per block, as ONNX QuantizeLinear)."""
+    """Computes y = saturate(round_half_even(x / scale) + zero). Scale and zero come from the output tensor's quantization, or from the inputs (per tensor, per axis or per block, as ONNX QuantizeLinear)."""
     result = emit("quantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, 1, name, function)
     return result[0]
 
@@ -335,7 +335,7 @@ def dequantize(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """(stored - zero) * scale, as ONNX DequantizeLinear. Scale and zero come from the input tensor's quantization, or from the other inputs."""
+    """Computes y = (x - zero) * scale, as ONNX DequantizeLinear does. Scale and zero come from the input tensor's quantization, or from the other inputs."""
     result = emit("dequantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, 1, name, function)
     return result[0]
 
@@ -360,7 +360,7 @@ def shape(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Dimensions [start, end) of x as a 1-D i64; known as soon as the shape is."""
+    """Gives the dimensions start to end - 1 of x, as a 1-D i64. The value is known as soon as the shape of x is known."""
     result = emit("shape", [x], {"start": start, "end": end}, 1, name, function)
     return result[0]
 
@@ -373,7 +373,7 @@ def range_(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """start, start + delta, ... below limit; the three are scalars of one type. The length depends on the values."""
+    """Gives the numbers start, start + delta, ... before limit. The three inputs are scalars of one type. The length of y depends on their values."""
     result = emit("range", [start, limit, delta], {}, 1, name, function)
     return result[0]
 
@@ -384,7 +384,7 @@ def nonzero(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Indices of the elements that are not zero, i64 [rank, n], in row-major order. n depends on data."""
+    """Gives the indices of the elements that are not zero, as i64 [rank, n], in row-major order. n depends on the data."""
     result = emit("nonzero", [x], {}, 1, name, function)
     return result[0]
 
@@ -399,7 +399,7 @@ def top_k(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """The k largest (or smallest) elements along an axis, and their i64 indices; equal elements in order of index. k is a 1-D i64 with one element."""
+    """Gives the k largest (or smallest) elements along an axis, and their i64 indices. Equal elements are in the order of their indices. k is a 1-D i64 with one element."""
     result = emit("top_k", [x, k], {"axis": axis, "largest": largest, "sorted": sorted}, 2, name, function)
     return result
 
@@ -415,7 +415,7 @@ def scatter(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Writes updates into a copy of x, at indices: elements as ONNX ScatterElements along axis, nd as ONNX ScatterND. A run checks that indices are in range."""
+    """Writes updates into a copy of x, at the given indices. The kind `elements` works as ONNX ScatterElements along an axis, and `nd` as ONNX ScatterND. A run checks that indices are in range."""
     result = emit("scatter", [x, indices, updates], {"kind": kind, "axis": axis, "reduction": reduction}, 1, name, function)
     return result[0]
 
@@ -430,7 +430,7 @@ def cumsum(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Running sum along an axis, which is a scalar i32 or i64 input."""
+    """Computes the running sum along an axis. The axis is an input: an i32 or i64 scalar."""
     result = emit("cumsum", [x, axis], {"exclusive": exclusive, "reverse": reverse, "product": product}, 1, name, function)
     return result[0]
 
@@ -445,7 +445,7 @@ def if_(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Calls one of two functions. The first input is the condition (a bool scalar), the others are the function's inputs; the function's outputs are the node's outputs."""
+    """Calls one of two functions. The first input is the condition (a bool scalar). The other inputs are the inputs of the function that is called, and its outputs are the node's outputs."""
     result = emit("if", [condition, *captured], {"then_function": then_function, "else_function": else_function}, outputs, name, function)
     return result
 
@@ -461,7 +461,7 @@ def while_(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Repeats a function while its first output (a bool scalar) is true. The inputs are the trip bound (i64 scalar), the initial condition, carried values and captured values. The function takes (iteration, condition, carried..., captured...) and gives (condition, carried..., scanned...). The node's outputs are the carried values at the end, then the stacked scanned values."""
+    """Repeats a function while its first output (a bool scalar) is true. The inputs are the maximum number of iterations (`trips`, an i64 scalar), the initial condition, carried values and captured values. The function takes (iteration, condition, carried..., captured...) and gives (condition, carried..., scanned...). The node's outputs are the carried values after the last iteration, then the scanned values, stacked over the iterations."""
     result = emit("while", [trips, condition, *values], {"body_function": body_function, "carried": carried}, outputs, name, function)
     return result
 
@@ -500,7 +500,7 @@ def recurrent(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. One matmul computes the products with the input beforehand, for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state. initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths is i32 [batch] (absent: time), peepholes is [directions, 3 * hidden] for input, output, forget. bias [directions, hidden] is for a gru with linear_before_reset: the bias of the product of the hidden gate's weights and the state. y [time, directions, batch, hidden] is 0 after the end of a row. y_h and y_c [directions, batch, hidden] are the states after the last step. Two outputs are for recurrent_gradient. gates, of p's shape, has the gates after their activations. cells, of y's shape, has the cell states of an lstm; in a gru it has the output of the hidden gate's weights (with linear_before_reset) or their input (without); in an rnn it is 0. Both are 0 after the end of a row."""
+    """Runs an RNN, GRU or LSTM, as ONNX defines them, over whole sequences. p [time, batch, directions * gates * hidden] has the products of the input and its weights, plus the biases. One matmul computes p beforehand, for all steps and both directions. The gates are in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state. initial_h and initial_c are [directions, batch, hidden] (absent: zeros). lengths, the number of steps of each row, is i32 [batch] (absent: time). peepholes is [directions, 3 * hidden], for the input, output and forget gates. bias [directions, hidden] is used only by a gru with linear_before_reset: it is added to the product of the hidden gate's weights and the state. y [time, directions, batch, hidden] is 0 after the end of a row. y_h and y_c [directions, batch, hidden] are the states after the last step. The outputs gates and cells are for recurrent_gradient; both are 0 after the end of a row. gates has the shape of p, and contains the gates after their activations. cells has the shape of y. For an lstm, it contains the cell states. For a gru, it contains the output of the hidden gate's weights (with linear_before_reset) or the input of these weights (without). For an rnn, it is 0."""
     result = emit("recurrent", [p, weights, initial_h, initial_c, lengths, peepholes, bias], {"kind": kind, "direction": direction, "activations": activations, "alpha": alpha, "beta": beta, "clip": clip, "input_forget": input_forget, "linear_before_reset": linear_before_reset}, outputs, name, function)
     return result
 
@@ -519,7 +519,7 @@ def nms(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Non-maximum suppression per batch entry and class. Boxes are visited in descending order of score (equal scores: the lower index first). A box is dropped if its score is not above score_threshold, or if its intersection over union with an earlier selected box is above iou_threshold. boxes is [batch, n, 4]: two opposite corners (y, x, y, x) or, with center_point_box, (x, y, width, height). scores is [batch, classes, n]; max_outputs is i64, per class (absent: n); iou_threshold and score_threshold are f32 (absent: 0, and no limit). selected [m, 3] is (batch, class, box), sorted by batch, then class, then score; selected_scores is [m]. m depends on data; `count`, an i64 scalar, is m. With `padded` there are batch * classes * max_outputs rows, and rows from m on are 0."""
+    """Computes non-maximum suppression for each batch entry and class. Boxes are visited in descending order of score (equal scores: the lower index first). A box is dropped if its score is not above score_threshold, or if its intersection over union with an earlier selected box is above iou_threshold. boxes is [batch, n, 4]: two opposite corners (y, x, y, x) or, with center_point_box, (x, y, width, height). scores is [batch, classes, n]. max_outputs is the i64 maximum number of boxes per class (absent: n). iou_threshold is f32 (absent: 0). score_threshold is f32 (absent: no limit). Each row of selected [m, 3] is (batch, class, box). Rows are sorted by batch, then by class, then by score. selected_scores is [m]. m depends on the data, and is the value of the output `count`, an i64 scalar. With `padded`, there are batch * classes * max_outputs rows, and all rows from row m on are 0."""
     result = emit("nms", [boxes, scores, max_outputs, iou_threshold, score_threshold], {"center_point_box": center_point_box, "padded": padded, "soft_sigma": soft_sigma}, outputs, name, function)
     return result
 
@@ -535,7 +535,7 @@ def random(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Random numbers by Philox4x32-10 (Salmon et al. 2011). They depend only on seed, stream, counter and the element's number, so they are the same bits on every machine, every ISA and for every number of threads. bits: u32; uniform: f32 in [0, 1); normal: f32 with mean 0 and deviation 1. counter is an i64, usually a variable that each run increments (absent: 0). The shape is an attribute, or the second input (1-D i64). docs/numerics.md has the definition."""
+    """Generates random numbers by Philox4x32-10 (Salmon et al. 2011). They depend only on the seed, the stream, the counter and the position of the element. So they have the same bits on every machine, on every ISA and with any number of threads. The kind `bits` gives u32, `uniform` gives f32 in [0, 1), and `normal` gives f32 with mean 0 and standard deviation 1. counter is an i64, usually a variable that each run increments (absent: 0). The shape is an attribute, or the second input (1-D i64). docs/numerics.md has the definition."""
     result = emit("random", [counter, shape_operand], {"kind": kind, "seed": seed, "stream": stream, "shape": shape}, 1, name, function)
     return result[0]
 
@@ -554,7 +554,7 @@ def roi_align(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Pools regions of an image into bins, as ONNX RoiAlign. Each bin is the average of bilinear samples at regular positions (or the maximum of the weighted corners). x is [n, c, h, w], rois is [r, 4] (x, y, x, y), batch is i64 [r], which a run checks to be in range; y is [r, c, height, width]. sampling_ratio 0: as many samples as a bin has pixels, rounded up, at most 4096 along an axis."""
+    """Pools regions of an image into bins, as ONNX RoiAlign does. Each bin is the average of bilinear samples at regular positions (or, for the kind `max`, the maximum of the weighted corners). x is [n, c, h, w], rois is [r, 4] (x, y, x, y), and y is [r, c, height, width]. batch is i64 [r]; a run checks that its values are in range. sampling_ratio is the number of samples of a bin along each axis. 0 means as many samples as the bin has pixels there, rounded up, but at most 4096."""
     result = emit("roi_align", [x, rois, batch], {"kind": kind, "height": height, "width": width, "sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale, "half_pixel": half_pixel}, 1, name, function)
     return result[0]
 
@@ -572,7 +572,7 @@ def conv_gradient(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """The gradient of conv with respect to its weights: w[o, i, k] = the sum over batch and positions p of g[b, o, p] * x[b, i, p * stride - pad + k * dilation]. x is conv's input and g is the gradient of its output, both with their channels at channel_axis. kernel gives the spatial sizes of w, which is [out, in/group, k...]."""
+    """Computes the gradient of conv with respect to its weights. w[o, i, k] is the sum of g[b, o, p] * x[b, i, p * stride - pad + k * dilation] over all batch entries b and positions p. x is conv's input and g is the gradient of its output, both with their channels at channel_axis. kernel gives the spatial sizes of w, which is [out, in/group, k...]."""
     result = emit("conv_gradient", [x, g], {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "group": group, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
@@ -592,7 +592,7 @@ def pool_gradient(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """The gradient of max or average pooling with respect to its input x, from g, the gradient of its output. For max, each window is searched again, and the gradient goes to the first of its largest elements. The attributes are those of pool; pads are explicit."""
+    """Computes the gradient of max or average pooling with respect to the input x. g is the gradient of the pooling's output. For max, each window is searched again, and the gradient goes to the first of its largest elements. The attributes have the same meaning as in pool, and pads are always explicit."""
     result = emit("pool_gradient", [x, g], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
@@ -616,7 +616,7 @@ def recurrent_gradient(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Backpropagation through time for `recurrent` with its default activations (with `relu`: those of an rnn), no clip and no peepholes; a gru must have linear_before_reset. weights, y, gates, cells, the initial states and lengths are those of the recurrent node; dy, dy_h and dy_c are the gradients of its outputs (absent: zeros). An lstm needs cells, a gru needs cells and y. dp [time, batch, directions * gates * hidden] is the gradient of p. dh and dc [directions, batch, hidden] are the gradients of the initial states. dq, of dp's shape, is the gradient of the products of weights and state; it equals dp except for a gru's hidden gate. The gradient of weights is then dq^T times the states before each step, one matmul over all steps."""
+    """Computes backpropagation through time for `recurrent`. The recurrent node must have the default activations (an rnn may have relu), no clip and no peepholes; a gru must have linear_before_reset. weights, y, gates, cells, the initial states and lengths are those of the recurrent node. dy, dy_h and dy_c are the gradients of its outputs (absent: zeros). An lstm needs cells, a gru needs cells and y. dp [time, batch, directions * gates * hidden] is the gradient of p. dh and dc [directions, batch, hidden] are the gradients of the initial states. dq has the shape of dp. It is the gradient of the products of weights and state, and equals dp except for a gru's hidden gate. The gradient of the weights is dq^T times the states before each step. One matmul computes it for all steps."""
     result = emit("recurrent_gradient", [weights, gates, y, cells, initial_h, initial_c, lengths, dy, dy_h, dy_c], {"kind": kind, "direction": direction, "relu": relu}, outputs, name, function)
     return result
 
@@ -631,7 +631,7 @@ def moments(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Two statistics per channel over all other axes, each of shape [channels]. statistics: mean and variance of x (the variance of the batch, divided by the count). products, for the backward pass of batch normalization: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
+    """Computes two statistics of each channel over all other axes. Both outputs have the shape [channels]. The kind `statistics` gives mean and variance of x (the squared deviations are divided by their number, without Bessel's correction). The kind `products` is for the backward pass of batch normalization. It gives the sum of g and the sum of g * (x - mean), where g is the second input and mean is the third."""
     result = emit("moments", [x, g, mean], {"kind": kind, "channel_axis": channel_axis}, 2, name, function)
     return result
 
@@ -651,6 +651,6 @@ def user(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """An op whose shape rule and kernel are outside linnet: the program registers them with the model (linnet_ext.h; docs/user_ops.md). A runtime without the registration refuses the file and names the op. `op` and `version` say which op this is. The node's own attributes are in lists: `names` has their names, each followed by a NUL. `kinds` has two numbers per attribute: its type (0 integers, 1 floats, 2 text, 3 bytes) and the number of its values, or -1 for a single value that is not a list. The values of all attributes of one type follow one another in `integers`, `floats`, and `text`, where every text or string of bytes is followed by a NUL; `sizes` has their lengths."""
+    """Runs an op whose shape rule and kernel are outside linnet. The program registers them with the model (linnet_ext.h; docs/user_ops.md). A runtime without the registration refuses the file and names the op. `op` and `version` say which op this is. The node's own attributes are stored in lists. `names` has their names, each followed by a NUL. `kinds` has two numbers per attribute: its type (0 integers, 1 floats, 2 text, 3 bytes) and the number of its values, or -1 for a single value that is not a list. The values of all attributes are in `integers`, `floats` and `text`, one after the other. In `text`, every text or string of bytes is followed by a NUL, and `sizes` has the lengths."""
     result = emit("user", [*x], {"op": op, "version": version, "names": names, "kinds": kinds, "integers": integers, "floats": floats, "text": text, "sizes": sizes}, outputs, name, function)
     return result
