@@ -89,7 +89,8 @@ static linnet_status raise_epoch(ln_sync_folder *f, linnet_error *error) {
             ln_sync_fail(error, LINNET_CORRUPT, "cannot read the epoch of the server's folder");
             ln_sync_at(error, path);
             status =
-                (ln_sync_hint(error, "write a number into this file; it must be larger than all earlier epochs of this server"),
+                (ln_sync_hint(
+                     error, "write a number into this file; it must be larger than all earlier epochs of this server"),
                  LINNET_CORRUPT);
         }
     }
