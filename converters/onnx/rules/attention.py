@@ -207,7 +207,7 @@ def rotary_embedding(op: Operation) -> Tensor:
     """x: [batch, length, width] or [batch, heads, length, size]. positions: the start of the sequence, or one per element."""
     x, positions, cos, sin = (op.input(i) for i in range(4))
     if op.attribute("is_packed_batching", 0) or op.attribute("scale", 1.0) != 1.0:
-        raise op.unsupported("packed batches and a scale are not supported", "export the model unfused")
+        raise op.unsupported("neither packed batches nor a scale other than 1 is supported", "export the model unfused")
     op.ignore("rotary_embedding_dim")
     heads, flat = int(op.attribute("num_heads", 0)), rank_of(x, "input 0") == 3
     width = width_of(op, x)

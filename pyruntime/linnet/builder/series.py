@@ -142,11 +142,13 @@ def linspace(start: Operators | float, stop: Operators | float, count: int, *, n
     """`count` evenly spaced numbers from start to stop, along a new first axis. At least one of start and stop must be
     a tensor of floats. If both are numbers, use graph.constant(numpy.linspace(...)) instead."""
     ends = [end for end in (start, stop) if isinstance(end, Operators)]
-    if not ends or count < 1:
+    if not ends:
         raise UsageError(
-            "linspace takes a tensor as start or stop, and a count above 0", code=101, expected="a tensor",
-            got=f"{start!r}, {stop!r}, {count}", hint="for numbers: graph.constant(numpy.linspace(...))",
+            "linspace needs a tensor as start or stop", code=101, expected="a tensor", got=f"{start!r}, {stop!r}",
+            hint="for numbers: graph.constant(numpy.linspace(...))",
         )  # fmt: skip
+    if count < 1:
+        raise UsageError("the count of linspace is out of range", code=101, expected="1 or more", got=str(count))
     like = ends[0].tensor()
     begin, end = (e.tensor() if isinstance(e, Operators) else like * 0 + float(e) for e in (start, stop))
     rank = max(len(begin.shape or ()), len(end.shape or ()))

@@ -102,8 +102,8 @@ eval_option = click.option(
     "evaluate",
     type=click.Path(path_type=Path),
     metavar="DIR|SCRIPT.py:FUNCTION",
-    help="Measure accuracy: a folder with a sub-folder of pictures for each class, or a function that is called with "
-    "run(feeds) and returns a number or {name: number}; higher is better.",
+    help="Measure accuracy: a folder with a sub-folder of pictures for each class, or a function. It gets one argument, "
+    "a function run(feeds), and returns a number or {name: number}; higher is better.",
 )
 samples_option = click.option(
     "--samples",

@@ -95,8 +95,9 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
         got = there.get(name)
         if got is None or got.shape != expected.shape or got.dtype != expected.dtype:
             raise DeviceError(
-                f"the results in {variant.dtype} differ", code=501, tensor=name, expected=_form(expected),
-                got="no such output" if got is None else _form(got), hint="deploy tools of this version of linnet",
+                f"an output in {variant.dtype} is absent, or has another form", code=501, tensor=name, expected=_form(expected),
+                got="no such output" if got is None else _form(got),
+                hint="copy the tools of this version of linnet to the target",
             )  # fmt: skip
         exact = variant.exact or got.dtype.kind not in "fc"
         tolerance = 0.0 if exact else TOLERANCES.get(variant.dtype, TOLERANCES["f32"])

@@ -27,8 +27,8 @@ def ctc(
     """-log(probability of the labels) per example (Graves et al. 2006), as torch.nn.functional.ctc_loss of
     log_softmax(logits).
 
-    logits: float [time, batch, classes]; log-probabilities work as well. labels: i32 or i64 [batch, most]. Only the
-    first `lengths` [batch] labels of each row count; the rest may be any valid class. times: i32 or i64 [batch], the
+    logits: float [time, batch, classes]; log-probabilities work as well. labels: i32 or i64 [batch, most]. lengths:
+    [batch], how many labels at the start of each row count; the others may be any valid class. times: i32 or i64 [batch], the
     number of time steps of each example. Returns [batch]. If the labels do not fit into the time steps, the value is
     infinity (or 0 with zero_infinity=True), and there is no gradient.
     """

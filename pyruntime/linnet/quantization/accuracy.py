@@ -41,7 +41,8 @@ def evaluation(
     """The evaluation that a source names. None if the source is a folder without sub-folders, because its pictures have
     no labels. Then only agreement can be measured.
 
-    source: FILE.py:FUNCTION, called with run(feeds) -> {output: array}; it returns a number or {name: number}; higher is better.
+    source: FILE.py:FUNCTION. The function gets `run`, a function that maps feeds to {output: array}. It returns a number or
+    {name: number}; higher is better.
     Or a folder with one sub-folder of pictures for each class: see `Pictures`. image: the recipe for models that do not
     take pictures themselves. note: called with a text that names the files that cannot be read. Raises UsageError.
     """

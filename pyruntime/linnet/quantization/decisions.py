@@ -391,7 +391,7 @@ class Decisions:
         return max(-found.low, found.high)
 
     def take(self, ranges: Mapping[str, Range]) -> bool:
-        """Takes known ranges by name. Returns whether no other ranges are needed."""
+        """Takes known ranges by name. Returns True if every stored tensor now has a range."""
         for tensor in self.stored:
             if tensor.name in ranges:
                 self.ranges[self.root(tensor)] = ranges[tensor.name]

@@ -46,8 +46,8 @@ def quantize(
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of integer weights, 2 to 8; weights are always stored in 8 bits. With fewer than 8, no layer
-        gets wider weights.
+    weight_bits: precision of integer weights, 2 to 8; weights are always stored in 8 bits. Below 8, no layer
+        gets 16-bit or f32 weights to reduce its error.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
         own ranges and weight_bits, and needs no calibration.
     effort: "fast" (weights are rounded to nearest, ranges are the extremes), "normal" (errors of weights cancel, biases

@@ -57,7 +57,7 @@ class Run(Protocol):
         """Ends training after this step. reason: the value for History.stopped."""
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Makes a record of the means since the last record, and validates."""
+        """Records the means of the outputs since the last record, and of validation. Returns them."""
 
     def save(self, path: Path) -> None:
         """Writes all variables, and the state needed to resume, to one file."""

@@ -200,9 +200,9 @@ class TrainingRun:
         return self._means.count > 0
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Makes a record of the means since the last record, and validates. scheduled: if true, callbacks are informed
-        too. If false, only the history gets the record, and the running means are not reset. So a run that stops here
-        and is resumed later equals an uninterrupted run."""
+        """Records the means of the outputs since the last record, and of validation. Returns them. scheduled: if true,
+        callbacks are informed too. If false, only the history gets the record, and the running means are not reset. So
+        a run that stops here and is resumed later equals an uninterrupted run."""
         means = dataclasses.replace(self._means, sums=dict(self._means.sums))
         made = (self._means if scheduled else means).take()
         if self.validate is not None:

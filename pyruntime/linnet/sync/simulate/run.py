@@ -92,13 +92,11 @@ def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: in
 
     The same setting, steps and seed give a bit-identical result. Raises UsageError if the setting is not possible.
     """
-    if steps < 1 or (warm is not None and warm < 0):
-        raise UsageError(
-            "the number of steps is out of range",
-            code=101,
-            expected="steps of at least 1 and warm of at least 0",
-            got=str(steps),
-        )
+    if steps < 1:
+        raise UsageError("steps is out of range", code=101, expected="1 or more", got=str(steps))
+    if warm is not None and warm < 0:
+        raise UsageError("warm is out of range", code=101, expected="0 or more", got=str(warm))
+
     mode, hardware, traffic = setting.mode, setting.hardware, setting.traffic
     if mode.kind in ("ring", "tree"):
         if mode.kind == "ring" and traffic.rows:

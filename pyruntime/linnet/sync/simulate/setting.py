@@ -22,7 +22,7 @@ class Traffic:
         bytes per row.
     table: bytes of the tables. It does not affect the result, because only touched rows are transferred.
     examples: number of examples in one worker's step.
-    pull_ratio, push_ratio: transferred bytes per byte, after compression (f16: 0.5, int8: about 0.25).
+    pull_ratio, push_ratio: compressed size divided by uncompressed size (f16: 0.5, int8: about 0.25).
     largest: fraction of the bytes on the server that has most of them; None: evenly spread.
     """
 
