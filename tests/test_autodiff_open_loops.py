@@ -3,6 +3,7 @@ take, and what happens when it does not suffice."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,25 @@ def test_what_cannot_be_bounded_is_not_reserved() -> None:
     kept = session.memory_kept
     session.run({"x": X, "limit": np.float32(5)})
     assert kept < session.memory_kept <= 20_000_000
+
+
+def test_the_limit_at_the_command_line(tmp_path: Path, linnet_command: Any) -> None:
+    """`linnet plan` says how many iterations fit, `run` and `bench` take the same limit, and errors name the option."""
+    path, number = tmp_path / "m.lnt", tmp_path / "n.npy"
+    counting().save(path)
+    limit = ("--max-bytes", 1_000_000, "--threads", 1)
+    found = linnet_command("plan", path, *limit).stdout
+    most = linnet.Session(path, max_bytes=1_000_000, threads=1).plan_info["loop_iterations"]
+    assert "reserved for values of loops" in found and f"at most {most:,} iterations of loops" in found
+    assert "no bound" not in found and "no bound" in linnet_command("plan", path).stdout
+    for count, code in ((most, 0), (most + 1, 1)):
+        np.save(number, np.int64(count))
+        ran = linnet_command("run", path, "--input", f"n={number}", *limit)
+        assert ran.returncode == code, ran.stderr
+    assert f"at most {most} iterations" in ran.stderr and "raise --max-bytes" in ran.stderr
+    for command in ("plan", "bench"):
+        ran = linnet_command(command, path, "--max-bytes", 1000)
+        assert ran.returncode == 1 and "at most 1000 bytes" in ran.stderr and "--max-bytes" in ran.stderr, ran.stderr
 
 
 def test_the_error_in_c_names_the_field() -> None:

@@ -55,8 +55,8 @@ def measure(
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
-    options |= {"devices": devices, "precision": precision, "max_bytes": max_bytes}
-    options |= {"max_device_bytes": max_device_bytes}
+    options |= {"devices": devices, "precision": precision}
+    options |= {"max_bytes": max_bytes, "max_device_bytes": max_device_bytes}
     session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
     begin_first = time.perf_counter_ns()
