@@ -79,7 +79,7 @@ class Copy:
         self.build_folder = folder / "build"
         self.clock = time.time()
         self.environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self.environment |= {"LINNET_WERROR": "OFF", "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
+        self.environment["LINNET_WERROR"] = "OFF"
 
     def refresh(self) -> None:
         """Makes the copy equal to the tree."""
