@@ -67,3 +67,11 @@ def torch() -> ModuleType:
     from tests.with_torch import MISSING
 
     return pytest.importorskip("torch", reason=MISSING, exc_type=ImportError)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def strict_passes() -> None:
+    """A pass that changes the type of a value fails the test. Users get the value without the pass."""
+    from linnet.passes import kept_types
+
+    kept_types.strict = True

@@ -228,8 +228,10 @@ def _rows_apart(mean: Tensor | float, x: Tensor, first: int) -> bool:
 
 
 def _fitting(value: Tensor | float, x: Tensor, first: int) -> Tensor | None:
-    """A constant as a tensor of the normalized shape; None if it has another shape."""
+    """A constant as a tensor of the normalized shape; None if it has another shape, or a rank that x does not have."""
     if not isinstance(value, Tensor) or value.data is None or x.shape is None or value.dtype != x.dtype:
+        return None
+    if value.data.ndim > len(x.shape):
         return None
     shape = tuple(d for d in x.shape[first:] if isinstance(d, int))
     outer = value.data.shape[: max(0, value.data.ndim - len(shape))]

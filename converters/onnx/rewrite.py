@@ -15,6 +15,7 @@ from linnet.ir.function import Function, Tensor
 from linnet.ir.graph import FOLD_TOTAL
 from linnet.ir.infer import evaluate_node
 from linnet.passes.affine import absorb, normalizations_to_maps
+from linnet.passes.kept_types import keeping_types
 from linnet.passes.weights import compute_weights
 
 MOVES = frozenset(
@@ -27,21 +28,13 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
 
     weights: False keeps weights as they are in the file, with no batch norm folded into them, so that they can be trained."""
     for function in graph.functions:
-        passes.remove_identities(function)
-        passes.remove_dead(function)
-        fuse_quantized(function)
-        if weights:
-            keep_blocks_narrow(function)
-        else:
-            compute_weights(function)
-        passes.fold_constants(function)
-        passes.remove_dead(function)
-        fold_weights(function)
-        passes.remove_double(function)
-        find_layer_norms(function)
-        if weights:
-            absorb(function)
-            normalizations_to_maps(function)
+        for step in (
+            passes.remove_identities, passes.remove_dead, fuse_quantized,
+            keep_blocks_narrow if weights else compute_weights,
+            passes.fold_constants, passes.remove_dead, fold_weights, passes.remove_double, find_layer_norms,
+            *((absorb, normalizations_to_maps) if weights else ()),
+        ):  # fmt: skip
+            keeping_types(function, step)
     passes.run(graph)
 
 

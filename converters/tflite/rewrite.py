@@ -6,12 +6,12 @@ from __future__ import annotations
 from linnet import passes
 from linnet.converters.onnx.rewrite import fold_weights
 from linnet.facade import Graph
+from linnet.passes.kept_types import keeping_types
 
 
 def rewrite(graph: Graph) -> None:
     """Runs all rewrites. They are ordered so that each enables the next."""
     for function in graph.functions:
-        passes.remove_identities(function)
-        passes.remove_dead(function)
-        fold_weights(function)
+        for step in (passes.remove_identities, passes.remove_dead, fold_weights):
+            keeping_types(function, step)
     passes.run(graph)

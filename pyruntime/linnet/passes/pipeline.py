@@ -11,6 +11,7 @@ from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_dou
 from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
 from linnet.passes.gathers import look_up_first
+from linnet.passes.kept_types import keeping_types
 from linnet.passes.norms import expand_batch_norm
 
 G = TypeVar("G", bound=Graph)
@@ -31,13 +32,13 @@ def run(graph: G, *, fold_limit: int = FOLD_LIMIT) -> G:
 
 def simplify(function: Function, *, fold_limit: int = FOLD_LIMIT) -> None:
     """Simplifies one function, but not the functions that its nodes refer to."""
-    expand_batch_norm(function)
+    keeping_types(function, expand_batch_norm)
     for _ in range(_ROUNDS):
-        changed = remove_identities(function)
-        changed |= fold_constants(function, fold_limit)
-        changed |= look_up_first(function)
-        changed |= remove_double(function)
-        changed |= fuse_maps(function)
-        changed |= remove_dead(function)
+        changed = keeping_types(function, remove_identities)
+        changed |= keeping_types(function, fold_constants, fold_limit)
+        changed |= keeping_types(function, look_up_first)
+        changed |= keeping_types(function, remove_double)
+        changed |= keeping_types(function, fuse_maps)
+        changed |= keeping_types(function, remove_dead)
         if not changed:
             break

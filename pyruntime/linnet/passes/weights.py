@@ -18,6 +18,7 @@ from linnet.ir.function import Function, Tensor, Variable
 from linnet.ir.graph import Graph
 from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double
 from linnet.passes.folding import fold_constants
+from linnet.passes.kept_types import keeping_types
 from linnet.passes.pipeline import run
 from linnet.passes.rewrite import replace
 
@@ -215,9 +216,8 @@ def freeze(graph: G, values: Mapping[str, npt.ArrayLike] | None = None, signatur
     from linnet.passes.affine import absorb, normalizations_to_maps
 
     for function in made.functions:
-        remove_double(function)
-        absorb(function)
-        normalizations_to_maps(function)
+        for step in (remove_double, absorb, normalizations_to_maps):
+            keeping_types(function, step)
     return run(made)
 
 
