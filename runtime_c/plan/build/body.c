@@ -217,6 +217,15 @@ static linnet_status try_constant(ln_work *w, ln_work_node *node, bool *done) {
     return LINNET_OK;
 }
 
+/* Sets *all to the tensor of that many rows. Returns whether its bytes can be counted. */
+static bool stacked(const ln_tensor *row, int64_t rows, ln_tensor *all, uint64_t *bytes) {
+    *all = *row;
+    memmove(all->dims + 1, all->dims, (size_t)all->rank * sizeof *all->dims);
+    all->dims[0] = rows;
+    ++all->rank;
+    return ln_bytes(all, bytes);
+}
+
 linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const ln_while_attributes *a = node->attributes;
     const int32_t carried = (int32_t)a->carried;
@@ -240,21 +249,22 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
     const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
     if (!never && steady && !w->resumes && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
+    const bool counted = steady && trips > 0; /* exactly this many iterations run */
+    ln_tensor t;
+    uint64_t bytes;
+    for (int32_t o = carried + 1; counted && o < b->n_fetches; ++o)
+        if (b->fetches[o] >= 0 && !stacked(&ln_value_at(b, b->fetches[o])->tensor, trips, &t, &bytes))
+            return ln_unroll(w, node);
     for (int32_t o = 1; o < b->n_fetches; ++o) {
         if (b->fetches[o] < 0) continue;
-        ln_tensor t = ln_value_at(b, b->fetches[o])->tensor;
-        bool known = true;
-        if (o > carried) {
-            uint64_t bytes;
-            memmove(t.dims + 1, t.dims, (size_t)t.rank * sizeof *t.dims);
-            t.dims[0] = never ? 0 : trips;
-            ++t.rank;
-            known = steady && trips > 0 && !never;
-            const bool fits = ln_bytes(&t, &bytes);
-            if (known && !fits) return ln_unroll(w, node);
-            if (!known && (!fits || bytes > MOST_STACKED)) t.dims[0] = -1;
+        const ln_tensor *row = &ln_value_at(b, b->fetches[o])->tensor;
+        if (o <= carried) {
+            give(w, node->outputs[o - 1], row, !never);
+            continue;
         }
-        give(w, node->outputs[o - 1], &t, known);
+        const bool fits = stacked(row, never ? 0 : trips, &t, &bytes);
+        if (!counted && (!fits || bytes > MOST_STACKED)) t.dims[0] = -1;
+        give(w, node->outputs[o - 1], &t, counted);
     }
     if (never) return ln_unroll(w, node);
     for (int32_t c = 0; c < carried; ++c) {

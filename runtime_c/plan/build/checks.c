@@ -27,6 +27,8 @@ static bool given(const ln_work_value *v) {
 static where check_shapes(const ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
+        for (int32_t o = 0; node->state == LN_NODE_WAITING && o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->known) return here(node);
         if (!ready(node)) continue;
         for (int32_t k = 0; k < ln_slots(node); ++k)
             if (node->inputs[k] >= 0 && !ln_value_at(w, node->inputs[k])->known) return here(node);

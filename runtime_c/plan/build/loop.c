@@ -175,26 +175,34 @@ static linnet_status finish(ln_work *w, const loop *l) {
     return status;
 }
 
+/* Reads a number that decides whether another iteration runs. If the number must be computed, *awaited becomes the
+   value, unless it is a value already, and *number stays. */
+static linnet_status read_number(ln_work *w, int32_t value, const char *which, int64_t *number, int32_t *awaited) {
+    if (value < 0) return LINNET_OK;
+    const ln_work_value *v = ln_value_at(w, value);
+    if (!v->known || v->tensor.data == NULL) {
+        if (*awaited < 0) *awaited = value;
+        return LINNET_OK;
+    }
+    if (ln_count(&v->tensor) != 1)
+        return ln_fail(w->error, LINNET_SHAPE_MISMATCH, "the %s of a loop must have exactly one element", which);
+    *number = ln_load_i64(v->tensor.data, v->tensor.dtype, 0);
+    return LINNET_OK;
+}
+
+/* The trip count or the condition alone may end the loop, so both are read before the loop waits for one of them. */
 static linnet_status advance(ln_work *w, loop *l) {
     const int32_t trips = operand(l->node, 0);
     for (;;) {
-        if (trips >= 0) {
-            const ln_tensor *t = &ln_value_at(w, trips)->tensor;
-            if (!ln_value_at(w, trips)->known || t->data == NULL) return wait(w, l, trips);
-            if (ln_count(t) != 1)
-                return ln_fail(w->error, LINNET_SHAPE_MISMATCH, "the trip count of a loop must be one number");
-            if (l->done >= ln_load_i64(t->data, t->dtype, 0)) return finish(w, l);
-        }
-        if (l->condition >= 0) {
-            const ln_tensor *t = &ln_value_at(w, l->condition)->tensor;
-            if (!ln_value_at(w, l->condition)->known || t->data == NULL) return wait(w, l, l->condition);
-            if (ln_count(t) != 1)
-                return ln_fail(w->error, LINNET_SHAPE_MISMATCH,
-                               "the condition of a loop must have exactly one element");
-            if (!ln_load_i64(t->data, t->dtype, 0)) return finish(w, l);
-        }
+        int64_t most = INT64_MAX, holds = 1;
+        int32_t awaited = -1;
+        linnet_status status = read_number(w, trips, "trip count", &most, &awaited);
+        if (status == LINNET_OK) status = read_number(w, l->condition, "condition", &holds, &awaited);
+        if (status != LINNET_OK) return status;
+        if (l->done >= most || !holds) return finish(w, l);
+        if (awaited >= 0) return wait(w, l, awaited);
         if (l->done >= MOST_TRIPS) return too_long(w, MOST_TRIPS);
-        const linnet_status status = iterate(w, l);
+        status = iterate(w, l);
         if (status != LINNET_OK) return status;
     }
 }
