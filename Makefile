@@ -63,19 +63,20 @@ docs: $(VENV)/.docs-stamp ## builds the docs site in build/docs, with the API of
 
 # One process per core takes the longest tests first and then steals what another has not begun. The trees of C are built before.
 PYTEST_ALL = $(BIN)/python -m pytest tests -q -n $(JOBS) --dist worksteal -o faulthandler_timeout=1200
+PHASE = @$(PYTHON) .ci/phase.py
 
 test: ## installs what is missing and runs the tests that every change must pass (8 minutes on 2 fast cores, 18 on slow ones)
-	.ci/packages
-	@$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
-	$(BIN)/python -m tests.native release address aarch64
-	$(PYTEST_ALL) -m "not (more or torch or soak)" $(PYTEST)
+	$(PHASE) packages .ci/packages
+	$(PHASE) install $(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
+	$(PHASE) builds $(BIN)/python -m tests.native release address aarch64
+	$(PHASE) tests $(PYTEST_ALL) -m "not (more or torch or soak)" $(PYTEST)
 
 test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (as long again)
-	.ci/packages
-	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(VENV)/.docs-stamp $(CUDA_STAMP)
-	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
-	$(BIN)/python -m tests.cross_builds
-	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
+	$(PHASE) packages .ci/packages
+	$(PHASE) install $(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(VENV)/.docs-stamp $(CUDA_STAMP)
+	$(PHASE) builds $(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
+	$(PHASE) cross-builds $(BIN)/python -m tests.cross_builds
+	$(PHASE) more-tests $(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
 
 check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, Python tests (90 seconds)
 	@$(BIN)/python -m tests.check --base $(or $(BASE),main)

@@ -1,17 +1,20 @@
 """How the tests run: what is left to `make test-more`, in which order, and within which time and memory.
-tests/conftest.py loads it; tests/durations.json has the seconds of the longest tests, written by `--write-durations`."""
+tests/conftest.py loads it; tests/durations.json has the processor seconds of the dearest tests, written by `--write-durations`."""
 
 from __future__ import annotations
 
+import collections
 import faulthandler
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -19,7 +22,8 @@ from typing import Any
 import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
-LONG = 1.0  # seconds from which a test is kept in the list
+LONG = 0.5  # processor seconds from which a test is kept in the list
+DEAR = 5.0  # processor seconds above which a test needs a reason: its file has a comment that begins with "# Dear:"
 SECONDS = {"soak": 4000, "more": 900}  # a test's limit by its mark; others have the timeout of pyproject.toml
 
 
@@ -29,8 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Clock(), "linnet-durations")
+    whole = config.getoption("--write-durations")
+    if (whole or config.getoption("numprocesses", 0)) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Clock(whole), "linnet-durations")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", 0):  # where tests run
         _Watch(config.getoption("--megabytes")).start()
 
@@ -41,20 +46,64 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class _Clock:
-    """Adds up the seconds of every test, with its fixtures."""
+def _spent() -> float:
+    """Processor seconds of this process and of its children that have ended."""
+    uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in uses)
 
-    def __init__(self) -> None:
+
+_spent_before = 0.0
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Adds to each report (of a setup, a call or a teardown) the processor seconds since the report before. A clock on the wall
+    would count what else the machine does."""
+    global _spent_before
+    outcome: Any = yield
+    now = _spent()
+    outcome.get_result().processor_seconds = now - _spent_before
+    _spent_before = now
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart() -> None:
+    global _spent_before
+    _spent_before = _spent()
+
+
+class _Clock:
+    """Adds up the processor seconds of every test, with its fixtures and its child processes, and prints the dearest files."""
+
+    def __init__(self, write: bool) -> None:
+        self.write = write
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + getattr(report, "processor_seconds", 0)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        files: dict[str, float] = collections.defaultdict(float)
+        for name, seconds in self.seconds.items():
+            files[name.partition("::")[0]] += seconds
+        dearest = sorted(files.items(), key=lambda item: -item[1])[:12]
+        words = ", ".join(f"{Path(name).stem} {seconds:.0f}" for name, seconds in dearest)
+        terminalreporter.write_line(f"processor seconds of tests: {sum(files.values()):.0f}; most: {words}")
 
     def pytest_sessionfinish(self) -> None:
-        known = _durations()
+        if not self.write:
+            return
+        known = {name: seconds for name, seconds in _durations().items() if _is_there(name)}
         known |= {name: round(seconds, 1) for name, seconds in self.seconds.items()}
         kept = {name: seconds for name, seconds in sorted(known.items()) if seconds >= LONG}
         DURATIONS.write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def _is_there(name: str) -> bool:
+    """Whether the function of a test is still in its file."""
+    file, _, test = name.partition("::")
+    path = DURATIONS.parent.parent / file
+    return path.exists() and f"def {test.rpartition('::')[2].partition('[')[0]}(" in path.read_text()
 
 
 def _durations() -> dict[str, float]:

@@ -24,21 +24,27 @@ def _emulated(cpu: str) -> list[str]:
     return ["qemu-aarch64", "-L", SYSROOT, "-cpu", cpu]
 
 
-@pytest.mark.parametrize("cpu", ARM_CPUS)
 # libssl is loaded at run time, and there is none for ARM here: its test runs only on this machine.
-# The longest wait for `make test-more`.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.more)
-        if name in ("test_map", "test_sync_journal", "test_gradient")
-        else name
-        for name in c_tests()
-        if name != "test_sync_tls"
-    ],
-)
-def test_c_tests(name: str, cpu: str) -> None:
-    run([*_emulated(cpu), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
+EMULATED = [name for name in c_tests() if name != "test_sync_tls"]
+SLOW = ("test_map", "test_sync_journal", "test_gradient")  # the longest wait for `make test-more`
+NEWER = (
+    "test_gemm",
+    "test_conv",
+    "test_depthwise",
+    "test_kernel_lines",
+    "test_map",
+)  # the dot product and i8mm are used
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.more) if n in SLOW else n for n in EMULATED])
+def test_c_tests(name: str) -> None:
+    run([*_emulated("cortex-a53"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", NEWER)
+def test_c_tests_of_newer_instructions(name: str) -> None:
+    run([*_emulated("max"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 
 
 @functools.cache

@@ -245,7 +245,7 @@ static inline void compare(test_case *t) {
                             .outputs = t->outputs,
                             .inner = t->outputs,
                             .features = k->needs,
-                            .threads = 3,
+                            .threads = 1 + random_below(8),
                             .phases = 1,
                             .work = {1, 1},
                             .grain = 1};
@@ -259,7 +259,7 @@ static inline void compare(test_case *t) {
                 failures++;
             }
             for (int o = 0; o < t->n_outputs && !reference; o++) memset(got[o].data, 0x5A, bytes_of(&t->outputs[o]));
-            if (!run_kernel(k, t, NULL, NULL, in, reference ? expected : got, k->needs, 3)) {
+            if (!run_kernel(k, t, NULL, NULL, in, reference ? expected : got, k->needs, call.threads)) {
                 fprintf(stderr, "FAIL %s: %s does not run\n", t->name, k->name);
                 failures++;
                 continue;

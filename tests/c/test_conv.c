@@ -84,7 +84,8 @@ int main(int argc, char **argv) {
     read_only(&argc, argv);
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     static const int channels[] = {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 24, 33};
-    for (int i = 0; i < 480; i++) {
+    const int rounds = argc > 1 ? atoi(argv[1]) : 12;
+    for (int i = 0; i < 40 * rounds; i++) {
         int dtype = dtypes[random_below(6)], group = random_below(3) ? 1 : 1 + random_below(4);
         int y_dtype = ln_dtype_is_float(dtype) || random_below(2) ? dtype : random_below(2) ? LINNET_F32 : LINNET_I32;
         one(i % 2, dtype, y_dtype, 3 + random_below(3), group, channels[random_below(group > 1 ? 6 : 12)],

@@ -120,24 +120,46 @@ static void fused(const ln_kernel *kernel, int height, int width, int in, int ou
     for (int i = 0; i < 3; i++) guarded_free(&got[i]), guarded_free(&in_data[i]);
 }
 
+static const int sides[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 17, 23};
+static const int channels[] = {16, 17, 19, 24, 31, 32, 37, 47, 48, 49, 64, 97, 101, 130, 139};
+enum {
+    SIDES = sizeof sides / sizeof *sides,
+    CHANNELS = sizeof channels / sizeof *channels,
+    FEW_SIDES = 7,
+    FEW_CHANNELS = 4
+};
+
+/* Draws a size. The reference takes nearly all of the time, so images of all sizes have few channels, and all numbers
+ * of channels have small images: every tile with every remainder, not every product of both. */
+static void draw(int *height, int *width, int *in, int *out) {
+    const bool large = random_below(2);
+    *height = sides[random_below(large ? SIDES : FEW_SIDES)] + 2;
+    *width = sides[random_below(large ? SIDES : FEW_SIDES)] + 2;
+    *in = channels[random_below(large ? FEW_CHANNELS : CHANNELS)];
+    *out = channels[random_below(large ? FEW_CHANNELS : CHANNELS)];
+}
+
 int main(int argc, char **argv) {
     read_only(&argc, argv);
-    static const int sides[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 17, 23};
-    static const int channels[] = {16, 17, 19, 24, 31, 32, 37, 47, 48, 49, 64, 97, 101};
-    enum { SIDES = sizeof sides / sizeof *sides, CHANNELS = sizeof channels / sizeof *channels };
-    for (int i = 0; i < 240; i++)
-        one(sides[random_below(SIDES)] + 2, sides[random_below(SIDES)] + 2, channels[random_below(CHANNELS)],
-            channels[random_below(CHANNELS)], random_below(2));
-    for (int i = 0; i < 120; i++)
-        gradient(sides[random_below(SIDES)] + 2, sides[random_below(SIDES)] + 2, channels[random_below(CHANNELS)],
-                 channels[random_below(CHANNELS)]);
-    gradient(21, 18, 150, 267);
+    const int rounds = argc > 1 ? atoi(argv[1]) : 12;
+    int height, width, in, out;
+    for (int i = 0; i < 16 * rounds; i++) {
+        draw(&height, &width, &in, &out);
+        one(height, width, in, out, random_below(2));
+    }
+    for (int i = 0; i < 8 * rounds; i++) {
+        draw(&height, &width, &in, &out);
+        gradient(height, width, in, out);
+    }
+    for (int i = 0; i < rounds; i++) one(3 + random_below(4), 3 + random_below(4), 16, 130 + random_below(14), true);
+    if (rounds > 3) gradient(21, 18, 150, 267);
     for (int k = 0; ln_kernels[k].code != NULL; k++) {
         const ln_kernel *kernel = &ln_kernels[k];
         const bool named = kernel->op == LN_OP_CONV && strstr(kernel->name, "_f32_") != NULL;
-        for (int i = 0; i < 18 && named && can_run(kernel); i++)
-            fused(kernel, 2 + random_below(20), 2 + random_below(20), channels[random_below(CHANNELS)],
-                  channels[random_below(CHANNELS)], i % 3);
+        for (int i = 0; i < 18 && named && can_run(kernel); i++) {
+            draw(&height, &width, &in, &out);
+            fused(kernel, height, width, in, out, i % 3);
+        }
     }
     return report("winograd");
 }
