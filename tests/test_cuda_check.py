@@ -16,6 +16,8 @@ from tests.cuda_device import clean, cuda_device
 from tests.cuda_rig import CUDA, NVRTC, environment
 from tests.tree import ROOT
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 PRODUCTS = {"conv", "conv_transpose", "matmul"}
 MOST = {"map", "cast", "reduce", "softmax", "copy"}
 OPS = {case.op for case in all_cases()}

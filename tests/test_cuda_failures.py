@@ -7,7 +7,6 @@ import ctypes
 import gc
 import itertools
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,6 +14,8 @@ import pytest
 import linnet
 from tests.cuda_device import cuda_device
 from tests.cuda_rig import NVRTC, Standin, need_standins, standin
+
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 RNG = np.random.default_rng(11)
 W = RNG.standard_normal((24, 24)).astype(np.float32)
@@ -83,16 +84,6 @@ def test_without_a_failure() -> None:
     assert not tidy(held, before)
 
 
-@pytest.fixture
-def few_objects() -> Iterator[None]:
-    """The collector then looks at the objects of the test alone, which is much faster."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("code", [2, 999])
 def test_every_call_fails_once(code: int) -> None:
     need_standins()
@@ -129,7 +120,6 @@ def test_every_call_fails_once(code: int) -> None:
     assert all("internal" not in error for error in errors), errors
 
 
-@pytest.mark.usefixtures("few_objects")
 def test_every_call_of_the_compiler_fails_once() -> None:
     need_standins()
     held, model, compiler = standin(), linnet.Model(graph_of()), ctypes.CDLL(str(NVRTC))

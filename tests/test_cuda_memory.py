@@ -18,6 +18,8 @@ from tests.cuda_device import clean, cuda_device
 from tests.cuda_rig import CUDA, NVRTC, environment, standin
 from tests.tree import ROOT
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 RNG = np.random.default_rng(5)
 WEIGHTS = [0.1 * RNG.standard_normal((96, 96)).astype(np.float32) for _ in range(3)]
 X = RNG.standard_normal((7, 96)).astype(np.float32)

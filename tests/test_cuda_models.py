@@ -12,6 +12,8 @@ from tests import nets, zoo
 from tests.cuda_device import clean, cuda_device
 from tests.device_models import DTYPES, compare_model, compare_training_step
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 
 def compare(name: str, dtype: str) -> None:
     device = cuda_device()

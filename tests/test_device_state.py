@@ -19,6 +19,8 @@ from tests.py_device import PyDevice
 from tests.small_nets import training
 from tests.test_device_mock import Mock, mock  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((8, 16)).astype(np.float32)
 W = RNG.standard_normal((16, 16)).astype(np.float32) / 4
