@@ -52,13 +52,18 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def linnet_command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `linnet ARGUMENTS` in this process and returns the result, whatever the exit status."""
+    from tests.command import run_here
+
+    return run_here
+
+
+@pytest.fixture
+def linnet_process() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `linnet ARGUMENTS` in a separate process and returns the result, whatever the exit status."""
+    from tests.command import run_process
 
-    def run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "linnet", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-
-    return run
+    return run_process
 
 
 @pytest.fixture

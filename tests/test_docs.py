@@ -3,17 +3,21 @@ Snippets of one page share a folder with the digit model, and Python snippets of
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import linnet
+from tests.command import run_here, run_process
 from tests.native import ROOT, build, run
 
 PAGES = [
@@ -144,13 +148,14 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
 def _linnet(line: str, words: list[str], folder: Path) -> None:
     known = {path.name for path in folder.iterdir()}
     files = [word.split("=")[-1] for word in words if "." in word and not word.startswith("-")]
-    command = [sys.executable, "-m", "linnet", *words]
     runs = any(Path(file).name in known for file in files) or "--machine" in words
     if runs and words[0] != "deploy":  # which needs a device, or tools for another processor
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        with contextlib.chdir(folder):  # launch starts processes that are like itself
+            done = run_process(*words) if words[0] == "launch" else run_here(*words)
         assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
         return
-    text = run([sys.executable, "-m", "linnet", words[0], "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    with mock.patch.dict(os.environ, COLUMNS="200", NO_COLOR="1"):
+        text = run_here(words[0], "--help").stdout
     for word in words:
         if word.startswith("--"):
             assert word.split("=")[0] in text, f"{line}: linnet {words[0]} has no {word}"

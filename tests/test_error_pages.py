@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
@@ -17,6 +16,7 @@ import pytest
 import linnet
 from linnet.cli.main import cli
 from linnet.clib.errors import STATUS, class_of
+from tests.command import run_here
 from tests.graphs import bytes_of
 from tests.native import ROOT
 from tests.test_errors_all import ALL_CODES
@@ -192,8 +192,7 @@ def test_an_invented_message_is_found() -> None:
 
 
 def _explain(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "linnet", "explain", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return run_here("explain", *words)
 
 
 @pytest.mark.parametrize("words", [("104",), ("LINNET_WRONG_SHAPE",), ("wrong_shape: 'x': the data", "size")])

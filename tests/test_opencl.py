@@ -141,23 +141,23 @@ def test_constants_of_layers_are_no_part_of_a_program(tmp_path: Path) -> None:
 
 
 def test_without_opencl_everything_runs_on_the_cpu_and_a_gpu_is_refused_with_one_message(
-    linnet_command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+    linnet_process: Command, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINNET_OPENCL", "/nowhere/libOpenCL.so")
-    done = linnet_command("devices")
+    done = linnet_process("devices")
     assert done.returncode == 0 and "LINNET_OPENCL names a library that cannot be opened" in " ".join(
         done.stdout.split()
     )
-    assert linnet_command("run", model, "--random").returncode == 0
-    done = linnet_command("run", model, "--random", "--device", "opencl")
+    assert linnet_process("run", model, "--random").returncode == 0
+    done = linnet_process("run", model, "--random", "--device", "opencl")
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert "/nowhere/libOpenCL.so" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_driver_without_devices_is_named(linnet_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_devices_is_named(linnet_process: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     need_opencl()
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere/")
-    done = linnet_command("devices")
+    done = linnet_process("devices")
     assert done.returncode == 0 and "no driver names a device" in " ".join(done.stdout.split()), done.stdout
 
 

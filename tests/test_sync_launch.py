@@ -238,18 +238,18 @@ def test_when_nobody_reads(launcher: Launcher) -> None:
 
 
 def test_programs_modules_and_mistakes(
-    launcher: Launcher, linnet_command: Callable[..., subprocess.CompletedProcess[str]]
+    launcher: Launcher, linnet_process: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    ran = linnet_command("launch", "-n", "2", "sh", "-c", "echo $LINNET_RANK of $LINNET_WORLD_SIZE")
+    ran = linnet_process("launch", "-n", "2", "sh", "-c", "echo $LINNET_RANK of $LINNET_WORLD_SIZE")
     assert sorted(ran.stdout.splitlines()) == ["[worker 0] 0 of 2", "[worker 1] 1 of 2"]
-    ran = linnet_command("launch", "-m", "json.tool", "/nowhere")
+    ran = linnet_process("launch", "-m", "json.tool", "/nowhere")
     assert ran.returncode == 1 or ran.returncode == 2
     for arguments, word in (
         (("none.py",), "none.py"), (("no-such-program",), "no-such-program"), (("-n", "0", "x.py"), "-n"),
         (("--nodes", "2", "sh"), "--at"), (("--nodes", "2", "--at", "h:1", "--node", "2", "sh"), "--node"),
         (("--nodes", "2", "--at", "h:1", "--servers", "1", "sh"), "--servers"), ((), "PROGRAM"),
     ):  # fmt: skip
-        ran = linnet_command("launch", *arguments)
+        ran = linnet_process("launch", *arguments)
         assert ran.returncode in (1, 2) and word in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
 
 

@@ -203,11 +203,11 @@ if cluster.is_chief:
 
 
 @pytest.mark.parametrize("servers", [0, 2])
-def test_launched_workers_load_the_ops(folder: Path, servers: int, tmp_path: Path, linnet_command: Cli) -> None:
+def test_launched_workers_load_the_ops(folder: Path, servers: int, tmp_path: Path, linnet_process: Cli) -> None:
     """With 2 servers, each serves a part of the file."""
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.replace("BATCH", str(BATCH)))
-    done = linnet_command("launch", "-n", 2, "--servers", servers, script, folder)
+    done = linnet_process("launch", "-n", 2, "--servers", servers, script, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = done.stdout.splitlines()
     first, last = json.loads(line.removeprefix("[worker 0] "))
