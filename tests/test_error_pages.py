@@ -21,7 +21,7 @@ from tests.graphs import bytes_of
 from tests.native import ROOT
 from tests.test_errors_all import ALL_CODES
 from tests.test_sync_errors import connection_lost
-from tests.texts import c_texts, python_texts
+from tests.texts.kept import all_texts
 
 FOLDER = ROOT / "docs" / "errors"
 NAMES = sorted(STATUS.values())
@@ -37,7 +37,7 @@ def messages(name: str) -> list[str]:
 @cache
 def patterns() -> list[tuple[str, re.Pattern[str]]]:
     """All error texts, as patterns that their values fit, each with its longest part."""
-    found = {text.text for text in (*c_texts.texts(), *python_texts.texts()) if text.kind == "error"}
+    found = {text.text for text in all_texts() if text.kind == "error"}
     kept = [text for text in found if len(re.sub(r"[^A-Za-z]", "", _PLACEHOLDER.sub("", text))) >= _LEAST]
     split = [_PLACEHOLDER.split(" ".join(text.split())) for text in kept]
     return [(max(parts, key=len), re.compile(".*?".join(map(re.escape, parts)))) for parts in split]

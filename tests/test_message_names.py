@@ -17,7 +17,7 @@ from linnet.cli.words import command_line_words
 from linnet.clib.names import python_names
 from tests.graphs import bytes_of, feeds
 from tests.native import build
-from tests.texts.c_texts import texts
+from tests.texts.kept import all_texts
 
 # Sources with texts that only programs in C read, because Python checks these things before it calls C. The authors of
 # devices and user ops also write C.
@@ -36,7 +36,7 @@ def test_python_reads_no_name_of_c() -> None:
     """Every text of the library that names a field or function of C has a translation."""
     found = [
         text
-        for text in texts()
+        for text in all_texts()
         if text.kind == "error" and text.path.startswith("runtime_c/") and "/tools/" not in text.path
         and text.what in ("hint", "expected", "got") and "linnet_" in text.text
         and not text.path.removeprefix("runtime_c/").startswith(FOR_C)

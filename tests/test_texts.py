@@ -9,15 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.native import ROOT
-from tests.texts import Text, c_texts, python_texts
+from tests.texts import Text
+from tests.texts.kept import all_texts
 from tests.texts.style import faults
 
 PAGES = ("README.md", "CONTRIBUTING.md", "schema/README.md")
 
 
-@pytest.fixture(scope="session")  # tests of other files may run between those of this one
-def texts() -> list[Text]:
-    return [*c_texts.texts(), *python_texts.texts()]
+@pytest.fixture
+def texts() -> tuple[Text, ...]:
+    return all_texts()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def texts() -> list[Text]:
         ("converters/", "comment", 600),
     ],
 )
-def test_all_kinds_are_found(texts: list[Text], folder: str, kind: str, least: int) -> None:
+def test_all_kinds_are_found(texts: tuple[Text, ...], folder: str, kind: str, least: int) -> None:
     found = sum(t.path.startswith(folder) and t.kind == kind for t in texts)
     assert found >= least
 
@@ -52,7 +53,7 @@ def test_all_kinds_are_found(texts: list[Text], folder: str, kind: str, least: i
         ("converters/", "input_shapes"),  # a default
     ],
 )
-def test_known_texts_are_found(texts: list[Text], folder: str, part: str) -> None:
+def test_known_texts_are_found(texts: tuple[Text, ...], folder: str, part: str) -> None:
     assert any(part in t.text for t in texts if t.kind == "error" and t.path.startswith(folder))
 
 
@@ -63,6 +64,6 @@ def _pages() -> Iterator[Text]:
             yield Text(path.relative_to(ROOT).as_posix(), number, "page", "paragraph", line)
 
 
-def test_no_phrase_that_is_no_english(texts: list[Text]) -> None:
+def test_no_phrase_that_is_no_english(texts: tuple[Text, ...]) -> None:
     found = [f"{t.path}:{t.line}: {fault}" for t in (*texts, *_pages()) for fault in faults(t.text)]
     assert not found, "\n" + "\n".join(found)

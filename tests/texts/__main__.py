@@ -7,7 +7,8 @@ import argparse
 import random
 from itertools import groupby
 
-from tests.texts import PARTS, Text, c_texts, python_texts
+from tests.texts import PARTS, Text
+from tests.texts.kept import all_texts
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which draw")
     parser.add_argument("--only", action="append", metavar="PATH", help="only sources whose path contains this")
     arguments = parser.parse_args()
-    found = sorted((*c_texts.texts(), *python_texts.texts()), key=lambda t: (t.path, t.line))
+    found = sorted(all_texts(), key=lambda t: (t.path, t.line))
     if arguments.only:
         found = [t for t in found if any(part in t.path for part in arguments.only)]
     if arguments.comments is not None:
