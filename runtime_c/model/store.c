@@ -339,6 +339,8 @@ ln_keeper *ln_store_keeper(linnet_store *store) { return &store->keeper; }
 
 uint64_t linnet_store_packs(const linnet_store *store) { return store ? atomic_load(&store->keeper.made) : 0; }
 
+size_t linnet_model_store_bytes(const linnet_model *model) { return model ? ln_store_bytes_for(model) : 0; }
+
 size_t linnet_store_bytes(const linnet_store *store) {
     return store ? ln_store_bytes_for(store->model) + store->committed_bytes + atomic_load(&store->keeper.bytes) : 0;
 }

@@ -221,7 +221,7 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
         strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision") &&
-        strcmp(option, "--device"))
+        strcmp(option, "--device") && strcmp(option, "--memory"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
@@ -240,7 +240,9 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
         options->isa_max = value;
     else if (!strcmp(option, "--precision"))
         return take_precision(options, value);
-    else if (!strcmp(option, "--threads")) {
+    else if (!strcmp(option, "--memory")) {
+        if (!tool_size(options->tool, option, value, &options->memory)) return TOOL_USAGE;
+    } else if (!strcmp(option, "--threads")) {
         if (!tool_number(options->tool, option, value, 1, 1024, &options->threads)) return TOOL_USAGE;
     } else {
         if (!tool_number(options->tool, option, value, 0, 2147483647, &number)) return TOOL_USAGE;
@@ -316,6 +318,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->threads = (int32_t)options->threads;
     config->isa_max = options->isa_max;
     config->precision = options->precision;
+    config->max_bytes = options->memory;
     config->shapes = options->shapes;
     config->shape_count = options->n_shapes;
     config->tuning = options->tuning;

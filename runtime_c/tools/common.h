@@ -55,7 +55,8 @@ typedef struct tool_options {
     const linnet_device *devices[TOOL_MOST_DEVICES]; /* in order of preference; none: the CPU alone */
     int n_devices;
     unsigned long long seed;
-    bool verify; /* check the weights when the model is opened */
+    size_t memory; /* limit of everything that the library holds, in bytes; 0: none */
+    bool verify;   /* check the weights when the model is opened */
     bool strict_dims, bind;
     const char *user_ops; /* NULL: none; the path of a shared library of user ops */
     char *tuning;         /* NULL: none; the text of a tuning file. The tool frees it */

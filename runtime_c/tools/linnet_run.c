@@ -48,6 +48,8 @@ static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [option
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
+                           "  --memory SIZE         fail if the model needs more memory than this, for\n"
+                           "                        example 8MB or 1GiB\n"
                            "  --precision NAME      precision in which kernels may sum floats: f32, f16,\n"
                            "                        bf16 or tf32; default f32\n"
                            "  --device NAME         device that runs the steps it can: a name such as\n"
@@ -404,13 +406,13 @@ static int run(run_options *o) {
     trace_phase(&o->spans, "load");
     if (status == TOOL_OK) status = load_feeds(o, model, signature, &config);
     if (status == TOOL_OK && o->random) tool_take_batches(&o->common, model, signature, &config);
-    if (status == TOOL_OK && o->checkpoint &&
-        (linnet_store_create(model, NULL, &store, &error) || linnet_store_load(store, o->checkpoint, &error)))
-        status = tool_fail_record(o->common.tool, &error);
     trace_phase(&o->spans, "read inputs");
     if (status == TOOL_OK && linnet_plan_create(model, &config, &plan, &error))
         status = not_planned(o, model, signature, &error);
     trace_phase(&o->spans, "plan");
+    if (status == TOOL_OK && o->checkpoint && /* after the plan, which compares the variables with --max-bytes */
+        (linnet_store_create(model, NULL, &store, &error) || linnet_store_load(store, o->checkpoint, &error)))
+        status = tool_fail_record(o->common.tool, &error);
     if (status == TOOL_OK && linnet_session_create(plan, store, &how, &session, &error))
         status = tool_fail_record(o->common.tool, &error);
     if (status == TOOL_OK) status = tool_bind(&o->common, true);

@@ -126,7 +126,6 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     }
     if (!strcmp(option, "--set")) return take_named(o, option, value, n->sets, &n->n_sets);
     if (!strcmp(option, "--scale")) return take_named(o, option, value, n->scales, &n->n_scales);
-    if (!strcmp(option, "--memory")) return tool_size(tool, option, value, &o->memory) ? TOOL_OK : TOOL_USAGE;
     if (!strcmp(option, "--best")) {
         char *comma = strrchr(value, ',');
         o->best_is_most = comma && !strcmp(comma, ",max");

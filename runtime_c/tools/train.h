@@ -79,6 +79,8 @@ typedef struct memory {
     linnet_allocator allocator;
 } memory;
 void memory_init(memory *m, size_t limit);
+/* Counts memory that nothing allocates, to find out whether it would fit. False: it would exceed the limit. */
+bool memory_count(memory *m, size_t size);
 
 enum { MOST_SCALARS = 16 };
 
@@ -135,7 +137,6 @@ typedef struct train_options {
     bool best_is_most;
     long batch, epochs, steps, every, log, eval_every, keep; /* 0: not given */
     bool steps_given, seed_given, in_order, fresh, json, no_checkpoint;
-    size_t memory; /* 0: no limit */
 } train_options;
 
 /* If there is an APPLY program, TRAIN accumulates gradients. REST evaluates the last, smaller batch. */

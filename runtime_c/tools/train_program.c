@@ -5,16 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool memory_count(memory *m, size_t size) {
+    if (m->limit && (m->live > m->limit || size > m->limit - m->live)) {
+        m->refused = true;
+        return false;
+    }
+    m->live += size;
+    if (m->live > m->peak) m->peak = m->live;
+    return true;
+}
+
 static void *take(void *context, size_t size, size_t alignment) {
     memory *m = context;
     void *pointer = NULL;
-    if (m->limit && size > m->limit - m->live) {
-        m->refused = true;
-        return NULL;
-    }
-    pointer = aligned_alloc(alignment, size);
-    m->live += pointer ? size : 0;
-    if (m->live > m->peak) m->peak = m->live;
+    if (!memory_count(m, size)) return NULL;
+    if (!(pointer = aligned_alloc(alignment, size))) m->live -= size;
     return pointer;
 }
 

@@ -32,24 +32,26 @@ static int find_signature(const trainer *t, const char *name, const char *option
     return found;
 }
 
-static linnet_status try_model(trainer *t, const linnet_model_config *config, linnet_error *error) {
-    const linnet_status status = linnet_model_open(t->o->common.model, config, &t->model, error);
-    return status == LINNET_OK ? linnet_store_create(t->model, &t->memory.allocator, &t->store, error) : status;
-}
-
-/* If not even the model fits into the limit, removes the limit to find how much memory would be enough. memory.refused
- * stays set. */
+/* If the model's structures do not fit into the limit, removes the limit to find how much memory would be enough.
+ * memory.refused stays set. If the variables do not fit, they are only counted. */
 static int open_model(trainer *t) {
     linnet_error error;
     linnet_model_config config;
     linnet_model_config_init(&config);
     config.allocator = &t->memory.allocator;
     if (!tool_user_ops(t->o->common.tool, t->o->common.user_ops, &config)) return TOOL_FAILED;
-    linnet_status status = try_model(t, &config, &error);
+    linnet_status status = linnet_model_open(t->o->common.model, &config, &t->model, &error);
     if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) {
-        linnet_model_free(t->model);
         t->memory.limit = 0;
-        status = try_model(t, &config, &error);
+        status = linnet_model_open(t->o->common.model, &config, &t->model, &error);
+    }
+    if (status == LINNET_OK) {
+        const size_t variables = linnet_model_store_bytes(t->model);
+        if (t->memory.limit && variables > t->memory.limit - t->memory.live) t->memory.refused = true;
+        if (t->memory.refused)
+            t->memory.limit = 0, memory_count(&t->memory, variables);
+        else
+            status = linnet_store_create(t->model, &t->memory.allocator, &t->store, &error);
     }
     t->own_bytes = t->memory.live;
     return status == LINNET_OK ? TOOL_OK : tool_fail_record(t->tool, &error);
@@ -86,8 +88,8 @@ static void free_room(trainer *t) {
     t->room = t->rows = NULL;
 }
 
-/* Allocates the loop's own buffers, which count towards the limit like everything else. */
-static bool take_room(trainer *t) {
+/* Finds the sizes of the loop's own buffers. */
+static void measure_room(trainer *t) {
     t->room_bytes = 0;
     for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
         linnet_tensor_info info = {.struct_size = sizeof info};
@@ -98,6 +100,11 @@ static bool take_room(trainer *t) {
     t->rows_bytes = (size_t)(evaluated > t->batch ? evaluated : t->batch) * sizeof *t->rows;
     t->room_bytes = (t->room_bytes + 63) / 64 * 64 + 64;
     t->rows_bytes = (t->rows_bytes + 63) / 64 * 64;
+}
+
+/* Allocates the loop's own buffers, which count towards the limit like everything else. */
+static bool take_room(trainer *t) {
+    measure_room(t);
     t->room = t->memory.allocator.alloc(&t->memory, t->room_bytes, 64);
     t->rows = t->memory.allocator.alloc(&t->memory, t->rows_bytes, 64);
     return t->room && t->rows;
@@ -155,8 +162,8 @@ linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error)
     return status;
 }
 
-/* Plans and starts all programs, with batches cut into parts of `part` examples. */
-static linnet_status make_programs(trainer *t, long long part, linnet_error *error) {
+/* Plans all programs, with batches cut into parts of `part` examples, and finds the size of their arena. */
+static linnet_status plan_parts(trainer *t, long long part, linnet_error *error) {
     linnet_status status;
     t->accumulates = part < t->batch;
     t->part = part;
@@ -167,6 +174,12 @@ static linnet_status make_programs(trainer *t, long long part, linnet_error *err
         if (bytes > t->arena_bytes) t->arena_bytes = bytes;
     }
     t->arena_bytes = (t->arena_bytes + 63) / 64 * 64;
+    return status;
+}
+
+/* Plans and starts all programs. */
+static linnet_status make_programs(trainer *t, long long part, linnet_error *error) {
+    linnet_status status = plan_parts(t, part, error);
     if (status == LINNET_OK && !(t->arena = t->memory.allocator.alloc(&t->memory, t->arena_bytes, 64))) {
         *error = (linnet_error){.code = LINNET_OUT_OF_MEMORY, .what = "cannot allocate the activations"};
         status = LINNET_OUT_OF_MEMORY;
@@ -201,7 +214,19 @@ static size_t least_for(trainer *t, long long part, linnet_error *error) {
     return t->memory.peak > beside + train ? t->memory.peak : (size_t)train + beside;
 }
 
-/* Called when nothing fits: finds and reports how much memory would be enough. */
+/* Whether planning for parts of this size, and what the programs then take, stay within the limit. */
+static bool would_fit(trainer *t, long long part, linnet_error *error) {
+    linnet_status status = plan_parts(t, part, error);
+    const size_t plans = t->memory.live;
+    if (status == LINNET_OK && !memory_count(&t->memory, t->arena_bytes + t->session_bytes)) status = LINNET_TOO_LARGE;
+    error->code = status;
+    t->memory.live = plans;
+    free_programs(t);
+    return status == LINNET_OK;
+}
+
+/* Called when nothing fits: finds and reports how much memory would be enough. From here on, variables, buffers and
+ * arenas are only counted, because they may be larger than the machine's memory. */
 static int refuse(trainer *t) {
     linnet_error error;
     size_t least = SIZE_MAX;
@@ -210,7 +235,8 @@ static int refuse(trainer *t) {
     free_programs(t);
     t->memory.limit = 0;
     free_room(t);
-    if (!take_room(t)) return tool_no_memory(t->tool);
+    measure_room(t);
+    memory_count(&t->memory, t->room_bytes + t->rows_bytes);
     for (long long parts = 1; parts <= (can_accumulate(t) ? t->batch : 1); parts++) {
         size_t bytes;
         if (t->batch % parts != 0) continue;
@@ -219,8 +245,8 @@ static int refuse(trainer *t) {
         least = bytes;
         part = t->batch / parts;
     }
-    /* Planning with this limit may need a little more than the plans say. The reported limit has been tried. */
-    for (t->memory.limit = least; make_programs(t, part, &error); t->memory.limit += t->memory.limit / 32)
+    /* Planning with this limit may need a little more than the plans say. The reported limit has been counted. */
+    for (t->memory.limit = least; !would_fit(t, part, &error); t->memory.limit += t->memory.limit / 32)
         if (!too_large(t, (linnet_status)error.code)) return tool_fail_record(t->tool, &error);
     if (!can_accumulate(t))
         snprintf(way, sizeof way,
@@ -229,7 +255,7 @@ static int refuse(trainer *t) {
     else if (part < t->batch)
         snprintf(way, sizeof way, " with gradients accumulated over parts of %lld examples", part);
     return tool_fail(t->tool, "--memory: %.2f MB is not enough; training needs %.2f MB (%zu bytes)%s",
-                     (double)t->o->memory / 1e6, (double)t->memory.limit / 1e6, t->memory.limit, way);
+                     (double)t->o->common.memory / 1e6, (double)t->memory.limit / 1e6, t->memory.limit, way);
 }
 
 /* Tries whole batches first, if necessary with recomputation, which does not change the result. Then tries smaller and
@@ -299,7 +325,7 @@ static int resume(trainer *t) {
 int trainer_open(trainer *t, const train_options *o) {
     int status;
     *t = (trainer){.o = o, .tool = o->common.tool, .seed = o->common.seed};
-    memory_init(&t->memory, o->memory);
+    memory_init(&t->memory, o->common.memory);
     status = trainer_check_checkpoint(t);
     if (status == TOOL_OK) status = open_model(t);
     if (status == TOOL_OK) status = open_data(t);

@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from linnet.clib.errors import Error, UsageError, checkpoint_as_model
+from linnet.clib.errors import Error, GraphError, UsageError, checkpoint_as_model
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
@@ -261,16 +262,43 @@ class Store(Native):
     _instead = "send {name: store[name] for name in store}, or save a checkpoint"
 
     def __init__(self, model: Model) -> None:
-        out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
-        if library().linnet_store_create(model.pointer, ffi.NULL, out, error):
-            raise exception(error)
         self.model = model
-        self.pointer = ffi.gc(out[0], library().linnet_store_free)
         self._specs = {spec.name: spec for spec in model.variables}
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def _within(cls, model: Model, max_bytes: int) -> Store:
+        """A store for a session with this limit (0: no limit). If the variables alone exceed the limit, raises GraphError
+        before they take memory, also where no plan can be made yet."""
+        store = cls(model)
+        if 0 < max_bytes < store._bytes:
+            raise GraphError(
+                "the variables of the model need more memory than max_bytes allows", code=306,
+                expected=f"at most {max_bytes} bytes", got=f"{store._bytes} bytes", hint="raise max_bytes",
+            )  # fmt: skip
+        return store
+
+    @property
+    def pointer(self) -> Any:
+        """The store of the C library. Its first use makes it, so that a session can refuse a plan before the variables
+        take memory."""
+        with self._lock:
+            if self._made is None:
+                out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
+                if library().linnet_store_create(self.model.pointer, ffi.NULL, out, error):
+                    raise exception(error)
+                self._made = ffi.gc(out[0], library().linnet_store_free)
+            return self._made
+
+    @property
+    def _bytes(self) -> int:
+        """Bytes that the store holds, or will hold when something uses it."""
+        lib, made = library(), self._made
+        return int(lib.linnet_model_store_bytes(self.model.pointer) if made is None else lib.linnet_store_bytes(made))
 
     def __repr__(self) -> str:
-        size = int(library().linnet_store_bytes(self.pointer))
-        return f"<linnet.Store: {len(self)} variable{'s' * (len(self) != 1)}, {size:,} bytes>"
+        return f"<linnet.Store: {len(self)} variable{'s' * (len(self) != 1)}, {self._bytes:,} bytes>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)

@@ -132,7 +132,7 @@ class Session(Closes):
         self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
         self._devices = making.devices_of(device, devices)
         self._placement = dict(placement or {})
-        self.variables = store if store is not None else Store(self.model)
+        self.variables = store if store is not None else Store._within(self.model, self._max_bytes)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         if tuning is not None and not isinstance(tuning, bytes):
@@ -419,7 +419,7 @@ class Session(Closes):
         """Bytes of everything held now: the model, the store, all plans for recent shapes, bindings, and the packed
         weights that they share (also with other sessions of the Model)."""
         lib = library()
-        total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
+        total = int(lib.linnet_model_bytes(self.model.pointer)) + self.variables._bytes
         total += sum(int(lib.linnet_session_bytes(p.session)) - p.snapshot for p in self._plans.values())
         total += self._arena_bytes + self._bound_bytes
         return total + max((p.snapshot for p in self._plans.values()), default=0)
