@@ -16,7 +16,7 @@ static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t 
     const int64_t *init = t->init;
     int64_t *c = t->c;
     for (int i = 0; i < rows; i++, c += t->ldc, part += width)
-        for (int64_t n = 0; n < t->columns; n++) c[n] = (first ? init[n] : c[n]) + part[n];
+        for (int64_t n = 0; n < t->columns; n++) c[n] = ln_wrapped_sum(first ? init[n] : c[n], part[n]);
 }
 
 /* One step of K. A row of B is 8 (or 4) widened weights. The lane must be a constant. */

@@ -27,7 +27,7 @@ void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, i
     }
     const int32_t *narrow = sums, *low = (const int32_t *)(const void *)((const char *)sums + r->low_at);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t sum = r->low_at != 0 ? (int64_t)narrow[i] * 256 + low[i]
+        const int64_t sum = r->low_at != 0 ? ln_joined_parts(narrow[i], low[i])
                             : r->wide      ? ((const int64_t *)sums)[i]
                                            : narrow[i];
         ln_requant_store(r, channel + i, sum, y, i);
@@ -279,7 +279,7 @@ static void join_parts(const ln_gemm *g, const row_block *block, int64_t columns
         int64_t *high = (int64_t *)(void *)from.c + i * from.ldc;
         const int64_t *low = (const int64_t *)(const void *)((const char *)high + g->c.part_bytes);
         const int64_t row = block->sums == NULL ? 0 : (int64_t)block->sums[i] * -g->b.zero;
-        for (int64_t n = 0; n < columns; n++) high[n] = high[n] * 256 + low[n] + row;
+        for (int64_t n = 0; n < columns; n++) high[n] = ln_wrapped_sum(ln_joined_parts(high[n], low[n]), row);
     }
 }
 

@@ -239,7 +239,7 @@ void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, i
             continue;
         }
         int64_t v = inside ? integer_init(g, source, matrix, n) : 0;
-        if (inside && bias != NULL) v += ln_load_i64(bias, g->init.dtype, bias_at);
+        if (inside && bias != NULL) v = ln_wrapped_sum(v, ln_load_i64(bias, g->init.dtype, bias_at));
         for (int part = 0; part < g->b.parts; part++, at += g->init.width) {
             const int64_t own = g->b.parts == 1 ? v : ln_part_of(v, part);
             if (g->set->c_dtype == LINNET_I64)

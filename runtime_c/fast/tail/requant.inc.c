@@ -88,7 +88,7 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
              r->output_dtype != LINNET_I64)
         i = requant_single(r, channel, sums, n, y);
 #endif
-    for (; i < n; i++) ln_requant_store(r, channel + i, low == NULL ? sums[i] : (int64_t)sums[i] * 256 + low[i], y, i);
+    for (; i < n; i++) ln_requant_store(r, channel + i, low == NULL ? sums[i] : ln_joined_parts(sums[i], low[i]), y, i);
 }
 
 /* Converts `pixels` pixels, whose sums are adjacent. y_pixel: bytes from pixel to pixel. */
@@ -108,8 +108,8 @@ static inline void requant_wide(const ln_requant *r, const int32_t *sums, const 
                                 int64_t pixels, char *y, int64_t y_pixel) {
     for (int64_t p = 0, at = 0; p < pixels; p++, y += y_pixel)
         for (int64_t c = 0; c < r->channels; c++, at++) {
-            const int64_t sum = low == NULL ? sums[at] : (int64_t)sums[at] * 256 + low[at];
-            ln_requant_store(r, c, sum + bias[c], y, c);
+            const int64_t sum = low == NULL ? sums[at] : ln_joined_parts(sums[at], low[at]);
+            ln_requant_store(r, c, ln_wrapped_sum(sum, bias[c]), y, c);
         }
 }
 

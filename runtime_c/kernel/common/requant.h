@@ -62,7 +62,15 @@ void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *
  * two parts. */
 static inline int64_t ln_part_of(int64_t v, int part) {
     const int64_t low = (int8_t)(uint8_t)(v & 255);
-    return part == 0 ? (v - low) >> 8 : low;
+    return part == 0 ? (int64_t)((uint64_t)v - (uint64_t)low) >> 8 : low;
+}
+
+/* 64-bit sums wrap, in every kernel. */
+static inline int64_t ln_wrapped_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+
+/* The number whose parts are these. */
+static inline int64_t ln_joined_parts(int64_t high, int64_t low) {
+    return (int64_t)((uint64_t)high * 256 + (uint64_t)low);
 }
 
 static inline int32_t ln_clamp_i32(int64_t v, int32_t low, int32_t high) {
