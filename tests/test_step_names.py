@@ -123,11 +123,14 @@ def test_added_steps_are_named_after_the_tensor_that_they_convert() -> None:
 def test_a_step_can_be_fetched_and_fed() -> None:
     session = linnet.Session(linnet.from_onnx(_net()))
     feeds = _batches(1)[0]
-    found = session.run(feeds, ["stem", "t1", "stem_relu", "y"])
-    np.testing.assert_array_equal(found["stem"], found["t1"])
+    found = session.run(feeds, ["t1", "stem_relu", "pool", "y"])
     np.testing.assert_array_equal(found["stem_relu"], np.maximum(found["t1"], 0))
-    again = session.run({"stem": found["stem"]}, ["y"])
+    np.testing.assert_allclose(found["pool"], found["stem_relu"].mean((2, 3), keepdims=True), 1e-5, 1e-6)
+    again = session.run({"stem_relu": found["stem_relu"]}, ["y"])
     np.testing.assert_allclose(again["y"], found["y"], rtol=1e-5, atol=1e-6)
+    for run in (({**feeds}, ["stem"]), ({"stem": found["t1"]}, ["y"])):  # its own result exists no longer
+        with pytest.raises(linnet.UsageError, match="'stem'; expected t1, the result of step 'stem', of which"):
+            session.run(*run)
 
 
 def test_the_error_of_an_unknown_name_lists_the_nearest() -> None:

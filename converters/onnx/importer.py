@@ -113,7 +113,7 @@ class Importer:
                 return at.values[name]
             if name in at.initializers:
                 data, dtype = array_from(at.initializers[name], self.folder)
-                constant = self.function.constant(data, name=name, dtype=dtype)
+                constant = self.function.constant(data, name=self.function.claim(name), dtype=dtype)
                 if (kind := narrow.KINDS.get(at.initializers[name].data_type)) is not None:
                     self.kinds[constant] = kind
                 at.values[name] = constant
@@ -239,7 +239,7 @@ class Importer:
                 value = rebuilt(value, iter([self.separate(t, name, own) for t in leaves(value)]))
                 self.function.source = outer
             if isinstance(value, Tensor) and id(value) in fresh and not self.depth and name != value.name:
-                value.name = self.function.unique(name)
+                value.name = self.function.unique(self.function.claim(name))
                 fresh.discard(id(value))
             scope.values[name] = value
         for name in node.output[len(results) :]:
@@ -254,10 +254,11 @@ class Importer:
         if id(tensor) not in fresh or tensor in self.returned:
             kind, tainted = self.kinds.get(tensor), id(tensor) in self.tainted
             if tensor.data is not None:
-                tensor = self.function.constant(tensor.data, name, tensor.dtype, tensor.quantization)
+                own = self.function.claim(name)
+                tensor = self.function.constant(tensor.data, own, tensor.dtype, tensor.quantization)
             elif not tainted:
                 tensor = self.emitted("copy", tensor, kind="identity")
-                tensor.name = self.function.unique(name)
+                tensor.name = self.function.unique(self.function.claim(name))
             if kind is not None:
                 self.kinds[tensor] = kind
         self.returned.add(tensor)
@@ -418,6 +419,8 @@ class Importer:
                 graph.sparse_initializer[0].values.name,
             )
         interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
+        named = {*scope.initializers, *(name for node in graph.node for name in node.output if name)}
+        self.function.reserve(named - set(scope.values))
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
         self.randomness.advance()

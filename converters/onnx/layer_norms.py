@@ -30,6 +30,8 @@ def find_layer_norms(function: Function) -> None:
         if found is None:
             continue
         x, first, epsilon, taken = found
+        if not _closed(x, node, readers, given):
+            continue
         if scale is None:
             scale, bias, last = _scale_and_bias(follower, node, x, first)
         else:
@@ -41,6 +43,23 @@ def find_layer_norms(function: Function) -> None:
         fresh.outputs[0].node = fresh
         places[last] = [fresh]
     splice(function, places)
+
+
+def _closed(x: Tensor, last: Node, readers: dict[Tensor, list[Node]], given: set[Tensor]) -> bool:
+    """Whether the values between x and the last node stay inside the pattern. Otherwise, a run could feed one of them, and
+    the new node would not read it."""
+    inside, pending = {last}, [last]
+    while pending:
+        node = pending.pop()
+        for t in node.inputs[:1] if node.op in traits.COPIES else node.inputs:
+            if t is not None and t is not x and t.node is not None and t.node not in inside:
+                inside.add(t.node)
+                pending.append(t.node)
+    return all(
+        t not in given and all(reader in inside for reader in readers.get(t, ()))
+        for node in inside - {last}
+        for t in node.outputs
+    )
 
 
 def _formula(node: Node | None) -> tuple[str, list[Tensor | float]] | None:

@@ -16,6 +16,7 @@ from linnet.ir.dtypes import FOLD_LIMIT, Quantization
 from linnet.ir.expr import Expr
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.ir.infer import evaluate_node
+from linnet.passes.rewrite import EQUAL, join_sources
 
 
 class Values:
@@ -83,9 +84,10 @@ class Values:
                 return self.function.constant(np.asarray(values[0]), made.name, made.dtype, q)
         return made
 
-    def named(self, made: Tensor, old: Tensor) -> Tensor:
-        """Gives `made` the name of the tensor that it replaces, and the known part of its shape."""
-        made.name = self.function.unique(old.name)
+    def named(self, made: Tensor, old: Tensor, same_value: bool = True) -> Tensor:
+        """Gives `made` the name of the tensor that it replaces, and the known part of its shape. If it is not
+        `same_value`, but the integers of the tensor, the name gets a number."""
+        made.name = old.name if same_value else self.function.unique(old.name)
         if made.shape is None or None in made.shape:
             made.shape = old.shape if old.shape is not None else made.shape
         return made
@@ -106,7 +108,7 @@ class Values:
         if source.dtype == dtype and same(source.quantization, q):
             return source
         program = identity(load=True, store=True)
-        return self.named(self.emit("map", [source], program.attributes([dtype]), dtype, q), old)
+        return self.named(self.emit("map", [source], program.attributes([dtype]), dtype, q), old, old.dtype == dtype)
 
     def sink(self, tensor: Tensor) -> tuple[Quantization, str] | None:
         """The quantization and dtype with which to store the tensor, if all its readers are quantize nodes with the
@@ -129,11 +131,17 @@ class Values:
         for reader in self.readers[tensor]:
             self.skipped.add(reader)
             self.new[reader.outputs[0]] = made
+        if made.node is not None:
+            every = [reader.source for reader in self.readers[tensor]]
+            made.node.source = join_sources(*([EQUAL] if len(every) > 1 else []), made.node.source, *every)
         self.named(made, self.readers[tensor][0].outputs[0])
 
     def keep(self, old: Tensor, made: Tensor) -> bool:
-        """Records that `made` holds the integers of `old`. A quantize node that reads `old` finds them later."""
-        self.stored[old] = self.named(made, old)
+        """Records that `made` holds the integers of `old`. A quantize node that reads `old` finds them later. The node's
+        provenance ends with a part without a name, because its result is not the value of `old`."""
+        if made.node is not None:
+            made.node.source = join_sources(made.node.source, "stored:")
+        self.stored[old] = self.named(made, old, same_value=False)
         return True
 
     def rounded(self, x: Tensor, body: Callable[[Expr], Expr], q: Quantization, dtype: str) -> Tensor:

@@ -110,6 +110,7 @@ class Importer:
             )
             tensor.quantization = spec.quantization
             scope.values[index] = tensor
+        function.reserve({t.name for i, t in enumerate(subgraph.tensors) if i not in scope.values})
         self.run(scope)
         function.outputs = self.outputs_of(scope)
         self.commit(scope)
@@ -153,7 +154,7 @@ class Importer:
         if self.model.has_data(spec) or (0 in spec.shape and not spec.is_variable):
             value = self.model.value(spec)
             dtype = NARROW[spec.dtype][0] if spec.dtype in NARROW else spec.dtype
-            made = scope.function.constant(value, spec.name, dtype, spec.quantization)
+            made = scope.function.constant(value, scope.function.claim(spec.name), dtype, spec.quantization)
         elif spec.is_variable:
             made = self.state(scope, spec)
         elif spec.type_name == "RESOURCE":
@@ -366,7 +367,7 @@ class Importer:
                     fresh.add(id(tensor))
                 own.discard(id(tensor))
             if id(tensor) in fresh and tensor.name != scope.subgraph.tensors[index].name and not scope.depth:
-                tensor.name = function.unique(scope.subgraph.tensors[index].name)
+                tensor.name = function.unique(function.claim(scope.subgraph.tensors[index].name))
                 fresh.discard(id(tensor))
             scope.values[index] = tensor
 

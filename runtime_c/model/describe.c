@@ -53,13 +53,46 @@ linnet_status linnet_model_get_output(const linnet_model *model, int signature, 
     return port_info(model, signature, i, true, out);
 }
 
+/* Whether a node was made from the source node of that name, and (*last) whether its result is that of this source
+ * node. A source is written "OpType:name+OpType:name", and the last computes the result. */
+static bool made_from(const ln_node *node, const char *name, bool *last) {
+    const size_t length = strlen(name);
+    *last = false;
+    for (const char *part = node->source; part; part = strchr(part, '+')) {
+        part += *part == '+';
+        const char *label = strchr(part, ':');
+        if (!label || !length || strncmp(label + 1, name, length)) continue;
+        *last = !label[1 + length];
+        if (*last || label[1 + length] == '+') return true;
+    }
+    return false;
+}
+
+const ln_node *ln_find_whole(const ln_function *f, const char *name) {
+    bool last;
+    for (int32_t i = 0; i < f->n_nodes; ++i)
+        if (f->nodes[i].n_outputs > 0 && made_from(&f->nodes[i], name, &last)) return &f->nodes[i];
+    return NULL;
+}
+
+/* Whether the first result of node i has the value of the source node after which node i is named. It has not if passes
+ * have merged later nodes into node i, or if several nodes were made from the source node. */
+static bool makes_its_own(const ln_function *f, int32_t i) {
+    for (int32_t k = 0; k < f->n_nodes; ++k) {
+        bool last;
+        if (made_from(&f->nodes[k], f->nodes[i].name, &last) && (k != i || !last)) return false;
+    }
+    return true;
+}
+
 int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *name, const char **own) {
     for (int32_t i = 0; name && i < f->n_outputs; ++i)
         if (!strcmp(*own = s->outputs[i], name)) return f->outputs[i];
     for (int32_t i = 0; name && i < f->n_values; ++i)
         if (!strcmp(*own = f->values[i].name, name)) return i;
     for (int32_t i = 0; name && i < f->n_nodes; ++i)
-        if (f->nodes[i].n_outputs > 0 && !strcmp(*own = f->nodes[i].name, name)) return f->nodes[i].outputs[0];
+        if (f->nodes[i].n_outputs > 0 && !strcmp(*own = f->nodes[i].name, name) && makes_its_own(f, i))
+            return f->nodes[i].outputs[0];
     return -1;
 }
 

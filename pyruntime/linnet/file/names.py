@@ -26,6 +26,10 @@ def near(source: bytes | str | Path, signature: str, name: str, fed: bool) -> st
     results = {i for node in function.tables(tables.FUNCTION_NODES) for i in node.numbers(tables.NODE_OUTPUTS)}
     outputs, inputs = entry.texts(tables.SIGNATURE_OUTPUTS), entry.texts(tables.SIGNATURE_INPUTS)
     every = [*outputs, *inputs, *steps, *(tensors[i].text(tables.TENSOR_NAME) for i in sorted(results))]
+    for step in function.tables(tables.FUNCTION_NODES):  # a step whose name is that of a value that no longer exists
+        if step.text(tables.NODE_NAME) == name and len(step.numbers(tables.NODE_OUTPUTS)):
+            result = tensors[int(step.numbers(tables.NODE_OUTPUTS)[0])].text(tables.TENSOR_NAME)
+            return f"{result}, the result of step {name!r}, of which it has become a part"
     return nearest(name, [name for name in every if name], inputs if fed else outputs, merged_into(steps))
 
 

@@ -167,15 +167,25 @@ class Function:
         self.source = ""  # provenance of nodes emitted from now on
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}  # by base name: the last number tried
+        self._reserved: set[str] = set()  # names of values of the source model that are not made yet
 
     def unique(self, name: str) -> str:
         """Returns `name`, or `name_1`, ... if it is taken."""
         base = candidate = name or "t"
-        while candidate in self._names:
+        while candidate in self._names or candidate in self._reserved:
             self._counts[base] = self._counts.get(base, 0) + 1
             candidate = f"{base}_{self._counts[base]}"
         self._names.add(candidate)
         return candidate
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keeps names for the values of the source model that have them; `claim` ends this for one name."""
+        self._reserved.update(names)
+
+    def claim(self, name: str) -> str:
+        """Returns `name`, and allows the next tensor to have it. Called before the value of this name is made."""
+        self._reserved.discard(name)
+        return name
 
     def tensor(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
         name = self.unique(self.graph.prefix + name)
@@ -318,7 +328,7 @@ class Function:
                 tensor.node = made
             self.nodes.append(made)
         self.outputs = [own(t) for t in outputs]
-        self._names, self._counts = set(old._names), dict(old._counts)
+        self._names, self._counts, self._reserved = set(old._names), dict(old._counts), set(old._reserved)
 
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor once: inputs first, then in the order of use and creation."""

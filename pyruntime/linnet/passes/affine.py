@@ -13,7 +13,7 @@ from linnet.builder.mapping import pointwise, program_of
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.program import Program
-from linnet.passes.rewrite import join_sources
+from linnet.passes.rewrite import take_in
 
 Array = npt.NDArray[Any]
 FLOATS = {"f32": np.float32, "f64": np.float64}
@@ -63,10 +63,7 @@ def _absorb_one(function: Function, node: Node, follower: Node) -> bool:
         node.inputs[1] = function.constant(_scaled(node, w.data, scale).astype(kind), w.name)
     if old is not None or np.any(offset):
         node.inputs = [*node.inputs[:2], function.constant(bias.astype(kind), f"{w.name}_bias")]
-    replaced = follower.outputs[0]
-    node.outputs[0] = replaced  # keeps the name and the position among the outputs
-    replaced.node = node
-    node.source = join_sources(node.source, follower.source)
+    take_in(node, follower)
     # the follower's other operands are constant, so the node can keep its position
     return True
 

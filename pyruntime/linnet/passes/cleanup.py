@@ -17,7 +17,7 @@ from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.ir.graph import Graph
 from linnet.ir.program import REGISTER, WORDS
-from linnet.passes.rewrite import has_effect, join_sources, replace
+from linnet.passes.rewrite import EQUAL, has_effect, join_sources, replace
 
 
 def remove_dead(function: Function) -> bool:
@@ -55,7 +55,8 @@ def remove_dead_functions(graph: Graph) -> None:
 
 
 def remove_double(function: Function) -> bool:
-    """Merges equal constants and equal computations."""
+    """Merges equal constants and equal computations. A node that has been merged has a mark in its provenance, because a
+    run must not feed one of several equal tensors."""
     changed = False
     constants: dict[Any, list[Tensor]] = {}  # alike, and perhaps equal
     nodes: dict[Any, Node] = {}
@@ -89,7 +90,7 @@ def remove_double(function: Function) -> bool:
             nodes.setdefault(key, node)
         kept.append(node)
     for node, every in sources.items():
-        node.source = join_sources(*every)
+        node.source = join_sources(EQUAL, *every)
     function.nodes = kept
     replace(function, table)
     return changed

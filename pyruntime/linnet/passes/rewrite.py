@@ -7,10 +7,25 @@ from collections.abc import Mapping, Sequence
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor, functions_of
 
+EQUAL = "equal:"  # first in the provenance of a node that stands for several equal nodes
+
 
 def join_sources(*sources: str) -> str:
     """The provenance of a node made from several nodes: each source once, in order, joined by "+"."""
     return "+".join(dict.fromkeys(part for source in sources for part in source.split("+") if part))
+
+
+def origin(node: Node) -> str:
+    """The node's provenance. For a node of a graph that was built in Python, it is the node's own name."""
+    return node.source or (f"{node.op}:{node.name}" if node.name else "")
+
+
+def take_in(node: Node, follower: Node) -> None:
+    """Makes `node` compute the result of `follower`, its only reader, instead of its own. The value of `node` no longer
+    exists; the last part of the provenance says which value the result is."""
+    node.source, node.name = join_sources(origin(node), origin(follower)), ""
+    node.outputs[0] = follower.outputs[0]  # keeps the name and the position among the outputs
+    node.outputs[0].node = node
 
 
 def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, before: int, source: str = "") -> None:

@@ -219,11 +219,24 @@ static linnet_status settle(ln_work *w, ln_work_value *v) {
 
 static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const ln_function *f, const char *name,
                                const char *field) {
+    const ln_node *whole = ln_find_whole(f, name ? name : "");
     const char *near = ln_nearest_name(signature, f, name ? name : "");
     ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor or step has this name from linnet_plan_config.%s", field);
     ln_at_tensor(w->error, name ? name : "");
     ln_expected(w->error, "an input or output of signature %s, or a tensor or step of its function", signature->name);
+    if (whole)
+        return ln_hint(w->error, "it has become a part of step '%.60s', whose result is '%.60s'", whole->name,
+                       f->values[whole->outputs[0]].name);
     return near ? ln_hint(w->error, "the nearest name is '%.100s'", near) : LINNET_UNKNOWN_NAME;
+}
+
+/* Whether passes have merged equal values into this one. A run that feeds one of them must not change the readers of
+ * the others. */
+static bool merged(const ln_function *f, int32_t value) {
+    for (int32_t i = 0; i < f->n_nodes; ++i)
+        for (int32_t o = 0; o < f->nodes[i].n_outputs; ++o)
+            if (f->nodes[i].outputs[o] == value) return !strncmp(f->nodes[i].source, "equal:", 6);
+    return false;
 }
 
 /* Feed number i. Its readers get a new value, which is an input of the plan. Nodes that only the old value needs are
@@ -249,6 +262,13 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
         ln_at_tensor(w->error, given->input);
         return ln_hint(w->error, variable ? "write its value into the store: linnet_store_write"
                                           : "feed it by one of its names only");
+    }
+    if (f->values[at].data || merged(f, at)) {
+        ln_fail(w->error, LINNET_INVALID_ARGUMENT,
+                f->values[at].data ? "a constant cannot be fed" : "the fed tensor stands for several equal tensors");
+        ln_at_tensor(w->error, given->input);
+        return ln_hint(w->error, f->values[at].data ? "the steps that read it may have been computed already"
+                                                    : "convert the model without optimization, or feed another tensor");
     }
     w->fed[at] = ln_work_add_values(w, 1, LN_SLOT_KEPT);
     if (w->fed[at] < 0) return ln_work_no_memory(w);
