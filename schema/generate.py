@@ -243,6 +243,7 @@ def python_builders(ops: list[Op]) -> str:
     out = [
         f'"""One typed function per op ({NOTE})."""', "", "from __future__ import annotations", "",
         "from collections.abc import Sequence", "",
+        "from linnet.ir.dtypes import DTypeLike",
         "from linnet.ir.function import Function, Operators, Tensor, emit",
         "from linnet.ir.operators import along, axes_of", "", "",
     ]  # fmt: skip

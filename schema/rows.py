@@ -33,7 +33,7 @@ ATTRIBUTE_TYPES = {
     "bool": ("bool", "int64_t", "LN_ATTRIBUTE_BOOL", "bool"),
     "float": ("double", "double", "LN_ATTRIBUTE_FLOAT", "float"),
     "enum": ("ubyte", "int64_t", "LN_ATTRIBUTE_ENUM", "str"),
-    "dtype": ("ubyte", "int64_t", "LN_ATTRIBUTE_DTYPE", "str"),
+    "dtype": ("ubyte", "int64_t", "LN_ATTRIBUTE_DTYPE", "DTypeLike"),
     "function": ("int", "int64_t", "LN_ATTRIBUTE_FUNCTION", "Function | None"),
     "ints": ("[long]", "ln_ints", "LN_ATTRIBUTE_INTS", "Sequence[int]"),
     "floats": ("[double]", "ln_floats", "LN_ATTRIBUTE_FLOATS", "Sequence[float]"),

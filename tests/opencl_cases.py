@@ -20,11 +20,11 @@ INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 
 
 def bf16(array: np.ndarray) -> np.ndarray:
-    return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(numpy_dtype("bf16"))
 
 
 def widened(array: np.ndarray, dtype: str) -> np.ndarray:
-    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else array
+    return array.astype(np.float32) if dtype == "bf16" else array
 
 
 def values(dtype: str, *shape: int, most: int = 1000) -> np.ndarray:

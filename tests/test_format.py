@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -46,7 +47,7 @@ def every_feature() -> Graph:
         "small",
         quantization=Quantization(np.float32([1, 2, 3, 4, 5]), np.int32([0, 1, 2, 3, 4]), 0),
     )
-    half = main.constant(np.arange(300, dtype=np.uint16), "half", dtype="bf16")
+    half = main.constant(np.arange(300, dtype=np.uint16).view(ml_dtypes.bfloat16), "half")
     empty, scalar = main.constant(np.zeros((0, 4), np.int64), "empty"), main.constant(np.float64(2.5), "scalar")
     flag = main.constant(np.array([True, False]), "flag")
     y = main.tensor("y", "f32", ("n", None, 8))

@@ -33,12 +33,7 @@ def _pad(w: Writer, node: Node, x: str) -> str:
     assert tensor is not None
     value = w.operand(node, 2)
     if not value and mode == "constant":
-        number = np.asarray(
-            node.attribute("value"), np.float32 if tensor.dtype == "bf16" else numpy_dtype(tensor.dtype)
-        )
-        if tensor.dtype == "bf16":
-            number = np.asarray(number.view(np.uint32) >> 16, np.uint16)
-        value = w.constant(number, "value", tensor.dtype)
+        value = w.constant(np.asarray(node.attribute("value"), numpy_dtype(tensor.dtype)), "value")
     axes = w.operand(node, 3) or (w.integers(list(node.attribute("axes"))) if node.attribute("axes") else "")
     return str(w.emit("Pad", [x, _numbers(w, node, 1, "pads"), value, axes], mode=mode))
 

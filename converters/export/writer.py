@@ -74,18 +74,14 @@ class Writer:
         self.nodes.append(helper.make_node(op, list(inputs), made, name=made[0], **given))
         return made[0] if outputs == 1 else made
 
-    def constant(self, value: npt.ArrayLike, name: str = "constant", dtype: str = "") -> str:
-        """Adds an initializer and returns its name; equal small constants are shared. dtype: needed only for bf16,
-        whose values are bit patterns."""
+    def constant(self, value: npt.ArrayLike, name: str = "constant") -> str:
+        """Adds an initializer and returns its name; equal small constants are shared."""
         data = np.asarray(value)
-        key = (data.dtype.str, dtype, data.shape, data.tobytes()) if data.size <= 64 else None
+        key = (data.dtype.name, data.shape, data.tobytes()) if data.size <= 64 else None
         if key is not None and key in self.numbers:
             return self.numbers[key]
         made = self.unique(name)
-        if dtype == "bf16":
-            tensor = TensorProto(name=made, data_type=TensorProto.BFLOAT16, dims=data.shape, raw_data=data.tobytes())
-        else:
-            tensor = numpy_helper.from_array(np.ascontiguousarray(data).reshape(data.shape), made)
+        tensor = numpy_helper.from_array(np.ascontiguousarray(data).reshape(data.shape), made)
         self.initializers.append(tensor)
         if key is not None:
             self.numbers[key] = made
@@ -100,7 +96,7 @@ class Writer:
             return ""
         if tensor not in self.names:
             if tensor.data is not None:
-                self.names[tensor] = self.constant(tensor.data, tensor.name, tensor.dtype)
+                self.names[tensor] = self.constant(tensor.data, tensor.name)
             elif tensor.variable is not None:
                 raise Unsupported(
                     f"it reads the variable '{tensor.variable.name}', which the model changes at run time",

@@ -14,7 +14,7 @@ from onnx import AttributeProto, numpy_helper
 from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.converters.onnx.values import Maybe, Value
-from linnet.ir.dtypes import Dim, Quantization, numpy_dtype, to_bf16
+from linnet.ir.dtypes import Dim, Quantization, numpy_dtype
 from linnet.ir.function import Function, Tensor, emit
 
 if TYPE_CHECKING:
@@ -51,13 +51,12 @@ def storage_of(number: int, what: str = "it") -> str:
 
 
 def array_of(proto: onnx.TensorProto, what: str = "a tensor") -> tuple[npt.NDArray[Any], str]:
-    """The value and linnet dtype of a TensorProto. bf16 becomes uint16 bit patterns, narrow types become codes.
+    """The value and linnet dtype of a TensorProto. Narrow types become codes.
     Raises Unsupported or ValueError."""
     dtype = storage_of(proto.data_type, what)
     if (kind := KINDS.get(proto.data_type)) is not None:
         return kind.codes(numpy_helper.to_array(proto)), dtype
-    value = np.asarray(numpy_helper.to_array(proto))
-    return (value.view(np.uint16) if dtype == "bf16" else value), dtype
+    return np.asarray(numpy_helper.to_array(proto)), dtype
 
 
 class Operation:
@@ -198,13 +197,9 @@ class Operation:
         quantization: Quantization | None = None,
         name: str = "",
     ) -> Tensor:
-        """Adds a constant. bf16 values are passed as numbers and stored as bit patterns."""
-        data = np.asarray(value)
-        if dtype == "bf16" and data.dtype != np.uint16:
-            data = to_bf16(data)
-        elif dtype is not None and dtype != "bf16":
-            data = data.astype(numpy_dtype(dtype))
-        return self.function.constant(data, name, dtype, quantization)
+        """Adds a constant. Numbers that the dtype cannot represent are converted as by NumPy."""
+        data = np.asarray(value) if dtype is None else np.asarray(value).astype(numpy_dtype(dtype))
+        return self.function.constant(data, name, quantization=quantization)
 
     def may_make(self, count: int) -> bool:
         """Whether a constant of this many elements fits into the limit for the whole model. If it does, its elements

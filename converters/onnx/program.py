@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
-from linnet.ir.dtypes import from_bf16
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
 from linnet.ir.program import REGISTER, Instruction, Program, Store
@@ -36,12 +36,10 @@ class Values:
 
 
 def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
-    """The value of a constant, with bf16 bit patterns as f32 numbers; None for other tensors."""
+    """The value of a constant, with bf16 as f32; None for other tensors."""
     if tensor.data is None:
         return None
-    if tensor.dtype == "bf16":
-        return from_bf16(tensor.data)
-    return tensor.data
+    return tensor.data.astype(np.float32) if tensor.dtype == "bf16" else tensor.data
 
 
 def _immediate(tensor: Tensor, others: Sequence[Tensor]) -> float | int | None:

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.arguments import check_all
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import DTypeLike, dtype_of
+from linnet.ir.dtypes import zeros as zeros_of
+from linnet.ir.exact import numbers_of
 
 Shape = int | Sequence[int]
 
@@ -32,13 +34,16 @@ class Initializer:
         generator = np.random.Generator(
             np.random.Philox(np.random.SeedSequence(self.seed if self.seed is not None else seed))
         )
-        return np.asarray(self.draw(generator, self.shape), numpy_dtype(self.dtype))
+        return numbers_of(self.draw(generator, self.shape), self.dtype, copy=False)
 
 
 def _made(
-    shape: Shape, dtype: str, seed: int | None, draw: Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[Any]]
+    shape: Shape,
+    dtype: DTypeLike,
+    seed: int | None,
+    draw: Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[Any]],
 ) -> Initializer:
-    return Initializer((shape,) if isinstance(shape, int) else tuple(shape), dtype, draw, seed)
+    return Initializer((shape,) if isinstance(shape, int) else tuple(shape), dtype_of(dtype), draw, seed)
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
@@ -52,38 +57,36 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def zeros(shape: Shape, dtype: str = "f32") -> Initializer:
+def zeros(shape: Shape, dtype: DTypeLike = "f32") -> Initializer:
     """All elements 0."""
-    return _made(
-        shape, dtype, None, lambda _, s: np.zeros(s, numpy_dtype(dtype))
-    )  # np.zeros takes no memory until it is written
+    return _made(shape, dtype, None, lambda _, s: zeros_of(s, dtype))
 
 
-def constant(shape: Shape, value: float, dtype: str = "f32") -> Initializer:
+def constant(shape: Shape, value: float, dtype: DTypeLike = "f32") -> Initializer:
     """All elements equal to `value`."""
     return _made(shape, dtype, None, lambda _, s: np.full(s, value))
 
 
 def uniform(
-    shape: Shape, low: float = -0.05, high: float = 0.05, dtype: str = "f32", seed: int | None = None
+    shape: Shape, low: float = -0.05, high: float = 0.05, dtype: DTypeLike = "f32", seed: int | None = None
 ) -> Initializer:
     """Uniform distribution in [low, high)."""
     return _made(shape, dtype, seed, lambda g, s: g.uniform(low, high, s))
 
 
 def normal(
-    shape: Shape, mean: float = 0.0, deviation: float = 0.05, dtype: str = "f32", seed: int | None = None
+    shape: Shape, mean: float = 0.0, deviation: float = 0.05, dtype: DTypeLike = "f32", seed: int | None = None
 ) -> Initializer:
     """Normal distribution with the given mean and standard deviation."""
     return _made(shape, dtype, seed, lambda g, s: g.normal(mean, deviation, s))
 
 
-def he(shape: Shape, dtype: str = "f32", seed: int | None = None) -> Initializer:
+def he(shape: Shape, dtype: DTypeLike = "f32", seed: int | None = None) -> Initializer:
     """Normal distribution with standard deviation sqrt(2 / inputs), for layers followed by relu (He et al. 2015)."""
     return _made(shape, dtype, seed, lambda g, s: g.normal(0.0, math.sqrt(2.0 / max(fans(s)[0], 1)), s))
 
 
-def glorot(shape: Shape, dtype: str = "f32", seed: int | None = None) -> Initializer:
+def glorot(shape: Shape, dtype: DTypeLike = "f32", seed: int | None = None) -> Initializer:
     """Uniform distribution in +-sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010)."""
 
     def draw(generator: np.random.Generator, s: tuple[int, ...]) -> npt.NDArray[Any]:

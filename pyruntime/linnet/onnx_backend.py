@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -37,9 +36,6 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         self.input_names: list[str] = json.loads(graph.metadata.get(INPUTS, "null")) or self.signature.inputs
         self.output_names: list[str] = json.loads(graph.metadata.get(OUTPUTS, "null")) or self.signature.outputs
         self.specs = dict(zip(self.signature.inputs, self.signature.function.inputs, strict=True))
-        self.bf16 = {
-            n for n, t in zip(self.signature.outputs, self.signature.function.outputs, strict=True) if t.dtype == "bf16"
-        }
         self.session = Session(graph, threads=threads)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -112,7 +108,7 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         def values(array: Array, stored: str) -> Array:
             if kind is not None:
                 return kind.values(array)
-            return array.view(ml_dtypes.bfloat16) if stored in self.bf16 else array
+            return array
 
         if optional and not results.get(f"{name}.present", np.array(True)):
             return None
@@ -138,7 +134,7 @@ def _stored(value: Any, kind: narrow.Kind | None) -> Array:
     array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
     if kind is not None:
         return kind.codes(array)
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    return array
 
 
 class LinnetBackend(Backend):  # type: ignore[misc]

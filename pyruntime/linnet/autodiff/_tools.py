@@ -76,8 +76,6 @@ def constant_of(tensor: Tensor, what: str) -> list[int]:
 
 def number(like: Tensor, value: float) -> Tensor:
     """A scalar constant of a float dtype."""
-    if like.dtype == "bf16":
-        return like.function.constant(np.uint16(np.float32(value).view(np.uint32) >> 16), dtype="bf16")
     return like.function.constant(np.asarray(value, numpy_dtype(like.dtype)))
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
 from linnet.ir.body import Body
-from linnet.ir.dtypes import Dim, numpy_dtype
+from linnet.ir.dtypes import Dim
+from linnet.ir.exact import floats_as_f32, numbers_of
 from linnet.ir.function import Function, Operators, Tensor, emit
 
 Structure = Any
@@ -271,12 +272,7 @@ def _tensor(value: Any, function: Function, like: Tensor | None) -> Tensor:
     """The value as a tensor. Numbers and arrays become constants with the dtype of `like` if it is given."""
     if isinstance(value, Operators):
         return value.tensor()
-    data = np.asarray(value)
-    if like is not None and like.dtype != "bf16":
-        data = data.astype(numpy_dtype(like.dtype))
-    elif data.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
-        data = data.astype(np.float32)
-    return function.constant(data)
+    return function.constant(floats_as_f32(value) if like is None else numbers_of(value, like.dtype))
 
 
 def _flatten(value: Structure) -> tuple[list[Any], Callable[[Iterator[Any]], Structure]]:

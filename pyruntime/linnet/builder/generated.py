@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from linnet.ir.dtypes import DTypeLike
 from linnet.ir.function import Function, Operators, Tensor, emit
 from linnet.ir.operators import along, axes_of
 
@@ -80,7 +81,7 @@ def copy(
     allow_zero: bool = False,
     block: int = 0,
     depth_mode: str = 'dcr',
-    dtype: str = 'none',
+    dtype: DTypeLike = 'none',
     outputs: int = 1,
     name: str = '',
     function: Function | None = None,
@@ -115,7 +116,7 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
     requant: str = 'float_rne',
-    output_dtype: str = 'none',
+    output_dtype: DTypeLike = 'none',
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
@@ -136,7 +137,7 @@ def conv(
     auto_pad: str = 'explicit',
     channel_axis: int = 1,
     requant: str = 'float_rne',
-    output_dtype: str = 'none',
+    output_dtype: DTypeLike = 'none',
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
@@ -159,7 +160,7 @@ def conv_transpose(
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
     requant: str = 'float_rne',
-    output_dtype: str = 'none',
+    output_dtype: DTypeLike = 'none',
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
@@ -262,7 +263,7 @@ def gather(
     axis: int = 0,
     batch_dims: int = 0,
     from_end: bool = True,
-    dtype: str = 'none',
+    dtype: DTypeLike = 'none',
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
@@ -299,7 +300,7 @@ def resize(
 def cast(
     x: Operators,
     *,
-    dtype: str = 'none',
+    dtype: DTypeLike = 'none',
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
@@ -313,7 +314,7 @@ def quantize(
     scale: Operators | None = None,
     zero: Operators | None = None,
     *,
-    dtype: str = 'none',
+    dtype: DTypeLike = 'none',
     axis: int = 1,
     block: int = 0,
     name: str = '',
@@ -329,7 +330,7 @@ def dequantize(
     scale: Operators | None = None,
     zero: Operators | None = None,
     *,
-    dtype: str = 'none',
+    dtype: DTypeLike = 'none',
     axis: int = 1,
     block: int = 0,
     name: str = '',

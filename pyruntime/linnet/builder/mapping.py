@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from linnet.ir.dtypes import Dim, Quantization
+from linnet.ir.dtypes import Dim, DTypeLike, Quantization
 from linnet.ir.expr import Expr, compiled
 from linnet.ir.function import Function, Node, Operators, Tensor, emit
 from linnet.ir.program import FLOATS, MAX_INPUTS, MAX_INSTRUCTIONS, REGISTER, Instruction, Program, Store
@@ -15,7 +15,7 @@ from linnet.ir.program import FLOATS, MAX_INPUTS, MAX_INSTRUCTIONS, REGISTER, In
 def pointwise(
     inputs: Sequence[Operators],
     body: Callable[..., Expr | Sequence[Expr]],
-    dtypes: str | Sequence[str] | None = None,
+    dtypes: DTypeLike | Sequence[DTypeLike] | None = None,
     *,
     name: str = "",
     function: Function | None = None,

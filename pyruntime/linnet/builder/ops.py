@@ -126,11 +126,11 @@ from linnet.builder.shaping import (
     tile,
     transpose,
 )
-from linnet.ir.dtypes import Quantization
+from linnet.ir.dtypes import DTypeLike, Quantization
 from linnet.ir.function import Tensor, emit
 
 
-def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = "") -> Tensor:
+def quantized(x: Tensor, dtype: DTypeLike, quantization: Quantization, *, name: str = "") -> Tensor:
     """Quantizes x to integers of `dtype` with the given scale and zero point."""
     return emit("quantize", [x], {"dtype": dtype}, name=name, quantization=[quantization])[0]
 

@@ -13,8 +13,10 @@ from linnet.builder.mapping import pointwise
 from linnet.builder.shaping import broadcast_to, concat, expand_dims, reshape, sum
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.exact import range_of
 from linnet.ir.expr import Expr
 from linnet.ir.function import Operators, Tensor
+from linnet.ir.program import FLOATS, REGISTER
 
 _FEW = 32  # a list of at most so many values is searched by comparing with all of them
 
@@ -182,9 +184,8 @@ def segment_min(x: Operators, ids: Operators, count: int | Tensor, *, name: str 
 
 
 def _extreme(x: Tensor, ids: Operators, count: int | Tensor, kind: str, name: str) -> Tensor:
-    dtype = numpy_dtype(x.dtype)
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    found = _segments(x, ids, count, kind, float(limits.min if kind == "max" else limits.max))
+    least, greatest = (-np.inf, np.inf) if REGISTER[x.dtype] in FLOATS else range_of(x.dtype)
+    found = _segments(x, ids, count, kind, least if kind == "max" else greatest)
     made: Tensor = pointwise([found, _amounts(x, ids, count)], lambda v, n: n.eq(0.0).select(0, v), x.dtype, name=name)
     return made
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from linnet.builder.generated import cast, copy, reduce
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import DTypeLike, numpy_dtype
 from linnet.ir.function import Operators
 from linnet.ir.operators import Axis, axes_of
 
@@ -105,7 +105,7 @@ def flip(x: Operators, axis: Axis = None, *, name: str = "") -> Tensor:
     return copy([x.tensor()], kind="slice", axis=axes, starts=[_LAST] * len(axes), ends=ends, steps=steps, name=name)[0]
 
 
-def one_hot(labels: Operators, classes: int, dtype: str = "f32", *, name: str = "") -> Tensor:
+def one_hot(labels: Operators, classes: int, dtype: DTypeLike = "f32", *, name: str = "") -> Tensor:
     """1 at index `labels[...]` of a new last axis of size `classes`, 0 elsewhere. If a label is out of range, all its
     elements are 0."""
     index = expand_dims(labels, -1)

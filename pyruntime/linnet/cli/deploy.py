@@ -174,8 +174,9 @@ def _left(outcome: Leftover, place: Target) -> str:
 def dtypes_of(text: str | None) -> tuple[str, ...]:
     """The value of --dtypes."""
     from linnet.deploy.models import DTYPES
+    from linnet.ir.dtypes import named
 
-    names = tuple(dict.fromkeys(text.split(","))) if text else ()
+    names = tuple(dict.fromkeys(named(name) for name in text.split(","))) if text else ()
     for name in names:
         if name not in DTYPES:
             raise CommandLineError(

@@ -41,10 +41,19 @@ def shapes_option(sizes: str = "Repeat for each input.") -> Callable[[Decorated]
     )
 
 
+class DtypeChoice(click.Choice):  # type: ignore[type-arg]
+    """One of linnet's names for dtypes. NumPy's names ("int8") are understood too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from linnet.ir.dtypes import named
+
+        return super().convert(named(value) if isinstance(value, str) else value, param, ctx)
+
+
 isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
 precision_option = click.option(
     "--precision",
-    type=click.Choice(PRECISIONS),
+    type=DtypeChoice(PRECISIONS),
     default="f32",
     show_default=True,
     help="Precision in which kernels and devices may compute sums of floats.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from linnet.cli.options import CommandLineError, calibration_option, image_option, note, samples_option
+from linnet.cli.options import CommandLineError, DtypeChoice, calibration_option, image_option, note, samples_option
 
 if TYPE_CHECKING:
     from linnet.facade import Graph
@@ -88,7 +88,7 @@ def quantize_options(
 ) -> Callable[[Decorated], Decorated]:
     """Adds the options of quantization. The command receives all of them as one argument `quantizing`."""
     options = [
-        click.option("--dtype", type=click.Choice(DTYPES), default=default, show_default=True, help=dtype_help),
+        click.option("--dtype", type=DtypeChoice(DTYPES), default=default, show_default=True, help=dtype_help),
         calibration_option,
         samples_option,
         image_option,

@@ -262,6 +262,7 @@ def _save_all(folder: Path, arrays: dict[Path, Any]) -> None:
     import numpy as np
 
     from linnet.file.atomic import write_atomic
+    from linnet.ir.dtypes import for_npy
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -274,5 +275,5 @@ def _save_all(folder: Path, arrays: dict[Path, Any]) -> None:
         ) from None
     for path, array in arrays.items():
         buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=False)
+        np.save(buffer, for_npy(array), allow_pickle=False)
         write_atomic(path, iter([buffer.getvalue()]))

@@ -34,7 +34,7 @@ class Operand:
     data: Array | None = None
 
     def array(self, seed: int) -> Array:
-        """The stored numbers. bf16 is its bit pattern, as u16."""
+        """The stored numbers."""
         if self.data is not None:
             return self.data
         rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def stored(array: Array, dtype: str) -> Array:
     """Floats as an array of this dtype. bf16 is truncated."""
     if dtype == "bf16":
         bits: Array = (np.asarray(array, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        return bits
+        return bits.view(numpy_dtype(dtype))
     return np.asarray(array).astype(numpy_dtype(dtype))
 
 

@@ -93,7 +93,4 @@ def _number(value: Any) -> str:
 def real(array: Array, dtype: str) -> Array:
     """Floats of any dtype as f64, without NumPy's warnings about some NaN."""
     with np.errstate(invalid="ignore"):
-        if dtype == "bf16":
-            values: Array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-            return values
         return array.astype(np.float64)

@@ -14,6 +14,7 @@ from linnet.clib.errors import DeviceError
 from linnet.deploy.folder import Folder
 from linnet.deploy.models import Feeds, Models, Variant
 from linnet.deploy.tool_runs import result_of
+from linnet.ir.dtypes import for_npy, has_floats
 
 # How far a float output may be from the host's, as a fraction of the range of its values. Kernels of two ISAs add in different
 # orders; in a narrow dtype, that can move a value by one step of the dtype.
@@ -56,6 +57,7 @@ def send_sample(folder: Folder, sample: Feeds) -> list[str]:
 def npy(value: npt.NDArray[Any]) -> bytes:
     """The bytes of a .npy file."""
     stream = io.BytesIO()
+    value = for_npy(value)
     np.save(stream, np.ascontiguousarray(value) if value.ndim else value)
     return stream.getvalue()
 
@@ -99,7 +101,7 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
                 got="no such output" if got is None else _form(got),
                 hint="copy the tools of this version of linnet to the target",
             )  # fmt: skip
-        exact = variant.exact or got.dtype.kind not in "fc"
+        exact = variant.exact or not has_floats(got)
         tolerance = 0.0 if exact else TOLERANCES.get(variant.dtype, TOLERANCES["f32"])
         worst, index = distance(got, expected)
         distant = None

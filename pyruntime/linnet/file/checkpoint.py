@@ -21,7 +21,7 @@ from linnet.file.layout import CHECKPOINT_KEY, HEADER
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint. variables: values by name (bf16 as uint16). metadata: text saved with them, for
+    """The content of a checkpoint. variables: values by name (bf16 as ml_dtypes.bfloat16). metadata: text saved with them, for
     example the step. model: the digest of the model to which the checkpoint belongs; the model's metadata("digest") is
     the same."""
 

@@ -16,7 +16,7 @@ from linnet._generated.fb import Model
 from linnet.clib.errors import FileError, checkpoint_as_model
 from linnet.file.digests import check_segments
 from linnet.file.layout import ALIGNMENT, CHECKPOINT_KEY, FORMAT_VERSION, HEADER, MAGIC
-from linnet.ir.dtypes import DTYPE_NAMES, Quantization, blocks_of, bytes_of, numpy_dtype, unpacked
+from linnet.ir.dtypes import DTYPE_NAMES, Quantization, blocks_of, bytes_of, unpacked, zeros
 from linnet.ir.encode import BY_ID, decode_attributes
 from linnet.ir.function import Function, Node, Tensor, Variable
 from linnet.ir.graph import Graph
@@ -207,10 +207,10 @@ class _Reader:
     def variable(self, graph: Graph, table: Any) -> Variable:
         dtype = DTYPE_NAMES[table.Dtype()]
         shape = tuple(_numbers(table.ShapeAsNumpy()))
-        value = (
-            np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
+        value = zeros(shape, dtype) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
+        variable = graph.variable(
+            self.text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()), copy=False
         )
-        variable = graph.variable(self.text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
         variable.quantization = self.quantization(table.Quant(), shape)
         return variable
 

@@ -1,7 +1,7 @@
 """Element types (linnet's names, their numbers in files and in C, NumPy's types), quantization, and dimensions.
-NumPy has no bf16; bf16 arrays hold the bit patterns as uint16. Arrays of i4 and u4 have the element types of ml_dtypes,
-with one element per byte; files and the library store two per byte (`packed`, `unpacked`). ml_dtypes is imported only
-for these types: running other models needs no package besides NumPy and cffi."""
+Arrays of bf16, i4 and u4 have the element types of ml_dtypes, because NumPy has none. Arrays of i4 and u4 have one element
+per byte; files and the library store two per byte (`packed`, `unpacked`). ml_dtypes is imported only for these three
+types: running other models needs no package besides NumPy and cffi."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 
 Dim = int | str | None
+DTypeLike = (
+    str | type[Any] | np.dtype[Any]
+)  # linnet's name ("f32"), NumPy's name ("float32"), type (np.float32) or dtype object
 Spec = tuple[str, tuple[Dim, ...] | None]  # dtype and shape of an output
 FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
 _DTYPES: dict[str, npt.DTypeLike] = {
     "f32": np.float32,
     "f16": np.float16,
-    "bf16": np.uint16,
     "f64": np.float64,
     "i8": np.int8,
     "i16": np.int16,
@@ -33,65 +35,85 @@ _DTYPES: dict[str, npt.DTypeLike] = {
     "u64": np.uint64,
     "bool": np.bool_,
 }
-_NARROW = {"int4": "i4", "uint4": "u4"}  # names of ml_dtypes
+_ML_DTYPES = {"bf16": "bfloat16", "i4": "int4", "u4": "uint4"}
+_NARROW = ("int4", "uint4")
+_LINNET = {np.dtype(v).name: k for k, v in _DTYPES.items()} | {v: k for k, v in _ML_DTYPES.items()}  # by NumPy's name
 DTYPE_IDS = {
     "none": 0, "f32": 1, "f16": 2, "bf16": 3, "f64": 4, "i8": 5, "i16": 6, "i32": 7, "i64": 8, "u8": 9, "u16": 10,
     "u32": 11, "u64": 12, "bool": 13, "i4": 14, "u4": 15,
 }  # fmt: skip
+_KNOWN = ", ".join(name for name in DTYPE_IDS if name != "none")
 DTYPE_NAMES = {number: name for name, number in DTYPE_IDS.items()}
 
 
-def dtype_of(dtype: npt.DTypeLike) -> str:
-    """linnet's name for a NumPy dtype. Raises UsageError for an unsupported dtype."""
+def dtype_of(dtype: DTypeLike) -> str:
+    """linnet's name for a dtype, which may be given as linnet's name, or as NumPy's or ml_dtypes' name, type or dtype
+    object. NumPy's character codes are refused, because NumPy's "i8" has 64 bits. Raises UsageError."""
+    if isinstance(dtype, str):
+        if dtype in _DTYPES or dtype in _ML_DTYPES:
+            return dtype
+        if dtype in _LINNET:
+            return _LINNET[dtype]
+        raise UsageError(
+            "there is no such dtype", code=103, expected=f"one of {_KNOWN}, or NumPy's name", got=repr(dtype)
+        )
     try:
-        wanted = np.dtype(dtype)
-    except TypeError as error:
-        raise UsageError("this is not a dtype", code=103, expected="a dtype of NumPy", got=str(dtype)) from error
-    for name, candidate in _DTYPES.items():
-        if name != "bf16" and np.dtype(candidate) == wanted:
-            return name
-    if wanted.name in _NARROW:
-        return _NARROW[wanted.name]
+        wanted = np.dtype(dtype) if isinstance(dtype, type | np.dtype) else None
+    except TypeError:
+        wanted = None
+    if wanted is None:
+        raise UsageError("this is not a dtype", code=103, expected="'f32', numpy.float32, ...", got=f"{dtype!r:.60}")
+    if wanted.name in _LINNET and wanted.isnative:
+        return _LINNET[wanted.name]
     raise UsageError(
         "linnet does not support this dtype of NumPy",
         code=103,
-        expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}",
+        expected=f"one of {_KNOWN}",
         got=str(wanted),
     )
 
 
-def numbers_of(value: Any, dtype: str | None = None) -> npt.NDArray[Any]:
-    """Converts a number, array or nested list to an array. If a dtype (linnet's name) is given, the array has this
-    dtype. Raises UsageError for any other value."""
-    try:
-        array = np.asarray(value, None if dtype is None else numpy_dtype(dtype))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(
-            f"this cannot become {'an array' if dtype is None else f'a constant of {dtype}'}", code=103,
-            expected="a tensor, a number or an array", got=f"{type(value).__name__} ({error})",
-        ) from error  # fmt: skip
-    dtype_of(array.dtype)
-    return array
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype for a linnet name. bf16 gives uint16 (bit patterns)."""
-    if name in ("i4", "u4"):
+def numpy_dtype(name: DTypeLike) -> np.dtype[Any]:
+    """The NumPy dtype for a linnet name. bf16, i4 and u4 give the dtypes of ml_dtypes."""
+    known = name if isinstance(name, str) and name in _DTYPES else dtype_of(name)
+    if known in _ML_DTYPES:
         import ml_dtypes
 
-        narrow: np.dtype[Any] = np.dtype(ml_dtypes.int4 if name == "i4" else ml_dtypes.uint4)
-        return narrow
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[known]))
+        return found
+    return np.dtype(_DTYPES[known])
+
+
+def zeros(shape: Sequence[int], dtype: DTypeLike) -> npt.NDArray[Any]:
+    """An array of zeros, which takes no memory until it is written. np.zeros would write the zeros of bf16, i4 and u4."""
+    wanted = numpy_dtype(dtype)
+    return np.zeros(shape, np.uint16 if wanted.itemsize == 2 else np.uint8 if wanted.itemsize == 1 else wanted).view(
+        wanted
+    )
+
+
+def has_floats(array: npt.NDArray[Any]) -> bool:
+    """Whether the elements are floats. NumPy's own test, `dtype.kind`, does not know bf16."""
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def for_npy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array as .npy files can contain it. NumPy's format does not know bf16, so its bit patterns become uint16; inputs
+    accept them."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def named(dtype: DTypeLike) -> str:
+    """linnet's name for a dtype. Anything that is no dtype, such as "auto", stays as it is, as text."""
     try:
-        return np.dtype(_DTYPES[name])
-    except (KeyError, TypeError) as error:
-        raise UsageError(
-            "there is no such dtype", code=103, expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}", got=str(name)
-        ) from error
+        return dtype_of(dtype)
+    except UsageError:
+        return str(dtype)
 
 
 def bits_of(dtype: str) -> int:
     """The number of bits of one element."""
-    return 4 if dtype in ("i4", "u4") else 8 * numpy_dtype(dtype).itemsize
+    return 4 if dtype in ("i4", "u4") else 16 if dtype == "bf16" else 8 * numpy_dtype(dtype).itemsize
 
 
 def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
@@ -119,19 +141,6 @@ def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> n
     if dtype == "i4":
         codes = (codes ^ 8) - 8
     return codes.view(numpy_dtype(dtype)).reshape(shape)
-
-
-def to_bf16(array: npt.ArrayLike) -> npt.NDArray[np.uint16]:
-    """f32 numbers as bit patterns of bf16, rounded to nearest, ties to even. NaN stays NaN."""
-    data = np.asarray(array, np.float32)
-    bits = data.view(np.uint32).astype(np.uint64)
-    nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(data), np.uint16(0x7FC0), nearest)
-
-
-def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The f32 numbers of bit patterns of bf16."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 @dataclasses.dataclass

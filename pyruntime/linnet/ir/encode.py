@@ -11,8 +11,8 @@ import flatbuffers.number_types as number_types
 import numpy as np
 
 from linnet._generated.op_table import OPS
-from linnet.clib.errors import GraphError
-from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES
+from linnet.clib.errors import GraphError, UsageError
+from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, dtype_of
 from linnet.ir.operands import Callee
 
 BY_ID = {row["id"]: name for name, row in OPS.items()}
@@ -44,10 +44,10 @@ def complete(op: str, attributes: dict[str, Any]) -> dict[str, Any]:
         try:
             if value is not default:
                 value = _CANONICAL[kind](value)
-        except (TypeError, ValueError):
-            raise _bad(op, name, kind, value) from None
-        if (kind == "enum" and value not in values) or (kind == "dtype" and value not in DTYPE_IDS):
-            raise _bad(op, name, " or ".join(values or DTYPE_IDS), value)
+        except (TypeError, ValueError, OverflowError, UsageError):
+            raise _bad(op, name, " or ".join(DTYPE_IDS) if kind == "dtype" else kind, value) from None
+        if kind == "enum" and value not in values:
+            raise _bad(op, name, " or ".join(values), value)
         out[name] = value
     if not attributes.keys() <= specs.keys():
         unknown = min(attributes.keys() - specs.keys())
@@ -61,12 +61,30 @@ def complete(op: str, attributes: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def _int(value: Any) -> int:
+    """An integer. Raises ValueError for a number with a fraction."""
+    made = int(value)
+    if made != value:
+        raise ValueError
+    return made
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError
+    return float(value)
+
+
 def _ints(value: Any) -> tuple[int, ...]:
-    return tuple(map(int, value))
+    return tuple(map(_int, value))
 
 
 def _floats(value: Any) -> tuple[float, ...]:
-    return tuple(map(float, value))
+    return tuple(map(_float, value))
+
+
+def _dtype(value: Any) -> str:
+    return "none" if isinstance(value, str) and value == "none" else dtype_of(value)
 
 
 def _bytes(value: Any) -> bytes:
@@ -82,7 +100,7 @@ def _function(value: Any) -> Callee | None:
 
 
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
-    "int": int, "float": float, "bool": bool, "enum": str, "dtype": str, "ints": _ints, "floats": _floats,
+    "int": _int, "float": _float, "bool": bool, "enum": str, "dtype": _dtype, "ints": _ints, "floats": _floats,
     "function": _function, "bytes": _bytes,
 }  # fmt: skip
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from linnet._generated.op_table import OPCODES
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import Quantization
+from linnet.ir.dtypes import DTypeLike, Quantization, named
 from linnet.ir.program import FLOATS, REGISTER, Instruction, Program, Store
 
 ORDERED = frozenset({"lt", "le", "gt", "ge"})
@@ -266,7 +268,7 @@ V = TypeVar("V", bound=Value)
 def compiled(
     inputs: Sequence[V],
     body: Callable[..., Expr | Sequence[Expr]],
-    dtypes: str | Sequence[str] | None = None,
+    dtypes: DTypeLike | Sequence[DTypeLike] | None = None,
     quantization: Sequence[Quantization | None] = (),
     dequantize: bool = False,
 ) -> tuple[list[V], dict[str, Any], list[str], bool]:
@@ -288,13 +290,19 @@ def compiled(
             "a map has more quantizations than outputs", code=101, expected=f"at most {len(results)}",
             got=str(len(quantization)),
         )  # fmt: skip
-    nothing: list[str | None] = [None] * len(results)
-    wanted = [dtypes] if isinstance(dtypes, str) else list(dtypes or nothing)
+    nothing: Sequence[DTypeLike | None] = [None] * len(results)
+    given = nothing if dtypes is None else [dtypes] if isinstance(dtypes, str | type | np.dtype) else dtypes
+    wanted = [None if dtype is None else named(dtype) for dtype in given]
     for dtype in wanted:
         if dtype is not None and dtype not in REGISTER:
             raise UsageError(
                 "a map cannot store this dtype", code=103, expected=f"one of {', '.join(REGISTER)}", got=str(dtype)
             )
+    if len(wanted) != len(results):
+        raise UsageError(
+            "a map needs one dtype for each of its outputs", code=101, expected=f"{len(results)} dtypes",
+            got=f"{len(wanted)}",
+        )  # fmt: skip
     made: list[str] = []
     for i, (expression, dtype) in enumerate(zip(results, wanted, strict=True)):
         quantized = i < len(quantization) and quantization[i] is not None

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import Error, GraphError, UsageError
-from linnet.ir.dtypes import Dim, Quantization, Spec, dtype_of, nth
+from linnet.ir.dtypes import Dim, DTypeLike, Quantization, Spec, dtype_of, nth
+from linnet.ir.exact import numbers_of
 from linnet.ir.operators import Arithmetic
 
 if TYPE_CHECKING:
@@ -70,10 +71,7 @@ class Variable(Operators):
         building. Raises UsageError."""
         if self.graph is None:
             raise UsageError(
-                "the variable does not belong to a graph",
-                code=101,
-                tensor=self.name,
-                hint="use function.read(variable)",
+                "the variable does not belong to a graph", code=101, tensor=self.name, hint="use function.read(variable)"
             )
         return self.graph.main
 
@@ -99,7 +97,7 @@ class Tensor(Operators):
     """A value of a function: the output of a node, an input, a constant (`data`), or a variable's current value.
 
     shape: one entry per dimension: a number, a name (symbolic), or None (unknown). The whole shape is None if even the
-    rank is unknown. dtype: "f32", "i8", ... (bf16 constants have uint16 bit patterns in `data`).
+    rank is unknown. dtype: "f32", "i8", ... (constants of bf16 have arrays of ml_dtypes.bfloat16 in `data`).
     """
 
     function: Function
@@ -187,24 +185,25 @@ class Function:
         self._reserved.discard(name)
         return name
 
-    def tensor(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
+    def tensor(self, name: str, dtype: DTypeLike, shape: Sequence[Dim] | None) -> Tensor:
         name = self.unique(self.graph.prefix + name)
-        return Tensor(self, name, dtype, None if shape is None else tuple(shape))
+        return Tensor(self, name, dtype_of(dtype), None if shape is None else tuple(shape))
 
-    def placeholder(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
+    def placeholder(self, name: str, dtype: DTypeLike, shape: Sequence[Dim] | None) -> Tensor:
         """A new input."""
         tensor = self.tensor(name, dtype, shape)
         self.inputs.append(tensor)
         return tensor
 
     def constant(
-        self, value: npt.ArrayLike, name: str = "", dtype: str | None = None, quantization: Quantization | None = None
-    ) -> Tensor:
-        """A constant. By default, it has the dtype of the array. For bf16, whose arrays are uint16, a dtype must be
-        given."""
-        data = np.asarray(value)
+        self, value: npt.ArrayLike, name: str = "", dtype: DTypeLike | None = None,
+        quantization: Quantization | None = None,
+    ) -> Tensor:  # fmt: skip
+        """A constant. By default, it has the dtype of the array, and it keeps the array: the caller must not change it.
+        If a dtype is given, the numbers are converted to it. Raises UsageError if it cannot represent them."""
+        data = numbers_of(value, dtype, copy=False)
         data = np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes scalars 1-D
-        tensor = self.tensor(name or "constant", dtype or dtype_of(data.dtype), data.shape)
+        tensor = self.tensor(name or "constant", dtype_of(data.dtype), data.shape)
         tensor.data, tensor.quantization = data, quantization
         return tensor
 

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of, numbers_of
+from linnet.ir.dtypes import FOLD_LIMIT, Dim, DTypeLike, dtype_of
+from linnet.ir.exact import floats_as_f32, numbers_of
 from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of, refuse_other_graphs
 from linnet.ir.operands import Registered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FOLD_TOTAL = (
-    1 << 26
-)  # bytes of all folded results in a graph; above it, only values that shapes depend on are folded (FOLD_TINY)
+# bytes of all folded results in a graph; above it, only values that shapes depend on are folded (FOLD_TINY)
+FOLD_TOTAL = 1 << 26
 FOLD_TINY = 1 << 10
 _NUMBERS = itertools.count(1)
 
@@ -121,7 +121,7 @@ class Graph:
         self.functions.append(function)
         return function
 
-    def placeholder(self, name: str, shape: Sequence[Dim] | None, dtype: str = "f32") -> Tensor:
+    def placeholder(self, name: str, shape: Sequence[Dim] | None, dtype: DTypeLike = "f32") -> Tensor:
         """A new input in `main`. Give open dimensions a name ("batch") if possible: dimensions with equal names are
         known to be equal."""
         for size in () if shape is None else shape:
@@ -132,12 +132,10 @@ class Graph:
                 )  # fmt: skip
         return self.main.placeholder(name, dtype, shape)
 
-    def constant(self, value: npt.ArrayLike, name: str = "", dtype: str | None = None) -> Tensor:
-        """A constant in `main`. Python floats become f32."""
-        data = np.asarray(value)
-        if dtype is None and data.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
-            data = data.astype(np.float32)
-        return self.main.constant(data, name, dtype)
+    def constant(self, value: npt.ArrayLike, name: str = "", dtype: DTypeLike | None = None) -> Tensor:
+        """A constant in `main`, with a copy of the value. Without a dtype, Python floats become f32. With a dtype, every
+        number is converted: floats are rounded, and a number that the dtype cannot represent raises UsageError."""
+        return self.main.constant(floats_as_f32(value) if dtype is None else numbers_of(value, dtype), name)
 
     def find(self, name: str) -> Tensor:
         """The tensor with this name in `main`: an input, an output of "infer", or any tensor in between. Raises
@@ -154,12 +152,16 @@ class Graph:
             f"the graph has no tensor named {name!r}", code=102, tensor=name, hint=f"similar names: {', '.join(near)}"
         )
 
-    def variable(self, name: str, value: npt.ArrayLike | Initial, *, trainable: bool = True) -> Variable:
+    def variable(
+        self, name: str, value: npt.ArrayLike | Initial, *, trainable: bool = True, dtype: DTypeLike | None = None,
+        copy: bool = True,
+    ) -> Variable:  # fmt: skip
         """A new variable with its initial value: an array, or an initializer (linnet.init), which is seeded by the
         graph's seed and the name. In a scope with reuse: the existing variable with that name, which must have the same
         shape and dtype.
 
-        trainable: whether optimizers update it by default. Raises UsageError.
+        trainable: whether optimizers update it by default. dtype: converts the value to this dtype, as `constant` does.
+        copy: False keeps the array itself, which must then not be changed. Raises UsageError.
         """
         name = self.prefix + name
         known = self.variables.get(name)
@@ -170,8 +172,10 @@ class Graph:
                 f"a variable named {name!r} already exists", code=101, tensor=name,
                 hint="choose another name, or share it inside `with graph.scope(name, reuse=True):`",
             )  # fmt: skip
-        data = value.value((self.seed, zlib.crc32(name.encode()))) if isinstance(value, Initial) else value
-        array = np.ascontiguousarray(numbers_of(data)).reshape(np.shape(data))
+        if isinstance(value, Initial):
+            value, dtype, copy = value.value((self.seed, zlib.crc32(name.encode()))), dtype or value.dtype, False
+        array = numbers_of(value, dtype, copy=copy)
+        array = np.ascontiguousarray(array).reshape(array.shape)
         self.variables[name] = Variable(name, array, graph=self, trainable=trainable)
         return self.variables[name]
 
@@ -224,12 +228,10 @@ class Graph:
             )  # fmt: skip
         if isinstance(new, Tensor) and new.function in self.bodies:
             raise UsageError(
-                "an update cannot use a value from inside a branch or loop",
-                code=101,
-                tensor=new.name,
+                "an update cannot use a value from inside a branch or loop", code=101, tensor=new.name,
                 expected="a tensor from outside",
                 hint="return the value from the branch or loop, and register the update outside",
-            )
+            )  # fmt: skip
         refuse_other_graphs(self, variable, new if isinstance(new, Operators) else None, along)
         if along is not None and along.function in self.bodies:
             along = None

@@ -22,6 +22,7 @@ from linnet.ir.dtypes import (
     Spec,
     bits_of,
     bytes_of,
+    dtype_of,
     nth,
     numpy_dtype,
     packed,
@@ -168,7 +169,7 @@ def infer(
     given = operands(inputs, keep)
     made = ffi.new("linnet_operand[]", max(outputs, 1))
     for i, dtype in enumerate(dtypes):
-        made[i].dtype = DTYPE_IDS[dtype]
+        made[i].dtype = DTYPE_IDS[dtype_of(dtype)]
     for i, q in enumerate(quantization):
         if q is not None:
             _quantize(made[i], q, keep)

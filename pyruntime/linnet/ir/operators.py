@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 import numpy as np
 
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import Dim, Quantization, numbers_of
+from linnet.ir.dtypes import Dim, DTypeLike, Quantization
+from linnet.ir.exact import numbers_of
 
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 Index = int | slice | EllipsisType | None
@@ -171,8 +172,8 @@ class Arithmetic(Generic[T]):
         them."""
         return _copy(self.tensor(), kind="transpose", perm=_flat(perm))
 
-    def cast(self, dtype: str) -> T:
-        """Converts to another dtype: "f32", "i64", ..."""
+    def cast(self, dtype: DTypeLike) -> T:
+        """Converts to another dtype: "f32", "i64", numpy.int8, ..."""
         return _emit(self.tensor(), "cast", {"dtype": dtype})
 
 
@@ -188,10 +189,6 @@ def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
     left = a.tensor(b if isinstance(b, Arithmetic) else None)
     if isinstance(b, Arithmetic):
         return left, b.tensor(left)
-    if left.dtype == "bf16":
-        raise UsageError(
-            "an array cannot be converted to a bf16 constant", code=103, tensor=left.name, hint="give a tensor"
-        )
     return left, left.function.constant(numbers_of(b, left.dtype))
 
 
@@ -212,7 +209,7 @@ def _matmul(a: T, b: T) -> T:
 def _binary(a: Arithmetic[T], b: Any, body: Callable[[Any, Any], Any]) -> T:
     from linnet.ir.expr import compiled
 
-    if isinstance(b, int | float | np.number | np.bool_):
+    if isinstance(b, int | float | np.integer | np.floating | np.bool_):
         value = b.item() if isinstance(b, np.generic) else b
         operands, attributes, dtypes, _ = compiled([a.tensor()], lambda v: body(v, v.lift(value)))
     else:

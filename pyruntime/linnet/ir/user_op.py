@@ -15,7 +15,7 @@ from linnet.clib.errors import GraphError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import keep_cause
 from linnet.ir import traits
-from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, Dim, Spec, numpy_dtype
+from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, Dim, Spec, dtype_of, numpy_dtype
 from linnet.ir.function import Function, Operators, Tensor, checked
 from linnet.ir.graph import Graph, graph_of
 from linnet.ir.operands import Registered, user_op_name
@@ -115,7 +115,7 @@ class UserOp:
     name: a domain that you own, followed by a name: "com.example.crop". A file contains the name and the version, not
         the op.
     run: the kernel: run(*arrays, **attributes) gives an array, or a list of arrays if there are several outputs. It
-        gets copies of the operands, and None for an absent operand. Arrays of bf16 are uint16.
+        gets copies of the operands, and None for an absent operand. Arrays of bf16 have the dtype of ml_dtypes.
     shape: the shape rule: shape(*operands, **attributes) gives (dtype, shape), or a list of them. The operands have
         dtype, shape and value (Known). A dimension that is not known yet is None. If there is no rule, every call needs
         `outputs` with complete shapes.
@@ -209,7 +209,7 @@ class UserOp:
             )
         specs: list[Spec] | None = None
         if outputs is not None and not isinstance(outputs, int):
-            specs = [(dtype, tuple(shape)) for dtype, shape in outputs]
+            specs = [(dtype_of(dtype), tuple(shape)) for dtype, shape in outputs]
         if self.ruleless and specs is None:
             raise GraphError(
                 f"user op {self.name} has no shape rule", code=304, op=name or self.name,
@@ -273,15 +273,17 @@ class UserOp:
             assert self.shape is not None
             given = [_known(call.inputs[i]) for i in range(call.input_count)]
             specs = self.shape(*given, **_attributes(call))
-            if isinstance(specs, tuple) and len(specs) == 2 and isinstance(specs[0], str):
+            if isinstance(specs, tuple) and len(specs) == 2 and isinstance(specs[0], str | type | np.dtype):
                 specs = [specs]
             specs = list(specs)
             if len(specs) != call.output_count:
                 raise ValueError(f"the shape rule gives {len(specs)} outputs, and the node has {call.output_count}")
             for i, (dtype, shape) in enumerate(specs):
                 o = call.outputs[i]
-                if dtype not in DTYPE_IDS:
-                    raise ValueError(f"output {i} has the unknown dtype {dtype!r}")
+                try:
+                    dtype = dtype_of(dtype)
+                except UsageError:
+                    raise ValueError(f"output {i} has the unknown dtype {dtype!r}") from None
                 dims = None if shape is None else [_dimension(d) for d in shape]
                 o.dtype, o.rank = DTYPE_IDS[dtype], -1 if dims is None else len(dims)
                 for d, size in enumerate((dims or [])[:8]):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import numbers_of, numpy_dtype
+from linnet.ir.exact import numbers_of
 from linnet.ir.function import Operators, Tensor
 
 
@@ -32,8 +30,8 @@ def operands(first: Any, *others: Any) -> list[Tensor]:
         if isinstance(value, Operators):
             return value.tensor(like)
         array = numbers_of(value)
-        wanted = np.int64 if array.dtype.kind in "iub" else numpy_dtype(main.dtype)
-        return like.function.constant(array.astype(wanted))
+        wanted = "i64" if array.dtype.kind in "iub" else main.dtype
+        return like.function.constant(array, dtype=wanted)
 
     return [own(value) for value in (first, *others)]
 

@@ -11,7 +11,7 @@ import numpy as np
 from linnet.autodiff._tools import FLOAT_DTYPES, elementwise
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import numbers_of
+from linnet.ir.exact import numbers_of
 from linnet.ir.function import Operators, Tensor
 from linnet.losses._operands import as_labels, operands
 from linnet.optimizers._step import number

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.init import Initializer
-from linnet.ir.dtypes import dtype_of, numpy_dtype
+from linnet.ir.dtypes import DTypeLike, dtype_of
 from linnet.ir.function import Operators, Variable, checked
 from linnet.ir.graph import Graph, graph_of
 
@@ -36,7 +36,7 @@ def layer(x: Operators, kind: str, name: str) -> Iterator[Graph]:
 
 
 def variable(
-    graph: Graph, name: str, shape: Sequence[int], start: Start, dtype: str, trainable: bool = True
+    graph: Graph, name: str, shape: Sequence[int], start: Start, dtype: DTypeLike, trainable: bool = True
 ) -> Variable:
     """A variable of the current scope. Raises UsageError if `start` is an array of the wrong shape."""
     if callable(start):
@@ -47,10 +47,10 @@ def variable(
             "the initial values have the wrong shape or dtype",
             code=104,
             tensor=graph.prefix + name,
-            expected=f"{dtype} {list(shape)}",
+            expected=f"{dtype_of(dtype)} {list(shape)}",
             got=f"{value.dtype} {list(value.shape)}",
         )
-    return graph.variable(name, value.astype(numpy_dtype(dtype)), trainable=trainable)
+    return graph.variable(name, value, trainable=trainable, dtype=dtype)
 
 
 def rank_of(x: Operators, kind: str, least: int, most: int = 8) -> int:

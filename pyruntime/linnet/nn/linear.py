@@ -5,6 +5,7 @@ from __future__ import annotations
 from linnet import init
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import DTypeLike
 from linnet.ir.function import Operators, Tensor
 from linnet.ir.graph import graph_of
 from linnet.nn._layer import Start, layer, positive, size_of, variable
@@ -33,7 +34,7 @@ def dense(
 
 
 def embedding(
-    ids: Operators, count: int, size: int, *, start: Start = init.normal, dtype: str = "f32", name: str = ""
+    ids: Operators, count: int, size: int, *, start: Start = init.normal, dtype: DTypeLike = "f32", name: str = ""
 ) -> Tensor:
     """Looks up rows of a table: ids i32 or i64 [...] -> [..., size]. Variable `weight` [count, size].
 

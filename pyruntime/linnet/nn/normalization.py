@@ -12,12 +12,13 @@ from linnet import init
 from linnet.builder import ops
 from linnet.builder.mapping import pointwise
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import DTypeLike
 from linnet.ir.function import Operators, Tensor
 from linnet.ir.graph import graph_of
 from linnet.nn._layer import Start, layer, rank_of, size_of, variable
 
 
-def _ones(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
+def _ones(shape: Sequence[int], dtype: DTypeLike = "f32") -> init.Initializer:
     return init.constant(shape, 1.0, dtype)
 
 

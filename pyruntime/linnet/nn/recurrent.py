@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from linnet import init
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import DTypeLike
 from linnet.ir.function import Operators, Tensor
 from linnet.ir.graph import Graph
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
@@ -166,7 +167,7 @@ def _layer(
     rows = _GATES[kind] * units
     limit = 1.0 / math.sqrt(units)
 
-    def usual(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
+    def usual(shape: Sequence[int], dtype: DTypeLike = "f32") -> init.Initializer:
         return init.uniform(shape, -limit, limit, dtype)
 
     begin = start if start is not None else usual

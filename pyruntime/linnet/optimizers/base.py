@@ -13,6 +13,7 @@ from linnet.autodiff import SparseRows, gradients
 from linnet.autodiff._tools import FLOAT_DTYPES, behind, elementwise, expand_like, filled, inner_reads
 from linnet.autodiff.walk import reached
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import has_floats
 from linnet.ir.expr import Expr
 from linnet.ir.function import Operators, Tensor, Variable, refuse_other_graphs
 from linnet.ir.graph import Graph, graph_of
@@ -170,7 +171,7 @@ class Optimizer:
         loss depends on."""
         if variables is None:
             used = {*(t.variable for t in behind(loss)), *inner_reads(loss)}
-            variables = [v for v in graph_of(loss).trainable_variables if v in used and v.value.dtype.kind == "f"]
+            variables = [v for v in graph_of(loss).trainable_variables if v in used and has_floats(v.value)]
         if not variables:
             raise UsageError(
                 "the loss does not depend on any trainable variable", code=101, tensor=loss.name,
@@ -269,7 +270,7 @@ class Optimizer:
 def _check(variable: Variable, g: Gradient) -> None:
     """Raises UsageError for anything that cannot be a gradient of this variable."""
     refuse_other_graphs(g.function.graph, variable)
-    if variable.value.dtype.kind != "f":
+    if not has_floats(variable.value):
         raise UsageError(
             "only float variables can be trained", code=103, tensor=variable.name, expected="a float dtype",
             got=str(variable.value.dtype),

@@ -36,7 +36,9 @@ def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate
         for tensor in node.inputs[3:5]:
             if tensor is not None and tensor.data is not None and tensor not in table:
                 function._names.discard(tensor.name)
-                table[tensor] = function.read(graph.variable(tensor.name, tensor.data.copy(), trainable=False))
+                table[tensor] = function.read(
+                    graph.variable(tensor.name, tensor.data.copy(), trainable=False, copy=False)
+                )
     replace(function, table)
     declare(graph, names.inputs, names.outputs)
     new: dict[Tensor, Tensor] = {}

@@ -60,7 +60,7 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     for tensor in chosen:
         assert tensor.data is not None
         function._names.discard(tensor.name)
-        table[tensor] = function.read(graph.variable(tensor.name, np.array(tensor.data)))
+        table[tensor] = function.read(graph.variable(tensor.name, np.array(tensor.data), copy=False))
     graph.prefix = prefix
     replace(function, table)
     declare(graph, *names)

@@ -14,7 +14,7 @@ from linnet.builder import ops
 from linnet.builder.mapping import pointwise
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import Dim
+from linnet.ir.dtypes import Dim, DTypeLike, named
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
 from linnet.preprocess._edit import Edit
@@ -134,7 +134,7 @@ def audio(
     *,
     rate: int = 16000,
     source_rate: int | None = None,
-    dtype: str = "f32",
+    dtype: DTypeLike = "f32",
     samples: int | None = None,
     layout: str | None = None,
     signature: str = "infer",
@@ -153,6 +153,7 @@ def audio(
     """
     edit = Edit(graph, signature)
     old = edit.input(input)
+    dtype = named(dtype)
     if dtype not in ("f32", "i16"):
         raise UsageError("unknown dtype of the samples", code=101, expected="f32 or i16", got=repr(dtype))
     rates = (rate, source_rate or rate)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import has_floats
 
 Array = npt.NDArray[Any]
 
@@ -88,7 +89,7 @@ class Agreement:
 
 def score_rows(values: Array, batch: int = 1) -> int:
     """If the values are a list of two or more scores for each example, the number of these lists, else 0."""
-    if values.dtype.kind != "f":
+    if not has_floats(values):
         return 0
     lead = batch if values.ndim > 1 and values.shape[0] == batch else 1
     rest = values.shape[1:] if values.ndim > 1 and lead == values.shape[0] else values.shape

@@ -15,6 +15,7 @@ from linnet.builder.mapping import pointwise
 from linnet.builder.straight_through import on_grid, stop_gradient
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.ir.dtypes import DTypeLike, named
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
 from linnet.passes.weights import current_value, declare, trainable
@@ -29,7 +30,7 @@ FLOAT = "float"  # signature of a quantize_aware graph that does not round
 def quantize_aware(
     graph: Graph,
     calibration: Iterable[Feeds],
-    dtype: str = "i8",
+    dtype: DTypeLike = "i8",
     *,
     weight_bits: int = 8,
     ranges: str = "average",
@@ -51,6 +52,7 @@ def quantize_aware(
         train, and call `linnet.quantize(result, values=store)`, which then needs no calibration.
     Raises UsageError for a bad argument or batch.
     """
+    dtype = named(dtype)
     if (
         dtype not in LIMITS
         or not 2 <= weight_bits <= 8

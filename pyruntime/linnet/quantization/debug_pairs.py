@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import Quantization, from_bf16, numpy_dtype, to_bf16
+from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Signature
 from linnet.quantization import scheme
@@ -165,8 +165,6 @@ def real(array: Array, tensor: Tensor) -> Array:
         scale, zero = _broadcast(q, array.ndim)
         made: Array = (array.astype(np.float32) - zero) * scale
         return made.astype(np.float32)
-    if tensor.dtype == "bf16" and array.dtype == np.uint16:
-        return from_bf16(array)
     return array.astype(np.float32)
 
 
@@ -179,11 +177,9 @@ def stored(array: Array, tensor: Tensor) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):
             held: Array = np.nan_to_num(np.clip(np.rint(array / scale) + zero, low, high))
         return held.astype(numpy_dtype(tensor.dtype))
-    if tensor.dtype == "f16":
+    if tensor.dtype in ("f16", "bf16"):
         with np.errstate(over="ignore"):
-            return array.astype(np.float16)
-    if tensor.dtype == "bf16":
-        return to_bf16(array)
+            return array.astype(numpy_dtype(tensor.dtype))
     return array
 
 

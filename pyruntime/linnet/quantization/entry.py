@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.ir.dtypes import DTypeLike, named
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
@@ -25,7 +26,7 @@ DTYPES = (*STORED, "auto")
 def quantize(
     graph: Graph,
     calibration: Iterable[Feeds] | None = None,
-    dtype: str = "i8",
+    dtype: DTypeLike = "i8",
     *,
     table: Table | str | Path | None = None,
     table_out: str | Path | None = None,
@@ -36,10 +37,10 @@ def quantize(
     effort: str = "normal",
     calibrator: str = "auto",
 ) -> Graph:
-    """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations, int8
-    or int16 weights) or "i8". Inputs and outputs keep their dtypes, and a tensor keeps its name. "auto"
-    takes the first of i8, i16 and f16 whose outputs are near enough to those of `graph` on calibration samples:
-    docs/quantization.md gives the limits. Without `calibration` it takes f16.
+    """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations,
+    int8 or int16 weights) or "i8". NumPy's names and types are accepted too. Inputs and outputs keep their dtypes, and a
+    tensor keeps its name. "auto" takes the first of i8, i16 and f16 whose outputs are near enough to those of `graph` on
+    calibration samples: docs/quantization.md gives the limits. Without `calibration` it takes f16.
 
     calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. For f16, calibration shows
         which tensors would overflow. If an iterable can be read only once, its samples are kept in temporary files.
@@ -57,6 +58,7 @@ def quantize(
         batches' extremes), "moving", "percentile", "mse" or "entropy".
     Raises UsageError for a bad argument or batch.
     """
+    dtype = named(dtype)
     if dtype == "f32" and table is None:
         return graph
     _check(dtype, weight_bits, effort, calibrator)

@@ -51,7 +51,7 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
         for tensor in (w, layers[w]):
             if tensor is not None and tensor.data is not None:
                 function._names.discard(tensor.name)
-                variable = graph.variable(tensor.name, np.array(tensor.data), trainable=False)
+                variable = graph.variable(tensor.name, np.array(tensor.data), trainable=False, copy=False)
                 variable.quantization = tensor.quantization
                 table[tensor] = function.read(variable)
     replace(function, table)
@@ -87,7 +87,7 @@ def updates(
     for variable, real in zip(wanted, own, strict=True):
         value = (variable.value * _scales(graph, variable)).astype(np.float32)
         if master:
-            stand_ins[graph.variable(f"{variable.name}/master", value, trainable=False)] = variable
+            stand_ins[graph.variable(f"{variable.name}/master", value, trainable=False, copy=False)] = variable
         else:
             stand_ins[Variable(variable.name, value, graph=graph)] = variable
         assert real.dtype == "f32"

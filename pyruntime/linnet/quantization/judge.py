@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.facade import Graph
+from linnet.ir.dtypes import has_floats
 from linnet.quantization.agreement import KEEPS_HALVES
 from linnet.quantization.observe import Batches
 
@@ -59,7 +60,7 @@ class Judge:
         self.wanted = {
             name: [np.asarray(run[name]) for run in runs]
             for name, value in (runs[0].items() if runs else ())
-            if np.asarray(value).dtype.kind in "fiu"
+            if np.asarray(value).dtype.kind in "iu" or has_floats(np.asarray(value))
         }
         self.power = {name: _varying([w.astype(np.float64) for w in values]) for name, values in self.wanted.items()}
         self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
@@ -82,7 +83,7 @@ class Judge:
                 distance += _distance(a, b, self.power[name]) / len(got)
             errors.append(distance)
             axis, target = self.axes[name], self.target
-            scores = wanted[0].dtype.kind != "f" or axis is not None
+            scores = not has_floats(wanted[0]) or axis is not None
             ratios.append(
                 max(
                     1.0,
@@ -95,7 +96,7 @@ class Judge:
 
 def _class_axis(values: Sequence[Array]) -> int | None:
     """The axis along which scores of classes sum to 1; `_EACH` for other scores between 0 and 1; None for other values."""
-    if any(v.dtype.kind != "f" or not v.size or v.min() < 0.0 or v.max() > 1.0 for v in values):
+    if any(not has_floats(v) or not v.size or v.min() < 0.0 or v.max() > 1.0 for v in values):
         return None
     for axis in range(values[0].ndim - 1, -1, -1):
         if values[0].shape[axis] > 1 and all(np.allclose(v.sum(axis, np.float64), 1.0, atol=0.02) for v in values):
@@ -108,7 +109,7 @@ def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
     an integer, and a score that is above a half in at least one of the two outputs."""
     if want.shape != got.shape:
         return 1, 1
-    if want.dtype.kind != "f":
+    if not has_floats(want):
         return int((want != got).sum()), want.size
     if axis is None:
         return 0, 0

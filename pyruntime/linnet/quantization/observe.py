@@ -17,6 +17,7 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir import traits
+from linnet.ir.dtypes import for_npy, has_floats
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.equalize import pairs_of
@@ -155,7 +156,8 @@ class Batches:
                 _check_finite(name, array, count - 1)
                 _follow_constant(constant, name, array)
             if self.folder is not None:
-                np.savez(Path(self.folder.name, f"{count - 1}.npz"), **arrays)  # type: ignore[arg-type]
+                kept: dict[str, Any] = {name: for_npy(array) for name, array in arrays.items()}
+                np.savez(Path(self.folder.name, f"{count - 1}.npz"), **kept)
             yield arrays
         if count == 0:
             raise UsageError(
@@ -167,7 +169,7 @@ class Batches:
 
 
 def _check_finite(name: str, array: npt.NDArray[Any], batch: int) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if has_floats(array) and not np.isfinite(array).all():
         raise UsageError(
             what=f"calibration batch {batch} contains NaN or infinity", tensor=name, expected="finite numbers",
             got=f"{int((~np.isfinite(array)).sum())} of {array.size} values not finite",
@@ -178,7 +180,7 @@ def _check_finite(name: str, array: npt.NDArray[Any], batch: int) -> None:
 def _follow_constant(constant: dict[str, float | None], name: str, array: npt.NDArray[Any]) -> None:
     """Remembers the value of an input as long as it is the same in all batches. After a different value, remembers
     None."""
-    if array.size and array.dtype.kind in "fiub" and constant.get(name, 0.0) is not None:
+    if array.size and (array.dtype.kind in "iub" or has_floats(array)) and constant.get(name, 0.0) is not None:
         first = float(array.flat[0])
         same = bool((array == array.flat[0]).all()) and constant.get(name, first) == first
         constant[name] = first if same else None

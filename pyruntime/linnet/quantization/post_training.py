@@ -15,7 +15,7 @@ import numpy.typing as npt
 from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
 from linnet.ir import traits
-from linnet.ir.dtypes import DTYPE_IDS, to_bf16
+from linnet.ir.dtypes import DTYPE_IDS, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
 from linnet.quantization.rounding import Rounded, Rounding
@@ -99,8 +99,7 @@ class Quantizer(Decisions):
             array = np.clip(stored, least, greatest).astype(np.int8 if dtype == "i8" else np.int16)
             return self.function.constant(array, tensor.name, quantization=parameters)
         if dtype in HALVES and tensor.dtype == "f32":
-            half = to_bf16(tensor.data) if dtype == "bf16" else tensor.data.astype(np.float16)
-            return self.function.constant(half, tensor.name, dtype)
+            return self.function.constant(tensor.data.astype(numpy_dtype(dtype)), tensor.name)
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str, moved: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import from_bf16, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
 from linnet.preprocess._edit import io_key, parse_io
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.samples import takes_files
@@ -35,9 +35,7 @@ def real(array: Array, spec: TensorSpec | None) -> Array:
             np.float32
         )
         return scaled
-    if spec is not None and spec.dtype == "bf16" and array.dtype == np.uint16:
-        return from_bf16(array)
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
 
 
 class Subject:

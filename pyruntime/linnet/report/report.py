@@ -14,7 +14,7 @@ from linnet.clib.errors import Error, Problem
 from linnet.converters.outline import Conversion
 from linnet.facade import Graph
 from linnet.ir import traits
-from linnet.ir.dtypes import bytes_of
+from linnet.ir.dtypes import DTypeLike, bytes_of, named
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import dtype_of_graph
 from linnet.report.contents import Contents, DataDependent, Dynamic, Memory, OpCount, OpenDim, Place, is_reference
@@ -44,7 +44,7 @@ class Report(Contents):
 def check(
     model: str | Path | onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
-    dtype: str = "f32",
+    dtype: DTypeLike = "f32",
     calibration: Iterable[Mapping[str, Any]] | str | Path | None = None,
     table: str | Path | None = None,
     devices: Sequence[str | Device] = (),
@@ -70,7 +70,7 @@ def check(
     from linnet.report import concerns
     from linnet.session.device import chosen
 
-    used = chosen(device, devices)
+    used, dtype = chosen(device, devices), named(dtype)
     conversion = _convert(model, input_shapes, user_ops, trust_pickle)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linnet.clib.errors import DeviceError, Error, ResourceError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
-from linnet.ir.dtypes import DTYPE_IDS, bits_of, bytes_of, dtype_of, numpy_dtype
+from linnet.ir.dtypes import DTYPE_IDS, DTypeLike, bits_of, bytes_of, dtype_of, named, numpy_dtype
 from linnet.session.device import Device, load_device
 
 _MAX_RANK = 8
@@ -25,13 +25,14 @@ class DeviceArray:
 
     device: a name such as "opencl", or what linnet.load_device returns. Sessions that use the array must have been
         given the same device: the same name with the same options.
-    shape, dtype: as for an input; dtype is a name such as "f32". Elements have at least 8 bits.
+    shape, dtype: as for an input; dtype is a name such as "f32", or NumPy's name or type. Elements have at least 8 bits.
     The values are undefined until `write`, or until a run that computes them has ended. Raises UsageError, FileError,
     ResourceError (the device's memory is full), DeviceError.
     """
 
-    def __init__(self, device: str | Device, shape: Sequence[int], dtype: str = "f32") -> None:
+    def __init__(self, device: str | Device, shape: Sequence[int], dtype: DTypeLike = "f32") -> None:
         self.device = load_device(device) if isinstance(device, str) else device
+        dtype = named(dtype)
         size = _checked(shape, dtype)
         handle = ffi.new("linnet_handle *")
         room = max(1, size) + _limits(self.device).padding
@@ -44,10 +45,10 @@ class DeviceArray:
         self.shape = tuple(int(d) for d in shape)
         self.size = bytes_of(dtype, self.shape)  # in bytes
 
-    def part(self, offset: int, shape: Sequence[int], dtype: str | None = None) -> DeviceArray:
+    def part(self, offset: int, shape: Sequence[int], dtype: DTypeLike | None = None) -> DeviceArray:
         """An array in a part of this one's memory. The part begins at a byte that is a multiple of `alignment`. Raises
         UsageError."""
-        dtype = dtype or self.dtype
+        dtype = self.dtype if dtype is None else named(dtype)
         size, step = _checked(shape, dtype), self.alignment
         if offset < 0 or offset % step or offset + size > self.size:
             raise UsageError(

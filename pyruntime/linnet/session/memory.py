@@ -81,8 +81,7 @@ def memory_of(value: Any, name: str) -> Memory:
 
 def _of_numpy(array: np.ndarray[Any, Any]) -> Memory:
     try:
-        native = array.dtype.name == "bfloat16" or array.dtype.isnative
-        dtype = "bf16" if array.dtype.name == "bfloat16" else dtype_of(array.dtype) if native else str(array.dtype)
+        dtype = dtype_of(array.dtype) if array.dtype.isnative else str(array.dtype)
     except TypeError:
         dtype = str(array.dtype)
     return Memory(

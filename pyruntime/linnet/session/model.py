@@ -17,6 +17,7 @@ from linnet.clib.errors import Error, GraphError, UsageError, checkpoint_as_mode
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
+from linnet.ir.exact import numbers_of
 from linnet.session.lifetime import Native, described, shape_text
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ Array = npt.NDArray[Any]
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
     """An input, output or variable. Entries of `shape` are None if they are known only at run time; `shape` itself is
-    None if the rank is unknown too. scale, zero: per-tensor quantization, or None. bf16 is represented as uint16 in
-    NumPy."""
+    None if the rank is unknown too. scale, zero: per-tensor quantization, or None."""
 
     name: str
     dtype: str
@@ -370,41 +370,26 @@ class Store(Native):
         return checkpoint.load(self.pointer, path)
 
 
-def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
-    """The value as an array of int4 or uint4 from ml_dtypes. Integers of other types must fit. Returns None if the
-    value is of neither type."""
-    array: Array = np.asarray(value)
-    if array.dtype.kind not in "iu" or array.dtype == wanted:
-        return None
-    low, high = (-8, 7) if wanted == numpy_dtype("i4") else (0, 15)
-    fits = not array.size or (int(array.min()) >= low and int(array.max()) <= high)
-    return array.astype(wanted) if fits else None
-
-
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     """The value as an array of the declared dtype. Lists, numbers, and arrays of float64 and int64 (NumPy's dtypes for
-    lists and numbers) are converted if the dtype can hold them; floats are rounded. Raises UsageError (WRONG_DTYPE)
-    otherwise."""
+    lists and numbers) are converted if the dtype can represent every number; floats are rounded. Arrays of uint16 are
+    bit patterns of bf16. Raises UsageError (WRONG_DTYPE) otherwise."""
     wanted = numpy_dtype(spec.dtype)
-    if bits_of(spec.dtype) == 4 and (whole := _four_bits(value, wanted)) is not None:
-        return whole
     array: Array = np.asarray(value)
-    given, hint = array.dtype, f"convert the array first: array.astype(numpy.{wanted})"
+    given, hint = array.dtype, f"convert the array first: array.astype({_text(wanted)})"
+    convertible = True
     if isinstance(value, np.ndarray | np.generic):
-        if given == wanted or given.newbyteorder("=") == wanted:
+        if given == wanted or (given.isnative is False and given.newbyteorder("=") == wanted):
             return array.astype(wanted, copy=False)
-        if spec.dtype == "bf16" and given.name == "bfloat16":
-            return array.view(np.uint16)
-        convertible = given in (np.float64, np.int64)
-    else:
-        convertible = True
-    allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}.get(wanted.kind, "")
-    if convertible and ((given.kind in allowed and spec.dtype != "bf16") or not array.size):
-        with np.errstate(over="ignore"):
-            made = array.astype(wanted)
-        if np.array_equal(np.isfinite(made), np.isfinite(array)) if wanted.kind == "f" else np.array_equal(made, array):
-            return made
-        hint = f"a value is out of the range of {spec.dtype}"
+        if spec.dtype == "bf16" and given == np.uint16:
+            return array.view(wanted)
+        convertible = given in (np.float64, np.int64) or (bits_of(spec.dtype) == 4 and given.kind in "iu")
+    whole = given.kind in "iub" or wanted.kind == "f" or spec.dtype == "bf16"
+    if (convertible and whole) or not array.size:
+        try:
+            return numbers_of(array, spec.dtype, copy=False)
+        except UsageError as error:
+            hint = f"{error.what}: {error.got}"
     try:
         got = dtype_of(given)
     except UsageError:
@@ -413,6 +398,10 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
         f"{role} {spec.name!r} has the wrong dtype", code=103, tensor=spec.name,
         expected=f"{spec.dtype} (NumPy {wanted})", got=got, hint=hint,
     )  # fmt: skip
+
+
+def _text(dtype: np.dtype[Any]) -> str:
+    return f"{'ml_dtypes' if dtype.name in ('bfloat16', 'int4', 'uint4') else 'numpy'}.{dtype}"
 
 
 def wrong_type(what: str, expected: str, got: object) -> UsageError:

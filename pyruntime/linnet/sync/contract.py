@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from linnet.autodiff import SparseRows
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.ir.dtypes import has_floats
 from linnet.ir.function import Tensor, Variable
 from linnet.ir.program import REGISTER
 from linnet.optimizers import DynamicLossScale, Gradient, Optimizer
@@ -157,8 +158,8 @@ def _describe(
     """Writes the metadata. They name the variables to transfer in addition to those with a gradient."""
     read = {t.variable for t in graph.signatures[GRAD].function.tensors() if t.variable is not None}
     lists = {
-        AVERAGE: [v.name for v in side if v.value.dtype.kind == "f"],
-        COUNT: [v.name for v in side if v.value.dtype.kind != "f"],
+        AVERAGE: [v.name for v in side if has_floats(v.value)],
+        COUNT: [v.name for v in side if not has_floats(v.value)],
         READ: [v.name for v in updates if v in read and v not in trained],
         REMOTE: [v.name for v in remote],
     }

@@ -12,6 +12,7 @@ import numpy as np
 from linnet import training
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.ir.dtypes import has_floats
 from linnet.sync.split import reads
 
 try:
@@ -34,7 +35,7 @@ def shared(graph: Graph) -> list[str]:
             hint="linnet.training.signatures adds it",
         )
     read = reads(graph.signatures["eval"].function)
-    return [name for name, variable in graph.variables.items() if name in read and variable.value.dtype.kind == "f"]
+    return [name for name, variable in graph.variables.items() if name in read and has_floats(variable.value)]
 
 
 def arrays(graph: Graph) -> ArrayRecord:

@@ -202,8 +202,8 @@ class _Bucket:
 def _size(spec: TensorSpec, value: np.ndarray) -> float:
     """Returns 0 for ordinary values, 1 for values so large that updates must be tried, and infinity for values that are
     not finite."""
-    if spec.dtype == "bf16":  # raw bits
-        most = int((value & 0x7FFF).max(initial=0))
+    if spec.dtype == "bf16":
+        most = int((value.view(np.uint16) & 0x7FFF).max(initial=0))
         return np.inf if most >= 0x7F80 else float(most >= 0x6F00)
     if value.dtype.kind != "f":
         return 0

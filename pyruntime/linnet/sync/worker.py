@@ -16,7 +16,8 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, new_struct
 from linnet.facade import Graph
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import has_floats, numpy_dtype
+from linnet.ir.exact import numbers_of
 from linnet.session.model import Array, Model, Store, string_of
 from linnet.session.planned import Planned
 from linnet.session.running import Signals
@@ -289,15 +290,16 @@ class Worker:
         """Sets the value of a variable at its servers, for example to load pretrained weights into a job.
 
         name: a variable that workers pull and push. value: an array of exactly its shape; floats are converted to any
-        float dtype, integers to any dtype. Returns when all servers have stored the value, in the journal first. If the
-        connection is lost in between, the value is still stored only once. The servers store it between two updates.
-        Gradients that are in transit at this moment were computed from the old value, but are applied to the new one.
-        The optimizer's state does not change. This worker's store gets the value with the next pull. Raises UsageError
-        (unknown name, wrong shape or dtype, NaN or infinity, a read-only worker), SyncError.
+        float dtype, integers to any dtype that can represent them. Returns when all servers have stored the value, in the
+        journal first. If the connection is lost in between, the value is still stored only once. The servers store it
+        between two updates. Gradients that are in transit at this moment were computed from the old value, but are
+        applied to the new one. The optimizer's state does not change. This worker's store gets the value with the next
+        pull. Raises UsageError (unknown name, wrong shape or dtype, NaN or infinity, a read-only worker), SyncError.
         """
         shape, dtype = self._whole(name)
         given = np.asarray(value)
-        if given.dtype.kind not in "biuf" or not np.can_cast(given.dtype, dtype, "same_kind"):
+        floats = has_floats(given)
+        if (floats and not has_floats(np.empty(0, dtype))) or (not floats and given.dtype.kind not in "biu"):
             raise UsageError(
                 "the value has the wrong dtype", code=103, tensor=name, expected=str(dtype), got=str(given.dtype)
             )
@@ -306,7 +308,7 @@ class Worker:
                 "the value has the wrong shape", code=104, tensor=name, expected=str(shape), got=str(given.shape)
             )
         with np.errstate(over="ignore"):  # a value that is too large becomes infinite, which is refused
-            data = np.ascontiguousarray(given, dtype)
+            data = np.ascontiguousarray(given, dtype) if floats else np.ascontiguousarray(numbers_of(given, dtype))
         self._call("linnet_worker_put", name.encode(), ffi.from_buffer(data) if data.size else ffi.NULL, data.nbytes)
 
     def _whole(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error
 from linnet.facade import Graph
+from linnet.ir.dtypes import has_floats
 from linnet.ir.function import functions_of
 from linnet.ir.graph import nodes_behind
 from linnet.session.model import Model, Store
@@ -118,7 +119,7 @@ def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
 def bad_feed(feeds: Mapping[str, Array]) -> str:
     """What is wrong with a batch itself, or "" if it is finite."""
     for name, value in feeds.items():
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
+        if has_floats(value) and not np.isfinite(value).all():
             row = int(np.argwhere(~np.isfinite(value))[0][0]) if value.ndim else 0
             return (
                 f"the data is not finite: input '{name}' contains {value[~np.isfinite(value)][0]} in example "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import has_floats
 from linnet.training.feeding import Data, Feed, examples, feed_of, fitted
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, A
         feeds = fitted(batch, specs, known)
         rows = examples(feeds)
         for name, value in session.run(feeds).items():
-            part = value.astype(np.float64) * rows if value.dtype.kind == "f" else value.astype(np.int64)
+            part = value.astype(np.float64) * rows if has_floats(value) else value.astype(np.int64)
             if name in totals and totals[name].shape != part.shape:
                 raise UsageError(
                     f"the shape of output {name!r} changes from batch to batch", code=104, tensor=name,
@@ -59,7 +60,7 @@ def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, A
                 )  # fmt: skip
             totals[name] = totals[name] + part if name in totals else part
         count += rows
-    made = {name: value / count if value.dtype.kind == "f" else value for name, value in totals.items()}
+    made = {name: value / count if has_floats(value) else value for name, value in totals.items()}
     return {name: value.reshape(()).item() if value.size == 1 else value for name, value in made.items()}
 
 

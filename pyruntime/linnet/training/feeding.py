@@ -240,8 +240,6 @@ def fitted(batch: Batch, specs: Mapping[str, TensorSpec], known: Sequence[str] =
 
 
 def _converted(value: Array, spec: TensorSpec) -> Array:
-    if spec.dtype == "bf16":
-        return value
     wanted = numpy_dtype(spec.dtype)
     if value.dtype == wanted or value.dtype.kind not in "iu" or wanted.kind not in "iu":
         return value

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from linnet.clib.errors import FileError, UsageError
 from linnet.facade import Graph
 from linnet.file.atomic import write_atomic
+from linnet.ir.dtypes import for_npy
 from linnet.session.model import Model
 from linnet.training.progress import left_text
 
@@ -87,7 +88,7 @@ class Directory:
         except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or damaged
             made = compute()
         buffer = io.BytesIO()
-        np.savez(buffer, **made)  # type: ignore[arg-type]
+        np.savez(buffer, **{key: for_npy(array) for key, array in made.items()})  # type: ignore[arg-type]
         write_atomic(path, iter([buffer.getvalue()]))
         return made
 

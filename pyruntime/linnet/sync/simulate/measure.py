@@ -49,7 +49,7 @@ def costs(steps: int = 30) -> dict[str, float]:
 def _dense(size: int) -> Graph:
     graph = Graph()
     x = graph.placeholder("x", (1,))
-    w = graph.variable("w", np.zeros(size // 4, np.float32))
+    w = graph.variable("w", np.zeros(size // 4, np.float32), copy=False)
     signatures(graph, (w.tensor(x) * x).sum(), SGD(0.1), {"x": x})
     return graph
 
@@ -57,7 +57,7 @@ def _dense(size: int) -> Graph:
 def _sparse(rows: int) -> Graph:
     graph = Graph()
     x = graph.placeholder("x", (rows,), "i64")
-    table = graph.variable("table", np.zeros((1 << 16, 16), np.float32))
+    table = graph.variable("table", np.zeros((1 << 16, 16), np.float32), copy=False)
     loss = ops.gather(table.tensor(x), x).sum()
     signatures(graph, loss, SGD(0.1), {"x": x}, remote=[table])
     return graph
