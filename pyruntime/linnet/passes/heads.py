@@ -84,8 +84,8 @@ def _last_layer(function: Function, output: Tensor) -> Node:
     tensor = output
     while tensor.node is not None:
         node = tensor.node
-        if (node.op in traits.MATRICES or node.op == "conv") and _weights(node) is not None:
-            if node.op == "conv" and any(d != 1 for d in (_weights(node) or output).static_shape[2:]):  # type: ignore[index]
+        if (node.op in traits.MATRICES or node.op == "conv") and (weights := _weights(node)) is not None:
+            if node.op == "conv" and not _is_pointwise(node, weights):
                 break
             return node
         moving = [t for t in node.inputs if t is not None and t.data is None and t.variable is None]
@@ -103,6 +103,11 @@ def _last_layer(function: Function, output: Tensor) -> Node:
         expected="a matmul or 1x1 conv with weights, followed only by pointwise steps or pooling",
         hint="name another output, or build on a tensor of your choice with graph.find('...')",
     )  # fmt: skip
+
+
+def _is_pointwise(conv: Node, weights: Tensor) -> bool:
+    """Whether each output pixel of a conv depends on one input pixel, and on all its channels."""
+    return all(d == 1 for d in (weights.static_shape or ())[2:]) and conv.attribute("group") == 1
 
 
 def _weights(node: Node) -> Tensor | None:
