@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import DTypeLike, named
+from linnet.ir import traits
+from linnet.ir.dtypes import DTypeLike, named, numpy_dtype
+from linnet.ir.graph import dtype_of_graph
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
 from linnet.quantization.effort import EFFORTS, Search
 from linnet.quantization.observe import Batches
-from linnet.quantization.scheme import KEY
+from linnet.quantization.scheme import HALVES, KEY
 from linnet.quantization.table import DTYPES as STORED
 from linnet.quantization.table import Table
 
@@ -71,6 +74,8 @@ def quantize(
         ranges = trained_ranges(graph, values)
         if values is not None or KEY in graph.metadata or len(graph.signatures) > 1:
             graph = deployable(graph, values)
+    if dtype != "f32":
+        _refuse_quantized(graph, dtype)
     rows = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
     candidates = (dtype,) if dtype != "auto" else ("i8", "i16", "f16") if calibration is not None else ("f16",)
     if calibration is not None:
@@ -85,6 +90,23 @@ def quantize(
     if table_out is not None:
         search.table().write(table_out)
     return result
+
+
+def _refuse_quantized(graph: Graph, dtype: str) -> None:
+    """Raises UsageError if no product of the graph computes in f32, because all of them are quantized. If only some are, the
+    others can be quantized, and these keep their integers. f16 and bf16 also store the floats around integer products."""
+    every = [node for function in graph.functions for node in function.nodes if node.op in traits.PRODUCTS]
+    narrow = [[t.dtype for t in node.inputs[:2] if t is not None and t.dtype not in ("f32", "f64")] for node in every]
+    if every and all(narrow) and (dtype not in HALVES or any(set(dtypes) & set(HALVES) for dtypes in narrow)):
+        kinds = Counter(dtype for dtypes in narrow for dtype in dtypes)
+        own = dtype_of_graph(graph)
+        own = own if own in kinds else kinds.most_common(1)[0][0]
+        raise UsageError(
+            f"the model is {numpy_dtype(own)} already", code=103,
+            expected="a model with products (matmul, conv) in f32, which can be quantized",
+            got=f"products in {', '.join(kinds)} only",
+            hint="run this model as it is, or quantize the float model from which it was made",
+        )  # fmt: skip
 
 
 def _check(dtype: str, weight_bits: int, effort: str, calibrator: str) -> None:

@@ -50,7 +50,9 @@ class Quantizer(Decisions):
         self.taken = set(self.steps.values())
         self.function = new.function(self.old.name)
         for tensor in self.old.inputs:
-            self.forms[tensor, tensor.dtype] = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            made = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            made.quantization = tensor.quantization
+            self.forms[tensor, tensor.dtype] = made
         skipped = set(self.folded_clamps.values())
         for node in self.old.nodes:
             if node in skipped:
@@ -400,8 +402,10 @@ def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], li
     made: list[int] = []
     for i in range(0, len(program), 5):
         opcode, kind, a, b, c = program[i : i + 5]
-        value = floats[program[5 * b + 2]] if opcode == _OPCODE["div"] and program[5 * b] == _OPCODE["const"] else 0.0
-        if kind != 1 or not value or not np.isfinite(np.float32(1 / value)):
+        # Kind 1 is f32. The constants of integer kinds are in another list.
+        by_constant = opcode == _OPCODE["div"] and kind == 1 and program[5 * b : 5 * b + 2] == [_OPCODE["const"], 1]
+        value = floats[program[5 * b + 2]] if by_constant else 0.0
+        if not value or not np.isfinite(np.float32(1 / value)):
             made += [opcode, kind, a, b, c]
             continue
         # The new constant comes first of all, so that the number of each other register grows by one.

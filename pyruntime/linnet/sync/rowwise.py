@@ -46,6 +46,7 @@ class RowUpdate:
         if kind == ROWS:
             shape[0] = self.count
         new = self.function.placeholder(old.name, old.dtype, shape)
+        new.quantization = old.quantization
         self._places[old] = _Place(new, kind)
         return new
 
