@@ -43,7 +43,8 @@ typedef struct ln_tensor {
     uint8_t dtype; /* linnet_dtype; LINNET_NONE: an optional operand that is absent */
     uint8_t layout;
     int8_t rank;
-    bool steady; /* a variable that the plan only reads: its value changes only between runs; set in calls */
+    bool steady;  /* a variable that the plan only reads, so kernels may keep a packed copy; set in calls */
+    bool lasting; /* the same, where there is no memory for a copy. Kernels choose the same way, and pack in each run */
     int64_t dims[LN_MAX_RANK];
     int64_t strides[LN_MAX_RANK];
     const ln_quant *quant; /* NULL: none */
@@ -54,6 +55,10 @@ typedef struct ln_tensor {
  * changes.
  */
 static inline bool ln_packable(const ln_tensor *t) { return t->data != NULL || t->steady; }
+
+/* Whether the tensor is the same in every run, or changes only between runs. Choices that change the bits of a result
+ * depend on this, never on whether there is memory for a packed copy. */
+static inline bool ln_lasting(const ln_tensor *t) { return ln_packable(t) || t->lasting; }
 
 typedef struct ln_ints {
     const int64_t *v;

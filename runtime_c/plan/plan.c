@@ -240,6 +240,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     w.reference = plan->reference;
     w.separate = plan->separate;
     w.steady = plan->steady;
+    w.unpacked = plan->unpacked;
     w.tuning = plan->tuning;
     w.machine = plan->machine;
     w.frame = frame;
@@ -300,7 +301,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     linnet_status status = build(plan, c, 0, NULL, error);
     const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
     if (status == LINNET_OK && plan->info.total > most && plan->program.keeps) {
-        plan->steady = NULL; /* kernels then pack into scratch, or read variables as they are */
+        plan->unpacked = true;
         ln_program_free(&plan->program);
         status = build(plan, c, 0, NULL, error);
     }

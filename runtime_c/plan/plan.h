@@ -26,6 +26,7 @@ struct linnet_plan {
     int threads;
     ln_features features;
     bool reference, separate, reads_variables, writes_variables;
+    bool unpacked;           /* variables are packed in each run, because max_bytes has no room for copies */
     bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */

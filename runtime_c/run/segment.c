@@ -139,7 +139,16 @@ static void find_wanted(const linnet_session *s, const ln_instance *parent, cons
     }
 }
 
-/* lean: uses reference kernels, which need little memory in addition to the values. */
+/* Whether a segment that does not fit may use reference kernels, which need little memory in addition to the values,
+   and give other bits. Training must not: its results do not depend on max_bytes. Nor do gradients of loops whose
+   results grow. */
+static bool may_be_lean(const linnet_session *s, const ln_instance *parent) {
+    bool grows = false;
+    for (; parent != NULL; parent = parent->parent) grows |= parent->program->n_grown > 0;
+    return !grows && !s->plan->writes_variables;
+}
+
+/* lean: uses reference kernels. */
 static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
                                ln_refusals *refusals, linnet_error *error) {
     ln_memory temporary;
@@ -228,7 +237,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     for (const ln_instance *other = parent->children; other != NULL; other = other->sibling) ++children;
     if (children >= MOST_CHILDREN) drop(s, unused(s, parent, NULL));
     linnet_status status = make(s, parent, child, false, error);
-    if (status == LINNET_TOO_LARGE && !parent->program->rest->reference) {
+    if (status == LINNET_TOO_LARGE && !parent->program->rest->reference && may_be_lean(s, parent)) {
         linnet_error ignored; /* the first reason is the one to report */
         ln_program_free(&child->own);
         child->program = NULL;

@@ -43,8 +43,8 @@ static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
 /* A transposed b that is known only at run time would be rearranged for only a few rows of a. Therefore a is rearranged
    instead. */
 static bool worth_turning(const ln_gemm *g, const ln_tensor *a, const ln_tensor *b, const ln_matmul_view *v) {
-    return a->dtype == LINNET_F32 && b->dtype == LINNET_F32 && g->set->c_dtype == LINNET_F32 && !ln_packable(a) &&
-           !ln_packable(b) && v->b_row == 1 && v->b_column != 1 && g->n_products == 1 && g->m <= g->set->width &&
+    return a->dtype == LINNET_F32 && b->dtype == LINNET_F32 && g->set->c_dtype == LINNET_F32 && !ln_lasting(a) &&
+           !ln_lasting(b) && v->b_row == 1 && v->b_column != 1 && g->n_products == 1 && g->m <= g->set->width &&
            v->n >= 4 * g->m && v->n > g->set->rows;
 }
 

@@ -32,7 +32,7 @@ static LN_PLANNING bool describe(const ln_call *call, scatter *p) {
 bool ln_gemm_scatter_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     scatter p;
-    return !ln_packable(w) && ln_is_dense(w) && ln_count(x) > 0 && ln_count(w) > 0 &&
+    return !ln_lasting(w) && ln_is_dense(w) && ln_count(x) > 0 && ln_count(w) > 0 &&
            (call->n_inputs < 3 || call->inputs[2].dtype == LINNET_NONE) && describe(call, &p) &&
            ln_window_taps(&p.window) > 1;
 }

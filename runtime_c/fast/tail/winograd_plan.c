@@ -78,7 +78,7 @@ static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *co
     counts->work[LN_RATE_F32] =
         (double)rows_of(tiles, rows) * weights + TRANSFORM * products * (double)tiles * (inputs + out);
     counts->read += (1 - hidden(tiles)) * (weights - weights / products * 9) * (double)sizeof(float);
-    if (packs(call)) {
+    if (!ln_lasting(w) || (has_bias(call) && !ln_lasting(&call->inputs[2]))) {
         counts->work[LN_RATE_F32] += FILTER * weights;
         counts->written += weights * (double)sizeof(float);
     }

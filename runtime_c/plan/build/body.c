@@ -84,6 +84,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->precision = w->precision;
     b->reference = w->reference;
     b->steady = w->steady;
+    b->unpacked = w->unpacked;
     b->tuning = w->tuning;
     b->machine = w->machine;
     b->max_bytes = w->max_bytes;

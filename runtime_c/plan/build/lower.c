@@ -26,6 +26,18 @@ static uint8_t pieces_for(const ln_call *call, int phase, double ns, int threads
     return (uint8_t)ln_max(1, ln_min(MOST, ln_min(items, most)));
 }
 
+/* Lets the kernel pack variables in each run, if it can. It is the kernel that would keep copies, so that max_bytes
+ * changes no bit of a result. */
+static void leave_unpacked(ln_call *call, const ln_kernel *kernel) {
+    ln_tensor *inputs = (ln_tensor *)call->inputs; /* lower() allocated them for this call */
+    for (int i = 0; i < call->n_inputs; ++i) {
+        inputs[i].lasting = inputs[i].steady;
+        inputs[i].steady = false;
+    }
+    if (kernel->code->can == NULL || kernel->code->can(call)) return;
+    for (int i = 0; i < call->n_inputs; ++i) inputs[i].steady = inputs[i].lasting;
+}
+
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     double ns = 0;
@@ -36,6 +48,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
+    if (w->unpacked) leave_unpacked(call, step->kernel);
     if (call->epilogue != NULL && (status = ln_epilogue_prepare((ln_epilogue *)call->epilogue, call)) != LINNET_OK)
         return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
     if (step->kernel->code->configure != NULL && (status = step->kernel->code->configure(call)) != LINNET_OK) {

@@ -243,6 +243,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     to->max_bytes = from->max_bytes;
     to->reference = from->reference;
     to->steady = from->steady;
+    to->unpacked = from->unpacked;
     to->tuning = from->tuning;
     to->machine = from->machine;
     to->devices = from->devices;

@@ -147,6 +147,7 @@ typedef struct ln_work {
     const bool
         *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
                   */
+    bool unpacked;                    /* there is no memory for packed copies of variables */
     const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
     const struct ln_machine *machine; /* the rates by which times are modelled */
     ln_frame *frame;                  /* NULL: none */
