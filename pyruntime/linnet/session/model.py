@@ -267,17 +267,14 @@ class Store(Native):
         self._made: Any = None
         self._lock = threading.Lock()
 
-    @classmethod
-    def _within(cls, model: Model, max_bytes: int) -> Store:
-        """A store for a session with this limit (0: no limit). If the variables alone exceed the limit, raises GraphError
-        before they take memory, also where no plan can be made yet."""
-        store = cls(model)
-        if 0 < max_bytes < store._bytes:
+    def _check(self, max_bytes: int) -> None:
+        """Raises GraphError if the variables alone exceed the limit of a session that cannot plan yet (0: no limit), unless
+        they are in memory already."""
+        if self._made is None and 0 < max_bytes < self._bytes:
             raise GraphError(
                 "the variables of the model need more memory than max_bytes allows", code=306,
-                expected=f"at most {max_bytes} bytes", got=f"{store._bytes} bytes", hint="raise max_bytes",
+                expected=f"at most {max_bytes} bytes", got=f"{self._bytes} bytes", hint="raise max_bytes",
             )  # fmt: skip
-        return store
 
     @property
     def pointer(self) -> Any:

@@ -132,7 +132,7 @@ class Session(Closes):
         self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
         self._devices = making.devices_of(device, devices)
         self._placement = dict(placement or {})
-        self.variables = store if store is not None else Store._within(self.model, self._max_bytes)
+        self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         if tuning is not None and not isinstance(tuning, bytes):
@@ -163,17 +163,16 @@ class Session(Closes):
         for name, shape in shapes.items():
             if any(size < 0 for size in shape):
                 raise UsageError(
-                    "a size in input_shapes is negative",
-                    code=104,
-                    tensor=name,
-                    expected="0 or more",
+                    "a size in input_shapes is negative", code=104, tensor=name, expected="0 or more",
                     got=str(list(shape)),
-                )
+                )  # fmt: skip
         for name, shape in shapes.items():
             self._check_shape(self._spec(name), shape)
         fixed = all((s.shape is not None and None not in s.shape) or s.name in shapes for s in self.inputs)
         if fixed:
             self._planned(shapes, self._fetches)
+        else:
+            self.variables._check(self._max_bytes)
 
     def _take_bounds(self, ranges: dict[str, Range]) -> None:
         """Finds the most memory that any shape in the range takes, and gets the arena."""
