@@ -18,6 +18,7 @@ from linnet.quantization.calibrators import Choice, choose, noise
 from linnet.quantization.clamps import clamp_limits, takes_logarithm
 from linnet.quantization.equalize import Factors, factors
 from linnet.quantization.intervals import may_overflow
+from linnet.quantization.moves import Moves
 from linnet.quantization.observe import Batches, Observation, Seen
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
@@ -38,7 +39,6 @@ _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which ar
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
 _RECURRENT = traits.family("recurrent")
 _SMALL_COUNT = 20  # times as much as other values count those that vanish in front of a logarithm
-_UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range gets a range of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def names_for_rows(functions: Iterable[Function]) -> tuple[list[str], list[str],
     return [name for name in dict.fromkeys(layers) if name], tensors, merged_into(sources)
 
 
-class Decisions:
+class Decisions(Moves):
     """Decides in which dtype each node of one function computes, which tensors are stored as integers, and which of these share
     a scale. With an observation, the decisions depend on the values seen. Without one, every tensor that may be stored
     as integers is stored so."""
@@ -119,6 +119,8 @@ class Decisions:
         self.parameters: dict[tuple[Tensor, str], Quantization] = {}
         self.folded_clamps = self._clamps_after_integers()
         self.passing: set[Node] = set()  # nodes that move integers unchanged
+        self.mixed = self._mixed()
+        self.floats: set[Tensor] = set()  # made as floats, and converted for the products that read them
         self.stored = self._stored_forms()
         self.factors: Factors = {}
         if observation is not None:
@@ -238,6 +240,7 @@ class Decisions:
         """Maps each tensor to the integer type in which it is stored. Tensors that stay float are absent."""
         wanted: dict[Tensor, str] = {}
         for node in reversed(self.old.nodes):  # consumers first
+            self.floats.update(t for t in node.outputs if self._must_be_float(t))
             for tensor in self._integer_operands(node):
                 wanted[tensor] = self.modes[node]
             if self.modes[node] not in LIMITS:
@@ -245,7 +248,7 @@ class Decisions:
             if all(t not in wanted for t in node.outputs) and self._worth_storing(node):
                 wanted[node.outputs[0]] = self.modes[node]
             if self._passes_through(node) and {wanted.get(t) for t in node.outputs} == {self.modes[node]}:
-                if not self._share(node):
+                if not self._share(node) or any(t in self.floats for t in node.outputs):
                     continue
                 self.passing.add(node)
                 several = node.op == "copy" and node.attributes.get("kind") == "concat"
@@ -268,7 +271,7 @@ class Decisions:
         y = node.outputs[0]
         users = self.consumers.get(y, [])
         shape = y.static_shape
-        if not self.options.saves_traffic or y.dtype != "f32" or y in self.fixed or y in self.outputs or not users:
+        if not self.options.saves_traffic or y.dtype != "f32" or y in self.fixed or y in self.floats or not users:
             return False
         if len(node.outputs) != 1 or (shape is not None and int(np.prod(shape)) < SMALL):
             return False
@@ -287,22 +290,6 @@ class Decisions:
             return []
         return [t for t in node.inputs[:2] if t is not None and t.data is None]
 
-    def _passes_through(self, node: Node) -> bool:
-        """Whether the node only moves or selects values. Integers then pass with the same scale and zero point on both
-        sides."""
-        if any(t.dtype != "f32" for t in node.outputs[:1]):
-            return False
-        if node.op == "copy":
-            first = node.inputs[0]
-            if node.attributes.get("kind") == "pad":
-                return str(node.attributes.get("pad_mode", "constant")) != "constant"
-            if node.attributes.get("kind") == "concat":
-                return all(t is not None and t.data is None for t in node.inputs)
-            return first is not None and first.data is None
-        if node.op == "pool":
-            return node.attributes.get("kind", "max") in ("max", "average") and len(node.outputs) == 1
-        return node.op == "resize" and node.attributes.get("mode", "nearest") in ("nearest", "linear")
-
     # ---- what was seen -----------------------------------------------------------------------------------------
 
     def _seen(self, tensor: Tensor | None) -> Seen | None:
@@ -320,20 +307,6 @@ class Decisions:
         """The noise that storing this tensor in 8 bits causes; 0 if the tensor was not seen."""
         seen = self._seen(tensor)
         return 0.0 if seen is None else noise(seen, seen.low, seen.high, LEVELS["i8"])
-
-    def _share(self, node: Node) -> bool:
-        """Whether the results of a node that only moves values share the range of its operand. If a part of a split or
-        slice has much smaller values, it gets a range of its own, and the operand stays float."""
-        source = node.inputs[0]
-        if node.op != "copy" or source is None or node.attributes.get("kind") not in ("split", "slice"):
-            return True
-        return not any(self._has_own_range(part, source) for part in node.outputs)
-
-    def _has_own_range(self, part: Tensor, whole: Tensor) -> bool:
-        a, b = self._seen(part), self._seen(whole)
-        if a is None or b is None:
-            return False
-        return 0 < _UNEQUAL * (max(a.high, 0.0) - min(a.low, 0.0)) < max(b.high, 0.0) - min(b.low, 0.0)
 
     def root(self, tensor: Tensor) -> Tensor:
         """The representative of the group of tensors that share scale and zero point with this one."""

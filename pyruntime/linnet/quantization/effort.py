@@ -25,7 +25,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 EFFORTS = ("fast", "normal", "best")
 # Schemes for layers that need more bits.
 _WIDE = {"i8": ("w8a16", "w16a16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
-_SAMPLES = {"normal": 24, "best": 48}  # on which outputs are compared
+_SAMPLES = {"fast": 2, "normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
@@ -50,6 +50,7 @@ class Search:
         self.observation: Observation | None = None
         self.quantizers: list[Quantizer] = []
         self.nearness: Nearness | None = None  # of the outputs
+        self.lost: list[str] = []  # outputs of which a part has no distinct values any more
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes the float graph, tries options, and returns the best graph. ranges: the ranges from
@@ -74,7 +75,14 @@ class Search:
         self.observation = Observation(self.graph, tensors, products, self.threads, floats)
         self.observation.run(calibration)
         best = self._made(self.options)
-        return best if self.effort == "fast" else self._improve(best, calibration)
+        if self.effort == "fast" and self.dtype not in LIMITS:
+            return best
+        judge = Judge(self.graph, calibration, self._samples(), TARGETS[self.dtype], self.threads)
+        if self.effort != "fast":
+            best = self._improve(best, judge)
+        if self.dtype in LIMITS:
+            self.lost = judge.lost(best)
+        return best
 
     def _decide(self, options: Options) -> list[Quantizer]:
         """The decisions for each function that `infer` reaches, callees first."""
@@ -113,9 +121,8 @@ class Search:
         new.signature("infer", functions[signature.function], signature.inputs, signature.outputs)
         return new
 
-    def _improve(self, best: Graph, batches: Batches) -> Graph:
+    def _improve(self, best: Graph, judge: Judge) -> Graph:
         """Tries other options one after another, and keeps each one that lowers the error of the outputs."""
-        judge = Judge(self.graph, batches, self._samples(), TARGETS[self.dtype], self.threads)
         kept, least = self.quantizers, judge.compare(best)
         changes: list[dict[str, Any]] = []
         if self.dtype in LIMITS:

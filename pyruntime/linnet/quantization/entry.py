@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -87,6 +88,12 @@ def quantize(
         result = search.run(calibration, ranges)
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
+    for name in search.lost:
+        warnings.warn(
+            f"in {candidate}, output {name!r} loses its distinct values: a part of it has at most two values on calibration "
+            "samples. Try dtype='i16' or 'f16', or keep the layers before it in f32 with a table",
+            stacklevel=3,
+        )
     if table_out is not None:
         search.table().write(table_out)
     return result

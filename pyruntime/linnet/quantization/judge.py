@@ -33,6 +33,11 @@ TARGETS = {
     "bf16": Target(10**-2.6, 10**-1.5, 0.01, 0.006),
 }
 _EACH = -1  # the axis of scores, each of which is a decision of its own
+_APART = 10.0  # entries whose sizes differ by this factor are parts of their own
+_ENTRIES = 4096  # an axis with more entries has no parts
+_ENOUGH = 16  # a part has at least this many values, over all samples
+_NOTHING = 1e-7  # entries that are smaller than this fraction of the largest are zero
+_FEW = 8  # distinct values
 _TIE = 0.1  # two best scores that are nearer to each other than this decide nothing
 
 
@@ -62,8 +67,33 @@ class Judge:
             for name, value in (runs[0].items() if runs else ())
             if np.asarray(value).dtype.kind in "iu" or has_floats(np.asarray(value))
         }
-        self.power = {name: _varying([w.astype(np.float64) for w in values]) for name, values in self.wanted.items()}
+        self.parts = {name: parts_of(values) for name, values in self.wanted.items()}
+        self.powers = {name: self._powers(name) for name in self.wanted}
         self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
+
+    def _powers(self, name: str) -> list[float]:
+        values = [w.astype(np.float64) for w in self.wanted[name]]
+        return [_varying([part.of(v) for v in values]) for part in self.parts[name]]
+
+    def _distance(self, name: str, want: Array, got: Array) -> float:
+        """The mean, over the parts of an output, of the squared error over the power of the part."""
+        if want.shape != got.shape:
+            return 1.0
+        pairs = zip(self.parts[name], self.powers[name], strict=True)
+        return float(np.mean([_distance(part.of(want), part.of(got), power) for part, power in pairs]))
+
+    def lost(self, graph: Graph) -> list[str]:
+        """The outputs of which a part loses its distinct values: at most two remain on all samples."""
+        from linnet.session.session import Session
+
+        session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
+        runs = [session.run(feeds) for feeds in self.samples]
+        return [
+            name
+            for name, wanted in self.wanted.items()
+            if wanted[0].dtype.kind == "f"
+            and any(_loses(part, wanted, [run[name] for run in runs]) for part in self.parts[name])
+        ]
 
     def compare(self, graph: Graph, samples: int | None = None) -> Nearness:
         """Measures how near a graph comes. samples: if given, only this many samples are used, from the first one
@@ -80,7 +110,7 @@ class Judge:
             for a, b in zip(wanted, got, strict=False):
                 changed, decided = _decisions(a, b, self.axes[name])
                 differ, count = differ + changed, count + decided
-                distance += _distance(a, b, self.power[name]) / len(got)
+                distance += self._distance(name, a, b) / len(got)
             errors.append(distance)
             axis, target = self.axes[name], self.target
             scores = not has_floats(wanted[0]) or axis is not None
@@ -92,6 +122,53 @@ class Judge:
                 )
             )
         return Nearness(float(np.mean(errors or [0.0])), float(np.exp(np.mean(np.log(ratios or [1.0])))))
+
+
+class Part(NamedTuple):
+    """Entries of an output along an axis. axis: None for all of it."""
+
+    axis: int | None
+    entries: npt.NDArray[np.intp]
+
+    def of(self, value: Array) -> Array:
+        if self.axis is None or self.axis >= value.ndim or self.entries.max(initial=-1) >= value.shape[self.axis]:
+            return value
+        return value.take(self.entries, self.axis)
+
+
+def parts_of(values: Sequence[Array]) -> list[Part]:
+    """The parts of an output that differ in size by more than `_APART`, such as boxes and scores: the entries along the
+    axis on which they differ most, ordered by size and cut at each such gap. One part if there is no gap. Samples of a
+    batch (the first axis) are no parts, and neither are the scores of classes, whose decision counts."""
+    whole = [Part(None, np.zeros(0, np.intp))]
+    first = values[0]
+    if first.dtype.kind != "f" or not first.size or any(v.shape != first.shape for v in values):
+        return whole
+    if _class_axis(values) is not None:
+        return whole
+    best, widest = whole, _APART
+    square = np.mean([np.square(v.astype(np.float64)) for v in values], axis=0)
+    for axis, size in enumerate(first.shape):
+        if not 1 < size <= _ENTRIES or (axis == 0 and first.ndim > 1):
+            continue
+        sizes = np.sqrt(np.moveaxis(square, axis, 0).reshape(size, -1).mean(axis=1))
+        order = np.argsort(sizes, kind="stable")
+        order = order[sizes[order] > sizes.max() * _NOTHING]
+        steps = sizes[order][1:] / sizes[order][:-1] if order.size else np.zeros(0)
+        if not steps.size or not np.isfinite(steps).all() or steps.max() <= widest:
+            continue
+        parts = [Part(axis, np.sort(part)) for part in np.split(order, np.flatnonzero(steps > _APART) + 1)]
+        if all(part.of(first).size * len(values) >= _ENOUGH for part in parts):
+            best, widest = parts, float(steps.max())
+    return best
+
+
+def _loses(part: Part, wanted: Sequence[Array], got: Sequence[Array]) -> bool:
+    want = np.concatenate([part.of(v).reshape(-1) for v in wanted])
+    kept = np.unique(np.concatenate([part.of(np.asarray(v)).reshape(-1) for v in got]))
+    if want.size < _FEW or not np.isfinite(want).all() or np.ptp(want) <= 1e-3 * np.abs(want).max():
+        return False
+    return bool(kept.size <= 2 and np.unique(want).size >= _FEW)
 
 
 def _class_axis(values: Sequence[Array]) -> int | None:

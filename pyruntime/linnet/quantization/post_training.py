@@ -195,7 +195,7 @@ class Quantizer(Decisions):
         # A single activation after the node becomes its epilogue and reads f32 accumulators. Otherwise the output is
         # integers.
         users = self.consumers.get(y, [])
-        direct = self.stored.get(y) == mode
+        direct = self.stored.get(y) == mode and y not in self.floats
         if node in self.folded_clamps:
             direct = direct and self._expressed_by_range(self.folded_clamps[node], mode)
         elif len(users) == 1 and users[0].op == "map":
@@ -256,7 +256,7 @@ class Quantizer(Decisions):
                 dtypes.append(tensor.dtype)
             else:
                 half = mode if mode in HALVES and tensor not in self.wide else "f32"
-                dtypes.append(self.stored.get(tensor, half))
+                dtypes.append(half if tensor in self.floats else self.stored.get(tensor, half))
         for i in range(0, len(program), 5):
             opcode, kind, a, b, _ = program[i : i + 5]
             operand = inputs[a] if opcode == _OPCODE["load"] else None
@@ -296,9 +296,8 @@ class Quantizer(Decisions):
         inputs = [None if t is None else self._get(t, t.dtype) for t in node.inputs[1:]]
         x = node.inputs[0]
         assert x is not None
-        read = (
-            self._get(x, self.stored[x]) if x in self.stored and self._reads_quantized(node) else self._get(x, x.dtype)
-        )
+        narrow = x in self.stored and x not in self.floats and self._reads_quantized(node)
+        read = self._get(x, self.stored[x] if narrow else x.dtype)
         dtypes = [t.dtype for t in node.outputs]
         self._keep(node, self._emit("reduce", [read, *inputs], node.attributes, node.outputs, dtypes, self.steps[node]))
 

@@ -1,0 +1,218 @@
+"""Tensors with parts of very different size, such as boxes and scores in one concatenation that a product also reads: the
+small part keeps its values in 8 and 16 bits, at every effort. The reference is ONNX's evaluator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+from onnx.reference import ReferenceEvaluator
+
+import linnet
+from linnet.quantization.judge import TARGETS, Judge, parts_of
+from linnet.quantization.observe import Batches
+
+Array = np.ndarray
+SIZE = 8
+
+
+class Net:
+    """Two heads over one picture: `b` holds boxes up to some thousand pixels, `s` scores between 0 and 1."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.op("Conv", "a", "x", self.weights(5, 3))
+        self.op("Sigmoid", "s", "a")
+        self.op("Conv", "b", "x", np.abs(self.weights(4, 3)) * 1500)
+
+    def weights(self, out: int, inner: int) -> Array:
+        return (self.rng.standard_normal((out, inner, 1, 1)) * 0.3).astype(np.float32)
+
+    def op(self, kind: str, result: str | list[str], *inputs: str | Array, **attributes: object) -> None:
+        names = []
+        for value in inputs:
+            if not isinstance(value, str):
+                self.constants.append(nh.from_array(value, f"c{len(self.constants)}"))
+                value = self.constants[-1].name
+            names.append(value)
+        self.nodes.append(h.make_node(kind, names, [result] if isinstance(result, str) else result, **attributes))
+
+    def product(self, of: str, channels: int) -> None:
+        self.op("Conv", "other", of, self.weights(3, channels))
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        infos = [h.make_tensor_value_info(name, T.FLOAT, None) for name in (*outputs, "other")]
+        graph = h.make_graph(
+            self.nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, [1, 3, SIZE, SIZE])], infos, self.constants
+        )
+        return h.make_model(graph, opset_imports=[h.make_opsetid("", 13)], ir_version=8)
+
+
+Case = tuple[onnx.ModelProto, Callable[[dict[str, Array]], Array]]
+
+
+def plain(net: Net) -> Case:
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    return net.model("k"), lambda y: y["k"][:, 4:]
+
+
+def three_parts(net: Net) -> Case:
+    net.op("Conv", "z", "x", net.weights(2, 3) * np.float32(20))
+    net.op("Concat", "k", "s", "b", "z", axis=1)
+    net.product("k", 11)
+    return net.model("k"), lambda y: y["k"][:, :5]
+
+
+def other_axis(net: Net) -> Case:
+    net.op("Conv", "b4", "x", np.abs(net.weights(5, 3)) * 1500)
+    net.op("Concat", "k", "b4", "s", axis=2)
+    net.product("k", 5)
+    return net.model("k"), lambda y: y["k"][:, :, SIZE:]
+
+
+def moved(net: Net) -> Case:
+    """The concatenation goes through a transpose and a reshape before it is an output."""
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    net.op("Transpose", "t", "k", perm=[0, 2, 3, 1])
+    net.op("Reshape", "y", "t", np.array([1, SIZE * SIZE, 9]))
+    return net.model("y"), lambda y: y["y"][..., 4:]
+
+
+def moved_before(net: Net) -> Case:
+    """A product reads what the transpose of the concatenation gives."""
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.op("Transpose", "t", "k", perm=[0, 1, 3, 2])
+    net.product("t", 9)
+    return net.model("t"), lambda y: y["t"][:, 4:]
+
+
+def two_levels(net: Net) -> Case:
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.op("Conv", "z", "x", net.weights(2, 3))
+    net.op("Concat", "l", "z", "k", axis=1)
+    net.product("l", 11)
+    return net.model("l"), lambda y: y["l"][:, 6:]
+
+
+def split_later(net: Net) -> Case:
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    net.op("Split", ["boxes", "scores"], "k", np.array([4, 5]), axis=1)
+    return net.model("boxes", "scores"), lambda y: y["scores"]
+
+
+def sliced_and_mapped(net: Net) -> Case:
+    """Pointwise ops read the concatenation and the part that is cut out of it."""
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    net.op("Mul", "m", "k", np.full((1, 9, 1, 1), 0.5, np.float32))
+    net.op("Slice", "c", "m", np.array([4]), np.array([9]), np.array([1]))
+    net.op("Sqrt", "y", "c")
+    return net.model("y"), lambda y: y["y"]
+
+
+def reduced(net: Net) -> Case:
+    """The mean of each channel."""
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    net.op("ReduceMean", "y", "k", axes=[3])
+    return net.model("y"), lambda y: y["y"][:, 4:]
+
+
+def pooled(net: Net) -> Case:
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.product("k", 9)
+    net.op("MaxPool", "y", "k", kernel_shape=[2, 2])
+    return net.model("y"), lambda y: y["y"][:, 4:]
+
+
+def one_convolution(net: Net) -> Case:
+    """One layer makes both kinds of channels."""
+    w = np.concatenate([np.abs(net.weights(4, 3)) * 1500, net.weights(5, 3)])
+    net.op("Conv", "k", "x", w)
+    net.product("k", 9)
+    return net.model("k"), lambda y: y["k"][:, 4:]
+
+
+CASES = [plain, three_parts, other_axis, moved, moved_before, two_levels, split_later, sliced_and_mapped, reduced, pooled,
+         one_convolution]  # fmt: skip
+MODES = [("i8", "fast"), ("i8", "normal"), ("i16", "fast"), ("auto", "normal")]
+
+
+@pytest.mark.parametrize(("dtype", "effort"), MODES)
+@pytest.mark.parametrize("case", CASES)
+def test_small_parts_keep_their_values(case: Callable[[Net], Case], dtype: str, effort: str) -> None:
+    model, scores = case(Net())
+    rng = np.random.default_rng(1)
+    data = [{"x": rng.random((1, 3, SIZE, SIZE)).astype(np.float32)} for _ in range(6)]
+    names = [output.name for output in model.graph.output]
+    want = scores(dict(zip(names, ReferenceEvaluator(model).run(None, data[0]), strict=True)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "in .*, output '(k|y|t|l|boxes|scores)'")  # not of the product
+        made = linnet.quantize(linnet.from_onnx(model), data, dtype, effort=effort)
+    got = scores(linnet.Session(made).run(data[0]))
+    assert len(np.unique(got)) > len(np.unique(want)) * 0.5
+    assert np.abs(got - want).max() < 0.05 * np.ptp(want)
+    assert any(n.op == "conv" and n.inputs[0].dtype in ("i8", "i16") for f in made.functions for n in f.nodes)
+
+
+def test_parts_of_an_output_are_found_by_size() -> None:
+    rng = np.random.default_rng(0)
+    boxes, scores = rng.uniform(100, 600, (2, 7, 4)), rng.uniform(0, 1, (2, 7, 3))
+    value = np.concatenate([boxes, scores], 2).astype(np.float32)
+    parts = parts_of([value[:, :, [0, 4, 1, 5, 2, 6, 3]]] * 3)
+    assert sorted((part.axis, tuple(part.entries)) for part in parts) == [(2, (0, 2, 4, 6)), (2, (1, 3, 5))]
+    assert [part.axis for part in parts_of([boxes.astype(np.float32)])] == [None]
+    assert [part.axis for part in parts_of([np.zeros((2, 3), np.float32)])] == [None]
+
+
+def judged(lost: float) -> Judge:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 8, 4))
+    scale = np.array([1000, 1000, 1000, lost], np.float32)
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.multiply(x, graph.constant(scale))})
+    rng = np.random.default_rng(0)
+    data = [{"x": rng.random((1, 8, 4)).astype(np.float32)} for _ in range(4)]
+    return Judge(graph, Batches(data, ["x"]), 4, TARGETS["i8"], 1)
+
+
+def without_last(factor: float) -> linnet.Graph:
+    """The network of `judged`, with the last column multiplied by `factor`."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 8, 4))
+    scale = np.array([1000, 1000, 1000, factor], np.float32)
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.multiply(x, graph.constant(scale))})
+    return graph
+
+
+def test_the_judge_measures_each_part() -> None:
+    """A lost column of small values is not hidden by the large ones, and is named."""
+    judge = judged(0.5)
+    assert judge.compare(without_last(0.5)).excess == 1.0 and judge.lost(without_last(0.5)) == []
+    near = judge.compare(without_last(0.0))
+    assert near.error > 0.3 and near.excess > 10
+    assert judge.lost(without_last(0.0)) == ["y"]
+    assert judged(900.0).lost(without_last(899.0)) == []
+
+
+def test_quantize_warns_of_lost_values() -> None:
+    """A table that stores an output's operand with too large a range."""
+    model, _ = plain(Net())
+    graph = linnet.from_onnx(model)
+    rng = np.random.default_rng(1)
+    data = [{"x": rng.random((1, 3, SIZE, SIZE)).astype(np.float32)} for _ in range(6)]
+    from linnet.quantization.table import Table, TensorRow
+
+    table = Table([TensorRow("x", "i8", -1e6, 1e6, "", "")])
+    with pytest.warns(UserWarning, match=r"in i8, output 'k' loses its distinct values: .* Try dtype='i16'"):
+        linnet.quantize(graph, data, "i8", effort="fast", table=table)
