@@ -78,7 +78,7 @@ def test_a_device_sees_it_in_every_segment_and_under_maps(name: str) -> None:
     found = session.run({"x": X})["y"]
     assert session.plan_info["segments"] == 2 and session.plan_info["precision"] == name
     assert len(device.seen["cost"]) > early > 0  # planned again in the run
-    wanted = PRECISIONS.index(name)
+    wanted = 0 if name == "direct" else PRECISIONS.index(name)  # devices know only permissions
     for function in ("cost", "claim", "run"):
         assert {precision for _, _, precision in device.seen[function]} == {wanted}, function
     assert [fused for op, fused, _ in device.seen["run"] if op == "matmul"] == [True, True]
@@ -162,13 +162,15 @@ def test_keys_of_tuning_files_name_it() -> None:
 
 
 def test_wrong_values_are_refused() -> None:
-    for wrong in (-1, 4, 1 << 30):
+    for wrong in (-1, 5, 1 << 30):
         with Chain(graph_in_segments().to_bytes()) as chain, pytest.raises(Failure) as failed:
             chain.make_plan(precision=wrong)
         assert failed.value.status == 101
         assert "linnet_plan_config.precision is out of range" in failed.value.text
-        assert f"expected 0 (f32), 1 (f16), 2 (bf16) or 3 (tf32), got {wrong}; use" in failed.value.text
-    with pytest.raises(linnet.UsageError, match=r"unknown precision; expected f32, f16, bf16, tf32, got 'f8'; leave"):
+        assert f"expected 0 (f32), 1 (f16), 2 (bf16), 3 (tf32) or 4 (direct), got {wrong}; use" in failed.value.text
+    with pytest.raises(
+        linnet.UsageError, match=r"unknown precision; expected f32, f16, bf16, tf32, direct, got 'f8'; leave"
+    ):
         linnet.Session(graph_in_segments(), precision="f8")
     with pytest.raises(linnet.UsageError, match=r"unknown precision.*got 16"):
         linnet.Session(graph_in_segments(), precision=16)  # type: ignore[arg-type]
@@ -194,7 +196,7 @@ def test_the_commands_take_it(folder: Path, linnet_command: Callable[..., subpro
     done = linnet_command("tune", model, "--precision", "f16", "--seconds", "0.1", "-o", folder / "m.tuning")
     assert done.returncode == 0, done.stderr
     done = linnet_command("run", model, "--random", "--precision", "f8")
-    assert done.returncode == 2 and "'f8' is not one of 'f32', 'f16', 'bf16', 'tf32'" in done.stderr
+    assert done.returncode == 2 and "'f8' is not one of 'f32', 'f16', 'bf16', 'tf32', 'direct'" in done.stderr
 
 
 def test_the_native_tools_take_it(folder: Path) -> None:
@@ -202,4 +204,7 @@ def test_the_native_tools_take_it(folder: Path) -> None:
         assert "--precision NAME" in tool(name, "--help", cwd=folder).stdout
         assert tool(name, "m.lnt", "--precision", "tf32", *more, cwd=folder).returncode == 0
         refused = tool(name, "m.lnt", "--precision", "f8", *more, cwd=folder)
-        assert refused.returncode == 2 and "--precision: expected f32, f16, bf16 or tf32, got 'f8'" in refused.stderr
+        assert (
+            refused.returncode == 2
+            and "--precision: expected f32, f16, bf16, tf32 or direct, got 'f8'" in refused.stderr
+        )

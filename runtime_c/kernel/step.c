@@ -34,7 +34,10 @@ const char *linnet_step_op(const linnet_step *step) {
 const char *linnet_step_name(const linnet_step *step) { return step->name; }
 int linnet_step_input_count(const linnet_step *step) { return step->call.n_inputs + step->call.n_extra; }
 int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
-int linnet_step_precision(const linnet_step *step) { return step->call.precision; }
+int linnet_step_precision(const linnet_step *step) {
+    const int precision = step->call.precision;
+    return precision == LINNET_PRECISION_DIRECT ? LINNET_PRECISION_F32 : precision; /* devices know only permissions */
+}
 
 linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
     if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;

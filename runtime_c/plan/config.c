@@ -26,9 +26,9 @@ linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *er
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
         return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
     }
-    if (c->precision >= LINNET_PRECISION_F32 && c->precision <= LINNET_PRECISION_TF32) return LINNET_OK;
+    if (c->precision >= LINNET_PRECISION_F32 && c->precision <= LINNET_PRECISION_DIRECT) return LINNET_OK;
     ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.precision is out of range");
-    ln_expected(error, "0 (f32), 1 (f16), 2 (bf16) or 3 (tf32)");
+    ln_expected(error, "0 (f32), 1 (f16), 2 (bf16), 3 (tf32) or 4 (direct)");
     ln_got(error, "%d", (int)c->precision);
     return ln_hint(error, "use a linnet_precision of linnet.h");
 }

@@ -169,10 +169,10 @@ static int take_tuning(tool_options *options, const char *path) {
 }
 
 static int take_precision(tool_options *options, const char *name) {
-    static const char *const names[] = {"f32", "f16", "bf16", "tf32"}; /* in the order of linnet_precision */
-    for (int i = 0; i <= LINNET_PRECISION_TF32; i++)
+    static const char *const names[] = {"f32", "f16", "bf16", "tf32", "direct"}; /* in the order of linnet_precision */
+    for (int i = 0; i <= LINNET_PRECISION_DIRECT; i++)
         if (!strcmp(name, names[i])) return options->precision = i, TOOL_OK;
-    return tool_usage(options->tool, "--precision: expected f32, f16, bf16 or tf32, got '%s'", name);
+    return tool_usage(options->tool, "--precision: expected f32, f16, bf16, tf32 or direct, got '%s'", name);
 }
 
 /* Opens a device by its name or the path of its library. */

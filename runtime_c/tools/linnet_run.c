@@ -51,7 +51,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [option
                            "  --memory SIZE         fail if the model needs more memory than this, for\n"
                            "                        example 8MB or 1GiB\n"
                            "  --precision NAME      precision in which kernels may sum floats: f32, f16,\n"
-                           "                        bf16 or tf32; default f32\n"
+                           "                        bf16, tf32 or direct; default f32\n"
                            "  --device NAME         device that runs the steps it can: a name such as\n"
                            "                        opencl or opencl:1,f16=on, or the path of a library;\n"
                            "                        may be repeated, in order of preference\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linnet.clib.errors import UsageError
 
-PRECISIONS = ("f32", "f16", "bf16", "tf32")  # in the order of the enum
+PRECISIONS = ("f32", "f16", "bf16", "tf32", "direct")  # in the order of the enum
 _SAME = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}  # NumPy's names
 
 

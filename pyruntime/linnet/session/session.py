@@ -45,7 +45,7 @@ class Session(Closes):
     threads: None for the number of cores in the largest CPU cluster.
     isa_max: one of isa_names().
     precision: the precision in which kernels and devices may compute sums of floats: "f32", "f16", "bf16" or "tf32".
-        This is a permission, not a demand: no kernel of the CPU uses less than f32 yet (docs/numerics.md).
+        This is a permission, not a demand. "direct": f32 without Winograd's method (docs/numerics.md).
     fetches: names of outputs, of any tensors, or of steps (their first result); None: all outputs of the signature.
     input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
     store: variables shared with other sessions of the same Model; default: a private one.

@@ -16,6 +16,7 @@ enum {
 bool ln_winograd_gradient_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1];
     ln_window w;
+    if (call->precision == LINNET_PRECISION_DIRECT) return false;
     if (ln_window_conv_gradient(call->attributes, x, g, &w, NULL) != LINNET_OK || w.n_spatial != 2) return false;
     for (int i = 1; i < LN_SPATIAL; i++)
         if (w.kernel[i] != 3 || w.stride[i] != 1 || w.dilation[i] != 1 || w.out[i] < 2) return false;

@@ -40,6 +40,7 @@ static bool window_of(const ln_call *call, ln_window *g) {
 bool ln_winograd_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = call->inner;
     ln_window g;
+    if (call->precision == LINNET_PRECISION_DIRECT) return false;
     if (has_bias(call) && call->inputs[2].dtype != LINNET_F32) return false;
     if (!window_of(call, &g) || g.n_spatial != 2) return false;
     for (int i = 1; i < LN_SPATIAL; i++)

@@ -129,8 +129,8 @@ uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *lengt
     for (int i = 0; i < call->op->n_attributes; ++i) put_attribute(&w, ln_op_attribute(call->op, i), call->attributes);
     if (call->epilogue != NULL) put(&w, " epilogue");
     if (call->precision != LINNET_PRECISION_F32 && call->n_inputs > 0 && is_float(&call->inputs[0])) {
-        /* A kernel may run only where the plan permits less than f32, and may then be faster. */
-        static const char names[][5] = {"f32", "f16", "bf16", "tf32"};
+        /* The kernels that may run are not those of f32. */
+        static const char names[][8] = {"f32", "f16", "bf16", "tf32", "direct"};
         put(&w, " precision=");
         put(&w, names[call->precision]);
     }
