@@ -8,7 +8,6 @@ import io
 import json
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,43 @@ from linnet.session.model import Model
 from linnet.training.progress import left_text
 
 SETTINGS = "finetune.json"
+_MARK = b"\nsha256 "  # before the digest at the end of each file of arrays; NumPy reads such a file, too
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+def _sealed(content: bytes) -> bytes:
+    """The content, followed by its digest. A file that differs from it in any bit is damaged."""
+    return content + _MARK + hashlib.sha256(content).digest()
+
+
+def _opened(sealed: bytes) -> bytes | None:
+    """The content of such a file. None: it is damaged."""
+    content = sealed[: -len(_MARK) - 32]
+    return content if sealed == _sealed(content) else None
+
+
+def _settings_text(settings: dict[str, Any]) -> bytes:
+    """The file of the settings. It names its own digest, and is exactly this text."""
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+    return json.dumps({**settings, "sha256": digest}, indent=2).encode()
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Raises FileError if the file is damaged."""
+    text = path.read_bytes()
+    try:
+        settings = json.loads(text)
+        settings.pop("sha256")
+        whole = _settings_text(settings) == text
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise FileError(
+            f"'{path}' is damaged, so it is not known what the run in its directory was", code=202, tensor=str(path),
+            expected=f"the {SETTINGS} that finetune wrote", got=f"{text[:40]!r}",
+            hint="restore the file, or delete the directory, or give another one",
+        )  # fmt: skip
+    return dict(settings)
 
 
 def _digest_of(model: str | Path | Graph) -> str | None:
@@ -54,8 +89,10 @@ class Directory:
             path.mkdir(parents=True, exist_ok=True)
             other = not known.exists() and any(path.iterdir())
             if known.exists():
-                before = json.loads(known.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+                before = _read_settings(known)
+        except FileError:
+            raise
+        except OSError as error:
             raise FileError(
                 f"cannot use the directory '{path}': {error}", code=202, tensor=str(path), hint="give another directory",
             ) from None  # fmt: skip
@@ -65,7 +102,7 @@ class Directory:
                 expected=f"an empty directory, or one with {SETTINGS}", hint="give another directory",
             )  # fmt: skip
         if before is None:
-            write_atomic(known, iter([json.dumps(settings, indent=2).encode()]))
+            write_atomic(known, iter([_settings_text(settings)]))
             return
         differ = [name for name in settings if before.get(name) != settings[name]]
         if differ:
@@ -77,19 +114,27 @@ class Directory:
             )  # fmt: skip
 
     def piece(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Returns the arrays that an earlier run computed under this name. If there are none, computes and keeps
-        them."""
+        """Returns the arrays that an earlier run computed under this name. If there are none, or if the file differs in
+        any bit from what was written, computes and keeps them."""
         if self.path is None:
             return compute()
         path = self.path / f"{name}.npz"
         try:
-            with np.load(path, allow_pickle=False) as found:
+            content = _opened(path.read_bytes())
+        except FileNotFoundError:
+            content = None
+        except OSError as error:
+            raise FileError(
+                f"cannot read '{path}': {error.strerror or error}", code=202, tensor=str(path),
+                hint="delete it, and its arrays are computed again; or give another directory",
+            ) from None  # fmt: skip
+        if content is not None:
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 return {key: found[key] for key in found}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or damaged
-            made = compute()
+        made = compute()
         buffer = io.BytesIO()
         np.savez(buffer, **{key: for_npy(array) for key, array in made.items()})  # type: ignore[arg-type]
-        write_atomic(path, iter([buffer.getvalue()]))
+        write_atomic(path, iter([_sealed(buffer.getvalue())]))
         return made
 
 

@@ -133,12 +133,13 @@ class MetricsFile:
         if self.path is None or not self.path.exists():
             return
         kept = []
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(errors="replace").splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+                over = row["step"] > step or row["kind"] not in ("step", "record")
+            except (ValueError, TypeError, KeyError):  # half-written, or damaged
                 continue
-            if row["step"] <= step and row["kind"] != "last":
+            if not over:
                 kept.append(line)
                 (self.history.steps if row.pop("kind") == "step" else self.history.records).append(row)
         part = self.path.with_suffix(".part")

@@ -70,7 +70,9 @@ def resume(directory: Path, run: dict[str, Any], step: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((directory / NAME).read_text())
         before: dict[str, Any] = content["run"]
         content["resumed"].append({"step": step, "at": _now()})
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        if not isinstance(before, dict):
+            raise TypeError("'run' is no object")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise UsageError(
             f"cannot read the run's description in '{directory / NAME}': {error}", code=101, tensor=str(directory),
             hint="resume from a checkpoint into another directory: resume='.../checkpoint-N.lnt'",
