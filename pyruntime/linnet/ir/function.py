@@ -71,8 +71,8 @@ class Variable(Operators):
         building. Raises UsageError."""
         if self.graph is None:
             raise UsageError(
-                "the variable does not belong to a graph", code=101, tensor=self.name, hint="use function.read(variable)"
-            )
+                "the variable does not belong to a graph", code=101, tensor=self.name, hint="use function.read(variable)",
+            )  # fmt: skip
         return self.graph.main
 
     @property
