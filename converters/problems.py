@@ -4,7 +4,7 @@ Both importers use them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from linnet.clib.errors import Problem
@@ -19,6 +19,14 @@ class Unsupported(Exception):
         super().__init__(reason)
         self.reason = reason
         self.hint = hint
+
+
+def refuse_below(what: str, values: Sequence[float], least: int) -> None:
+    """Raises Unsupported if one of the values of an attribute or operand is less than `least`."""
+    wrong = [v for v in values if v < least]
+    if wrong:
+        got = f"is {values[0]:g}" if len(values) == 1 else f"has the value {wrong[0]:g}"
+        raise Unsupported(f"{what} {got}; it must be at least {least}", "the model is damaged: export it again")
 
 
 def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:

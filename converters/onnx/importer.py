@@ -11,7 +11,7 @@ import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 from linnet.clib.errors import Error, GraphError
-from linnet.converters.onnx import custom, interface, legacy, narrow, rules
+from linnet.converters.onnx import custom, interface, legacy, limits, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from, text_of
@@ -297,6 +297,7 @@ class Importer:
         operation = Operation(self, scope, node, operands, opset, schema)
         function = None if domain else find(node.op_type, opset)
         if function is None:
+            limits.check(operation)
             return list(self.expand(operation))
         return self.apply(function, operation)
 
@@ -311,6 +312,7 @@ class Importer:
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule and checks that it read every attribute of the node."""
         result: Any
+        limits.check(operation)
         legacy.enter(operation)
         narrow.enter(operation)
         try:

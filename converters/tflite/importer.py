@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import GraphError, UsageError
-from linnet.converters.tflite import complex_numbers, custom, rules
+from linnet.converters.tflite import complex_numbers, custom, limits, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, fault_of, malformed, more_problems
@@ -386,7 +386,9 @@ class Importer:
                 f"there is no rule for the custom op {code!r}", f"{nearest(spec.op)}; {custom.advice(spec.op)}"
             )
         try:
-            return complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
+            operation = Operation(self, scope, spec, operands, outputs)
+            limits.check(operation)
+            return complex_numbers.run(found, operation)
         except (Unsupported, GraphError):
             raise
         except Exception as error:

@@ -17,7 +17,14 @@ linnet_status ln_window_conv_gradient(const ln_conv_gradient_attributes *a, cons
         ln_expected(error, "%d values, one per spatial axis", x->rank - 2);
         return ln_got(error, "%lld", (long long)a->kernel.n);
     }
-    for (int i = 2; i < x->rank && i < LN_MAX_RANK; i++) weight.dims[i] = a->kernel.v[i - 2];
+    for (int i = 2; i < x->rank && i < LN_MAX_RANK; i++) {
+        weight.dims[i] = a->kernel.v[i - 2];
+        if (weight.dims[i] < 1) {
+            ln_fail(error, LINNET_BAD_ATTRIBUTE, "kernel is out of range");
+            ln_expected(error, "1 or more");
+            return ln_got(error, "%lld", (long long)weight.dims[i]);
+        }
+    }
     if (g->rank == x->rank) weight.dims[0] = g->dims[a->channel_axis == 1 ? 1 : g->rank - 1];
     linnet_status status = ln_window_conv(&conv, x, &weight, w, error);
     if (status != LINNET_OK || g->rank < 0) return status;

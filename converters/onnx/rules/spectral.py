@@ -167,10 +167,11 @@ def stft(op: Operation) -> Tensor:
     else:
         length = samples if window is None else op.reshape(op.shape_of(window), [])
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    frames = op.map([samples, length, step], lambda p, n, m, s: ((n - m).binary("div", s) + 1).max(0))
+    ends = op.map([samples, length], lambda p, n, m: n - m + 1)
     within = op.emit("range", [zero, length, one])
-    starts = op.unsqueeze(op.emit("range", [zero, frames, one]), [1])
-    places = op.map([starts, within, step], lambda p, f, i, s: f * s + i)
+    # A step below 1 becomes 0, which the op refuses when it runs.
+    starts = op.unsqueeze(op.emit("range", [zero, ends, op.map([step], lambda p, s: s.max(0))]), [1])
+    places = op.map([starts, within], lambda p, f, i: f + i)
     signal = op.emit("gather", [x, places], kind="take", axis=1)  # [batch, frames, length, parts]
     if window is not None:
         signal = op.map([signal, op.unsqueeze(window, [1])], lambda p, v, w: v * w)

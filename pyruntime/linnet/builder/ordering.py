@@ -11,6 +11,7 @@ import numpy as np
 from linnet.builder.generated import cast, copy, cumsum, gather, nonzero, scatter, shape, top_k
 from linnet.builder.mapping import pointwise
 from linnet.builder.shaping import broadcast_to, concat, expand_dims, reshape, sum
+from linnet.clib.arguments import at_least
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.exact import range_of
@@ -122,8 +123,7 @@ def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "righ
 def bincount(ids: Operators, length: int, weights: Operators | None = None, *, name: str = "") -> Tensor:
     """Counts how often each number from 0 to length - 1 occurs among the integers `ids` (i64). With weights, adds up
     the weights of its occurrences. A run refuses other ids."""
-    if length < 0:
-        raise UsageError("'length' is negative", code=101, expected="0 or more", got=str(length))
+    at_least("length", length, 0)
     tensor = cast(ids, dtype="i64")
     places = pointwise([reshape(tensor, [-1])], lambda i: (i < 0).select(length, i))
     if weights is None:
@@ -146,6 +146,8 @@ def _filled(value: float, dtype: str, rows: int | Tensor, like: Tensor) -> Tenso
 
 def _segments(x: Tensor, ids: Operators, count: int | Tensor, reduction: str, value: float, name: str = "") -> Tensor:
     """Rows of x combined by id. Rows with negative ids go into an additional row, which is cut off at the end."""
+    if isinstance(count, int):
+        at_least("count", count, 0)
     more: int | Tensor = count + 1
     limit = _integers(x, count) if isinstance(count, int) else count
     places = pointwise([cast(ids, dtype="i64"), limit], lambda i, n: (i < 0).select(n, (i < n).select(i, i + 1)))

@@ -11,6 +11,7 @@ from linnet.builder import generated
 from linnet.builder.generated import copy, gather, matmul, pool, shape
 from linnet.builder.mapping import pointwise
 from linnet.builder.shaping import concat, expand_dims, reshape, squeeze, transpose
+from linnet.clib.arguments import at_least
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.expr import positive_power
@@ -164,6 +165,7 @@ def lrn(
 ) -> Tensor:
     """Local response normalization over axis 1: x / (bias + alpha * mean of the squares of `size` channels) ^ beta."""
     tensor = x.tensor()
+    at_least("size", size, 1)
     rank = _axis(tensor, -1) + 1
     squares = reshape(pointwise([tensor], lambda v: v * v), [0, 0, -1] if rank != 2 else [0, 0, 1])
     window = pool(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from linnet.builder.generated import cast, copy, reduce
+from linnet.clib.arguments import at_least
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import DTypeLike, numpy_dtype
 from linnet.ir.function import Operators
@@ -108,6 +109,7 @@ def flip(x: Operators, axis: Axis = None, *, name: str = "") -> Tensor:
 def one_hot(labels: Operators, classes: int, dtype: DTypeLike = "f32", *, name: str = "") -> Tensor:
     """1 at index `labels[...]` of a new last axis of size `classes`, 0 elsewhere. If a label is out of range, all its
     elements are 0."""
+    at_least("classes", classes, 0)
     index = expand_dims(labels, -1)
     classes_ = index.function.constant(np.arange(classes, dtype=numpy_dtype(index.dtype)))
     return cast(index.equal(classes_), dtype=dtype, name=name)
