@@ -12,7 +12,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test test-more check soak bench bench-peers test-cuda bench-cuda lint generate docs cross wheels amalgamate clean
+.PHONY: help venv build native demo test test-more check contexts soak bench bench-peers test-cuda bench-cuda lint generate docs cross wheels amalgamate clean
 
 help: ## shows this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -80,6 +80,10 @@ test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and 
 
 check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, Python tests (90 seconds)
 	@$(BIN)/python -m tests.check --base $(or $(BASE),main)
+
+contexts: $(VENV)/.test-stamp$(EXTRAS) ## records which functions each test executes, for `make check`: after large changes (20 minutes)
+	.ci/packages
+	$(BIN)/python -m tests.contexts
 
 soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages

@@ -1,5 +1,6 @@
-"""Runs what a change needs: `make check`, or `python -m tests.check [--base main] [--seconds 90] [--list]`. The change is what
-differs from the base, committed or not. Python tests are chosen by what they import, C tests by the changed file's folder."""
+"""Runs what a change needs: `make check`, or `python -m tests.check [--base main] [--seconds 20] [--list]`. The change is what
+differs from the base, committed or not. Tests are chosen that have executed the changed functions (tests/contexts.json.gz, which
+`make contexts` writes). What that file does not know is covered by imports, and C files also by their folder."""
 
 from __future__ import annotations
 
@@ -7,16 +8,23 @@ import argparse
 import ast
 import collections
 import functools
+import gzip
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests import tree
+from tests.texts import c_tokens
 from tests.tree import ROOT
+
+CONTEXTS = ROOT / "tests" / "contexts.json.gz"
 
 # Folders and files of C, the most specific first: the C tests and the Python tests that cover them.
 COVERED: dict[str, tuple[str, str]] = {
@@ -63,6 +71,23 @@ COVERED: dict[str, tuple[str, str]] = {
         "sync_server sync_worker sync_ring sync_journal sync_protocol sync_training",
     ),
     "runtime_c/tools": ("", "tools tools_media tool_style cli_run train_tool"),
+    "kernels_gpu/opencl": ("", "opencl opencl_memory opencl_moves device_waits opencl_weights opencl_models"),
+    "kernels_gpu/cuda": (
+        "",
+        "cuda_memory cuda_models cuda_products cuda_texts cuda_compile cuda_programs cuda_failures",
+    ),
+    **{
+        f"kernels_gpu/common/{part}": ("", f"opencl_{test} cuda_check cuda_texts")
+        for test, parts in {
+            "gradients": "conv_gradient pool_gradient recurrent_gradient recurrent moments sum_parts",
+            "norms": "pool resize copy cumsum top_k norm softmax batch_norm reduce lines",
+            "moves": "gather random",
+            "attention": "attention",
+            "products": "conv matmul product window",
+        }.items()
+        for part in parts.split()
+    },
+    "kernels_gpu": ("", "opencl opencl_models cuda_models cuda_check cuda_texts device_library"),
     "schema": ("kernel_lines", "schema generated format public_names"),
     "tests/c": ("", ""),
 }
@@ -141,11 +166,75 @@ def distances(modules: set[str]) -> dict[str, int]:
     return {f"tests/{module.removeprefix('tests.')}.py": steps for module, steps in tests.items()}
 
 
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+def _python_functions(text: str) -> list[tuple[str, int, int]]:
+    """Name, first and last line of each function and method; one inside another belongs to the outer one."""
+    found = []
+
+    def walk(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = min([node.lineno, *(word.lineno for word in node.decorator_list)])
+                found.append((prefix + node.name, first, node.end_lineno or node.lineno))
+            elif isinstance(node, ast.ClassDef):
+                walk(node.body, f"{prefix}{node.name}.")
+
+    walk(ast.parse(text).body, "")
+    return found
+
+
+def functions(path: str, text: str) -> list[tuple[str, int, int]]:
+    """Name, first and last line of each function that a source of Python or C defines."""
+    if path.endswith(".py"):
+        return _python_functions(text)
+    made = c_tokens.functions(c_tokens.read(text))
+    return [(one.name, one.line, one.body[-1].line) for one in made if one.body and not one.macro]
+
+
+def changed_lines(base: str, path: str) -> list[int] | None:
+    """Lines of the file as it is that differ from the base; None if the base does not have the file."""
+    fork = subprocess.run(["git", "merge-base", "HEAD", base], cwd=ROOT, capture_output=True, text=True, check=True)
+    if subprocess.run(
+        ["git", "cat-file", "-e", f"{fork.stdout.strip()}:{path}"], cwd=ROOT, capture_output=True, check=False
+    ).returncode:
+        return None
+    words = ["git", "diff", "-U0", fork.stdout.strip(), "--", path]
+    text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: list[int] = []
+    for start, count in re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", text, re.MULTILINE):
+        found += range(int(start), int(start) + max(1, int(count or 1)))  # where lines were removed, the one before
+    return found
+
+
+@functools.cache
+def contexts() -> dict[str, Any]:
+    if not CONTEXTS.exists():
+        return {"tests": [], "seconds": [], "files": {}}
+    return json.loads(gzip.decompress(CONTEXTS.read_bytes()))  # type: ignore[no-any-return]
+
+
+def executing(path: str, lines: list[int] | None) -> list[list[str]]:
+    """For each changed function of the file, or for its whole file if no function has changed, the tests that have executed
+    it: first those that execute the fewest functions besides. Empty if none is known."""
+    known = contexts()["files"].get(path, {})
+    names = contexts()["tests"]
+    if not known or not (ROOT / path).exists():
+        return []
+    made = functions(path, (ROOT / path).read_text())
+    wanted = {name for name, first, last in made for line in lines or [] if first <= line <= last}
+    chosen = [known[name] for name in sorted(wanted) if name in known]
+    if not chosen:  # something outside of functions, or functions that are new
+        chosen = [sorted({number for numbers in known.values() for number in numbers[:2]})]
+    return [[names[number] for number in numbers] for numbers in chosen]
+
+
 # ---- the choice ------------------------------------------------------------------------------------------------------
 
 
 def covering(path: str) -> tuple[list[str], list[str]]:
-    """C test programs and Python test files for a file of C or of schema/."""
+    """C test programs and Python test files for a file of C or of schema/, by its folder."""
     entry = next((covered for prefix, covered in COVERED.items() if path.startswith(prefix)), ("", ""))
     programs, files = (
         [f"test_{word}" for word in entry[0].split()],
@@ -157,29 +246,48 @@ def covering(path: str) -> tuple[list[str], list[str]]:
     return programs, files
 
 
-def cost(file: str) -> float:
-    """About how many seconds of processor time a test file takes."""
-    known: dict[str, float] = json.loads((ROOT / "tests" / "durations.json").read_text())
-    return TYPICAL + sum(seconds for test, seconds in known.items() if test.startswith(file + "::"))
+@functools.cache
+def _durations() -> dict[str, float]:
+    return json.loads((ROOT / "tests" / "durations.json").read_text())  # type: ignore[no-any-return]
 
 
-def choose(files: list[str]) -> tuple[list[str], dict[str, float]]:
-    """C test programs, and Python test files with their rank: 0 is certain, more is farther from the change."""
+def cost(test: str) -> float:
+    """About how many seconds of processor time a test or a test file takes."""
+    if "::" in test:
+        known = contexts()
+        return _durations().get(test, dict(zip(known["tests"], known["seconds"], strict=True)).get(test, TYPICAL))
+    return TYPICAL + sum(seconds for name, seconds in _durations().items() if name.startswith(test + "::"))
+
+
+def choose(
+    files: list[str], lines: Callable[[str], list[int] | None] = lambda _: None
+) -> tuple[list[str], dict[str, float]]:
+    """C test programs, and Python tests (files, or single tests) with their rank: 0 is certain, more is farther from the
+    change. `lines` gives the changed lines of a file."""
     programs: list[str] = []
     ranks: dict[str, float] = {}
 
     def want(test: str, rank: float) -> None:
-        if (ROOT / test).exists():
+        if (ROOT / test.partition("::")[0]).exists():
             ranks[test] = min(rank, ranks.get(test, rank))
 
-    modules = {module for path in files if (module := _module(path)) and (ROOT / path).exists()}
+    unknown: set[str] = set()  # modules of which no function is known
     for path in files:
+        native = path.startswith(("runtime_c/", "kernels_", "schema/", "tests/c/"))
+        reached = executing(path, lines(path)) if native or _module(path) else []
+        for tests in reached:
+            for place, test in enumerate(tests):
+                program = re.fullmatch(r"tests/test_c_suite\.py::test_plain\[(\w+)\]", test)
+                if program:
+                    programs.append(program[1])
+                elif "test_c_suite.py" not in test and "test_cross.py" not in test:
+                    want(test, 1 + place / 16)
         if re.fullmatch(r"tests/test_\w+\.py", path):
             want(path, 0)
-        elif path.startswith(("runtime_c/", "kernels_", "schema/", "tests/c/")):
+        elif native:
             more, covered = covering(path)
-            programs += more
-            for test in (*covered, *(f"tests/test_{word}.py" for word in ALWAYS_C)):
+            programs += more if not reached else []
+            for test in (*(covered if not reached else ()), *(f"tests/test_{word}.py" for word in ALWAYS_C)):
                 want(test, 0.5)
         elif path.endswith(".md"):
             want("tests/test_docs.py", 0.5)
@@ -189,11 +297,15 @@ def choose(files: list[str]) -> tuple[list[str], dict[str, float]]:
         elif path in ("CMakeLists.txt", "Makefile", "pyproject.toml") or path.startswith((".ci/", "runtime_c/flags")):
             want("tests/test_package.py", 0.5)
             want("tests/test_hardening.py", 0.5)
-    if modules:
-        for test in ALWAYS_PYTHON:
-            want(f"tests/test_{test}.py", 0.5)
-        for test, steps in distances(modules).items():
-            named = any(module.rpartition(".")[2] in test for module in modules)
+        module = _module(path)
+        if module and (ROOT / path).exists():
+            for test in ALWAYS_PYTHON:
+                want(f"tests/test_{test}.py", 0.5)
+            if not reached:
+                unknown.add(module)
+    if unknown:
+        for test, steps in distances(unknown).items():
+            named = any(module.rpartition(".")[2] in test for module in unknown)
             want(test, steps - 0.5 * named)
     return sorted(set(programs)), ranks
 
@@ -222,13 +334,13 @@ def lint(files: list[str]) -> list[list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", default="main", help="the commit or branch to compare with (main)")
-    parser.add_argument("--seconds", type=float, default=90, help="about how long the Python tests may take (90)")
+    parser.add_argument("--seconds", type=float, default=20, help="about how long the Python tests may take (20)")
     parser.add_argument("--list", action="store_true", help="prints the choice and runs nothing")
     parser.add_argument("--files", nargs="*", help="checks what these files need, whatever has changed")
     options = parser.parse_args()
     sys.path.insert(0, str(tree.package()))
     files = changed(options.base) if options.files is None else options.files
-    programs, ranks = choose(files)
+    programs, ranks = choose(files, functools.partial(changed_lines, options.base))
     jobs = os.cpu_count() or 2
     room, chosen, left = options.seconds * jobs, [], []
     for test in sorted(ranks, key=lambda name: (ranks[name], cost(name))):
@@ -236,16 +348,21 @@ def main() -> int:
         (chosen if fits else left).append(test)
         room -= cost(test) if fits else 0
     print(
-        f"{len(files)} files changed since {options.base}: {len(programs)} C tests, {len(chosen)} files of Python tests"
+        f"{len(files)} files changed since {options.base}: {len(programs)} C tests, {len(chosen)} Python tests and files of "
+        f"them, about {sum(map(cost, chosen)):.0f} processor seconds"
     )
     if options.list:
         print(*programs, *chosen, sep="\n")
     failed = [] if options.list else run(files, programs, chosen)
     if left:
-        print(f"left out, as farther from the change or too long (make test runs them): {' '.join(left)}")
+        print(f"left out, as farther from the change or too long (make test runs them): {_short(left)}")
     if failed:
         print(f"failed: {'; '.join(failed)}")
     return bool(failed)
+
+
+def _short(names: list[str]) -> str:
+    return " ".join(names[:8]) + (f" and {len(names) - 8} others" if len(names) > 8 else "")
 
 
 def run(files: list[str], programs: list[str], tests: list[str]) -> list[str]:
@@ -268,15 +385,20 @@ def run(files: list[str], programs: list[str], tests: list[str]) -> list[str]:
             command, " ".join(word for word in command[:4] if not word.startswith(("-", "/"))) or Path(command[0]).name
         )
     if programs:
-        folder = build("release", "linnet", "linnet_sync", *programs)
+        folder = build("release", *tree.LIBRARIES, *programs)
         for name in programs:
             step(c_test(folder, name, 12), name)
     own = [test for test in tests if test in files]  # a changed test runs whatever its mark is, but for soaks
     for marks, wanted in (("not soak", own), ("not (more or soak)", [test for test in tests if test not in own])):
         if wanted:
-            workers = str(min(os.cpu_count() or 2, len(wanted)))
-            command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal", "-m", marks, *wanted]
-            step(command, "pytest")
+            # Names in a file: pytest ends with an error for a name on its command line that is no test any more.
+            with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+                names.write("\n".join(wanted))
+                names.flush()
+                workers = str(min(os.cpu_count() or 2, len(wanted)))
+                command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal", "-m", marks]
+                paths = dict.fromkeys(test.partition("::")[0] for test in wanted)
+                step([*command, f"--chosen={names.name}", *paths], "pytest")
     return failed
 
 

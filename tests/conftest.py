@@ -37,7 +37,7 @@ def _choose() -> None:
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     if not os.environ.get("LINNET_LIBRARY"):
-        native.build("release", "linnet", "linnet_sync")
+        native.build("release", *tree.LIBRARIES)
 
 
 _choose()

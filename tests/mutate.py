@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tests.mutations import Mutation, load
 from tests.native import BUILDS, ROOT
+from tests.tree import LIBRARIES
 
 # Possible verdicts. The score is the share of the first two, which count as noticed, among the first four.
 KILLED, TIMED_OUT, SURVIVED, NOT_BUILT, NOT_APPLICABLE = (
@@ -163,7 +164,7 @@ def targets_of(mutations: Iterable[Mutation]) -> list[str]:
     found: dict[str, None] = {}
     for mutation in mutations:
         for test in mutation.tests:
-            names = [test[2:]] if test.startswith("c:") else ["linnet", "linnet_sync"]
+            names = [test[2:]] if test.startswith("c:") else LIBRARIES
             found.update(dict.fromkeys(names))
     return list(found)
 

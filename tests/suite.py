@@ -29,6 +29,9 @@ SECONDS = {"soak": 4000, "more": 900}  # a test's limit by its mark; others have
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--megabytes", type=int, default=6000, help="limit of a test and its child processes")
+    parser.addoption(
+        "--chosen", type=Path, help="a file with names of tests and test files, one a line; others do not run"
+    )
     parser.addoption("--write-durations", action="store_true", help=f"write {DURATIONS.name} after the run")
 
 
@@ -143,7 +146,10 @@ def _needs_torch(item: pytest.Item) -> bool:
     return "torch" in getattr(item, "fixturenames", ()) or isinstance(getattr(module, "torch", None), ModuleType)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--chosen"):
+        chosen = set(config.getoption("--chosen").read_text().splitlines())
+        items[:] = [item for item in items if {item.nodeid, item.nodeid.partition("::")[0]} & chosen]
     for item in items:
         if _needs_torch(item):
             item.add_marker(pytest.mark.torch)

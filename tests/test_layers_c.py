@@ -145,16 +145,25 @@ RANKS = (
 )
 
 
+def listed(objects: Path) -> dict[Path, list[tuple[str, str]]]:
+    """The letter and the name of each symbol of the compiled objects below a folder."""
+    found: dict[Path, list[tuple[str, str]]] = {file: [] for file in objects.rglob("*.o")}
+    words = ["nm", "--print-file-name", *map(str, found)]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    for file, kind, name in re.findall(r"^(\S+):\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", text, re.MULTILINE):
+        found[Path(file)].append((kind, name))
+    return found
+
+
 def symbols(objects: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
     """Folder of each defined symbol, and the undefined symbols of each folder, from compiled objects."""
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = {}
-    for file in objects.rglob("*.o"):
+    for file, listing in listed(objects).items():
         parts = file.relative_to(objects).parts
         folder = parts[1] if parts[0] == "runtime_c" else "kernels"
         folder = nested if (nested := "/".join(parts[1:3])) in RANKS else folder
-        listing = subprocess.run(["nm", str(file)], capture_output=True, text=True, check=True).stdout
-        for kind, name in re.findall(r"^\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", listing, re.MULTILINE):
+        for kind, name in listing:
             if kind == "U":
                 used.setdefault(folder, set()).add(name)
             elif kind in "TRDBVWi":
@@ -188,12 +197,13 @@ def file_calls(objects: Path) -> dict[str, set[str]]:
     """The files whose functions or tables each C file below runtime_c uses, from compiled objects."""
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = {}
-    for file in objects.glob("linnet*_objects.dir/runtime_c/**/*.o"):
-        name = file.relative_to(objects).as_posix().split("/runtime_c/")[1].removesuffix(".o")
-        if not (RUNTIME / name).exists():  # the object of a file that has moved
+    for file, listing in listed(objects).items():
+        target, _, name = file.relative_to(objects).as_posix().removesuffix(".o").partition("/runtime_c/")
+        if (
+            not re.fullmatch(r"linnet\w*_objects\.dir", target) or not (RUNTIME / name).exists()
+        ):  # the object of a file that has moved
             continue
-        listing = subprocess.run(["nm", str(file)], capture_output=True, text=True, check=True).stdout
-        for kind, symbol in re.findall(r"^\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", listing, re.MULTILINE):
+        for kind, symbol in listing:
             if kind == "U":
                 used.setdefault(name, set()).add(symbol)
             elif kind in "TRDBVWi":

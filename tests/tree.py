@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "build"  # where `make native` builds
+LIBRARIES = ("linnet", "linnet_sync", "linnet_opencl", "linnet_cuda")  # CMake's targets that Python loads
 
 
 def _link(link: Path, target: Path) -> None:

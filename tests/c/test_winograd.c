@@ -143,16 +143,16 @@ int main(int argc, char **argv) {
     read_only(&argc, argv);
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     int height, width, in, out;
-    for (int i = 0; i < 16 * rounds; i++) {
+    for (int i = 0; i < 10 * rounds; i++) {
         draw(&height, &width, &in, &out);
         one(height, width, in, out, random_below(2));
     }
-    for (int i = 0; i < 8 * rounds; i++) {
+    for (int i = 0; i < 5 * rounds; i++) {
         draw(&height, &width, &in, &out);
         gradient(height, width, in, out);
     }
     for (int i = 0; i < rounds; i++) one(3 + random_below(4), 3 + random_below(4), 16, 130 + random_below(14), true);
-    if (rounds > 3) gradient(21, 18, 150, 267);
+    if (rounds > 3) gradient(9, 8, 150, 267);
     for (int k = 0; ln_kernels[k].code != NULL; k++) {
         const ln_kernel *kernel = &ln_kernels[k];
         const bool named = kernel->op == LN_OP_CONV && strstr(kernel->name, "_f32_") != NULL;
