@@ -12,6 +12,8 @@
 
 /* ---- HELLO ------------------------------------------------------------------------------------------------------ */
 
+enum { EPOCH_BITS = 53 }; /* epochs are milliseconds since 1970 (posix_storage.c) */
+
 static ln_sync_refusal deny(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *text) {
     ln_sync_refuse_peer(c, why, detail, "%s", text);
     return why;
@@ -59,6 +61,7 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
         snprintf(text, sizeof text, "this server speaks version %d", (int)LN_SYNC_VERSION);
         return deny(c, LN_SYNC_BAD_VERSION, LN_SYNC_VERSION + 256 * LN_SYNC_VERSION, text);
     }
+    if (hello->epoch >> EPOCH_BITS) return deny(c, LN_SYNC_MALFORMED, 0, "no server has the epoch that HELLO names");
     if (hello->role == LN_SYNC_PEER) return deny(c, LN_SYNC_UNEXPECTED, 0, "this is a server, not a ring");
     if (memcmp(hello->job, s->manifest->job, 16) &&
         !(hello->role == LN_SYNC_OBSERVER && !memcmp(hello->job, no_job, 16)))
@@ -232,7 +235,10 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
         return deny(c, LN_SYNC_REPLAY, 0, "READY does not answer the WELCOME of this connection");
     if (memcmp(ready.manifest, digest, 16))
         return deny(c, LN_SYNC_MODEL_DIFFERS, 0, "the table of tensors was received differently than it was sent");
-    if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) { /* observers do not train */
+    /* Two masters would be worse than no server. But a peer that changes nothing cannot end the training of others. */
+    if (c->hello.role == LN_SYNC_READER && c->hello.epoch > s->config.epoch)
+        return deny(c, LN_SYNC_SUPERSEDED, 0, "the reader has seen a newer server of this shard");
+    if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) {
         linnet_error error;
         memset(&error, 0, sizeof error);
         error.code = LINNET_SUPERSEDED;

@@ -65,6 +65,18 @@ static void handshake(void) {
     step(0, 0, 1); /* the job is unchanged */
     CHECK_INT(clients[0].acks, 1);
     CHECK(world.w[0] == -1);
+    for (int role = 0; role < 2; role++) { /* peers that end only their own connection */
+        hello = hello_of(3, 13);
+        hello.role = role == 0 ? LN_SYNC_READER : LN_SYNC_WORKER;
+        hello.epoch = role == 0 ? 6 : (uint64_t)1 << 62;
+        clients[1].refused.why = LN_SYNC_FINE;
+        greet(&clients[1], &hello);
+        if (role == 0) get_ready(&clients[1]);
+        CHECK_INT(clients[1].refused.why, role == 0 ? LN_SYNC_SUPERSEDED : LN_SYNC_MALFORMED);
+        CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
+    }
+    step(0, 1, 1);
+    CHECK_INT(clients[0].acks, 2);
     hello = hello_of(3, 13);
     hello.epoch = 6; /* the worker has seen a newer server */
     greet(&clients[1], &hello);
