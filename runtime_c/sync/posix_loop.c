@@ -6,6 +6,9 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
@@ -44,6 +47,18 @@ void ln_sync_close_peer(linnet_server *s, posix_peer *p) {
     ln_sync_poller_remove(s->poller, ln_sync_transport_fd(p->transport));
     ln_sync_transport_free(p->transport);
     free(p);
+    s->closed++;
+}
+
+/* After many connections have ended, for example those of strangers who never said HELLO, glibc would keep the pages of
+ * their buffers. */
+static void give_back(linnet_server *s) {
+    enum { MANY = 256, SOME = 16 };
+    if (s->closed < (s->peers ? MANY : SOME)) return;
+    s->closed = 0;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 static void count(linnet_server *s, posix_peer *p) {
@@ -148,6 +163,7 @@ static void old_things(linnet_server *s, uint64_t now) {
         next = p->next;
         if (p->closing_since && now - p->closing_since > SECOND) ln_sync_close_peer(s, p);
     }
+    give_back(s);
     ln_sync_metrics_tick(s->metrics, now);
 }
 

@@ -49,7 +49,7 @@ struct linnet_server {
     posix_listener *listeners;
     int listener_count;
     posix_peer *peers, *nows;
-    uint32_t closing;
+    uint32_t closing, closed; /* closed: connections since memory was last given back to the system */
     uint64_t journal_limit, created_version;
 };
 
