@@ -12,6 +12,7 @@ import numpy.typing as npt
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, blocks_of
 from linnet.ir.function import Function, Node, Tensor
+from linnet.passes.kept_types import rewrites
 
 Array = npt.NDArray[Any]
 
@@ -47,6 +48,7 @@ def narrow(
     )
 
 
+@rewrites("dequantize")
 def keep_blocks_narrow(function: Function) -> None:
     """Keeps a matrix with a scale per block narrow if only products and lookups read it, transposed or not. It becomes
     a narrow constant that these ops read. As floats, it would take four to eight times the memory."""

@@ -21,8 +21,10 @@ from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.ir.program import Program, Store
+from linnet.passes.kept_types import rewrites
 
 
+@rewrites(traits.CONVERTS)
 def fuse_quantized(function: Function) -> None:
     """Rewrites quantize, dequantize and the ops between them if their parameters are constants."""
     if any(node.op in traits.CONVERTS for node in function.nodes):

@@ -13,12 +13,14 @@ from linnet.builder.mapping import pointwise, program_of
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.program import Program
+from linnet.passes.kept_types import rewrites
 from linnet.passes.rewrite import take_in
 
 Array = npt.NDArray[Any]
 FLOATS = {"f32": np.float32, "f64": np.float64}
 
 
+@rewrites(traits.PRODUCTS)
 def absorb(function: Function) -> bool:
     """Folds the affine ops that follow a conv, conv_transpose or matmul with constant weights into these weights, until
     nothing changes."""
@@ -166,6 +168,7 @@ def statistics(node: Node) -> tuple[Array, Array] | None:
     return scale, beta - mean * scale
 
 
+@rewrites("batch_norm")
 def normalizations_to_maps(function: Function) -> None:
     """If a batch_norm was not folded into a weight, turns it into x * scale + offset, which fuses with the maps around
     it."""

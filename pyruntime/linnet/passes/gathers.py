@@ -7,9 +7,11 @@ import numpy as np
 
 from linnet.builder.mapping import program_of
 from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.passes.kept_types import rewrites
 from linnet.passes.rewrite import join_sources, put_in_place, splice
 
 
+@rewrites("gather")
 def look_up_first(function: Function) -> bool:
     """gather(map(constants), indices) along the first axis becomes map(gather(constant, indices), ...).
 

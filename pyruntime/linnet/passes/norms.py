@@ -7,9 +7,11 @@ from __future__ import annotations
 from linnet.builder import ops
 from linnet.builder.mapping import pointwise
 from linnet.ir.function import Function, Node, Tensor
+from linnet.passes.kept_types import rewrites
 from linnet.passes.rewrite import put_in_place, splice
 
 
+@rewrites("batch_norm")
 def expand_batch_norm(function: Function) -> bool:
     """batch_norm(x, scale, bias, mean, variance) becomes (x - mean) * factor + bias, with the factor scale / deviation
     computed per channel. Returns whether anything changed."""
