@@ -111,7 +111,8 @@ PYTHON_NAMES: dict[tuple[str, str], str] = {
     ("pyruntime/linnet/passes/gathers.py", "gather"): _GATHERS,
     ("pyruntime/linnet/passes/heads.py", "conv"): "a head is put on a matmul or on a 1x1 conv, which is averaged first",
     ("pyruntime/linnet/preprocess/_results.py", "softmax"): "an activation that the caller names, not an op",
-    ("pyruntime/linnet/quantization/decisions.py", "pool"): _CASES,
+    ("pyruntime/linnet/quantization/moves.py", "pool"): _CASES,
+    ("pyruntime/linnet/quantization/moves.py", "resize"): _CASES,
     ("pyruntime/linnet/quantization/decisions.py", "resize"): _CASES,
     ("pyruntime/linnet/quantization/intervals.py", "softmax"): "its results are probabilities",
     (

@@ -103,12 +103,14 @@ static void run_once(fuzz *f, linnet_session *session, const linnet_plan *plan, 
     linnet_run_config how;
     linnet_error error;
     linnet_run_config_init(&how);
-    if (stage == AT_LOOP) how.timeout_ns = LOOP_NS;
+    linnet_plan_info info = {.struct_size = sizeof info};
+    /* A later segment, which nobody has planned yet, may have an endless loop too. */
+    const bool loops = stage == AT_LOOP || linnet_plan_get_info(plan, &info) || info.segments > 1;
+    if (loops) how.timeout_ns = LOOP_NS;
     if (mutant_below(&f->m, 4) == 0) how.poll = go_on;
     if (mutant_below(&f->m, 4) == 0) how.cancel = mutant_below(&f->m, 4) ? &goes_on : &ended;
     if (mutant_below(&f->m, 32) == 0) how.timeout_ns = 1;
     give_inputs(f, session, plan);
-    const bool loops = stage == AT_LOOP;
     linnet_status status;
     if (!loops && mutant_below(&f->m, 4) == 0) {
         status = linnet_session_submit(session, &error);
@@ -149,7 +151,9 @@ static void run_session(fuzz *f, linnet_model *model, linnet_plan *plan, const l
         config.arena = arena;
     }
     if (mutant_below(&f->m, 2)) {
+        const size_t needed = linnet_model_store_bytes(model);
         check_record(store, &error, linnet_store_create(model, NULL, &store, &error));
+        if (store && needed == 0) abort(); /* a store without variables takes a few bytes too */
         if (store) use_store(f, model, store);
     }
     const linnet_status status = linnet_session_create(plan, store, &config, &session, &error);
