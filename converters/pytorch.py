@@ -16,6 +16,7 @@ from typing import Any
 from linnet import passes
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import ConversionError, Problem, UsageError
+from linnet.converters import torch_check
 from linnet.converters.onnx import examine
 from linnet.converters.outline import Conversion
 from linnet.facade import Graph
@@ -35,6 +36,7 @@ def from_torch(
     opset: int | None = None,
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
+    verify: bool = True,
 ) -> Graph:
     """Converts a torch.nn.Module in evaluation mode, or a torch.export.ExportedProgram, into a graph with the signature "infer".
     `linnet.load_graph` reads files with saved modules.
@@ -45,9 +47,12 @@ def from_torch(
     {0: Dim("batch")}}. Inputs are named after forward's parameters. A single output is "output", a tuple gives
     "output_0", ..., a dict gives its keys; input_names and output_names override these names.
     opset: the opset of the intermediate ONNX model (default: the exporter's default). trainable: names of parameters
-    that become variables (`*` and `?` are wildcards; "*": all weights). See `linnet.passes.trainable`. Raises
-    UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
-    the exporter fails, or with every problem of the ONNX model.
+    that become variables (`*` and `?` are wildcards; "*": all parameters). See `linnet.passes.trainable`.
+    verify: runs the module and the graph once on the example inputs and compares the outputs, because the exporter can
+    lose parts of a module. It is left out if the module draws random numbers.
+    Raises UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message
+    if the exporter fails, with every problem of the ONNX model, if an output differs, or if a dimension that
+    `dynamic_shapes` leaves open has become fixed.
     """
     torch = imported_torch("from_torch")
     saved = isinstance(module, torch.export.ExportedProgram)
@@ -64,14 +69,61 @@ def from_torch(
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     if isinstance(example_inputs, list):
         arguments = tuple(example_inputs)
-    program = export(
-        module, () if saved else arguments, kwargs=dict(example_kwargs or {}), dynamic_shapes=dynamic_shapes,
-        input_names=input_names, opset_version=opset,
-    )  # fmt: skip
-    conversion = converted(program, optimize=optimize, weights=trainable is None, output_names=output_names)
+    kwargs = dict(example_kwargs or {})
+    options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "opset_version": opset}
+
+    def convert(**more: Any) -> Conversion:
+        given = () if saved else arguments
+        program = (export if saved else _open)(module, given, kwargs=kwargs, **options, **more)
+        return converted(program, optimize=optimize, weights=trainable is None, output_names=output_names)
+
+    # The exporter's optimizer merges parameters that are equal at the moment, and gives others new names.
+    conversion = convert() if trainable is None else convert(optimize=False)
+    if conversion.problems and trainable is not None:
+        conversion = convert()
+    if saved:
+        arguments, kwargs = module.example_inputs or ((), {})
+    if verify:
+        with evaluating(module):
+            conversion = torch_check.compared(conversion, module.module() if saved else module, arguments, kwargs)
     if conversion.problems:
         raise ConversionError(conversion.problems)
-    return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
+    if trainable is None:
+        return conversion.graph
+    parameters = {name: value.detach().cpu().float().numpy() for name, value in module.named_parameters()}
+    return passes.trainable(conversion.graph, trainable, parameters)
+
+
+def _open(module: Any, arguments: tuple[Any, ...], *, kwargs: dict[str, Any], **options: Any) -> Any:
+    """Exports a module. If an open dimension becomes fixed because its size in the example is 1, the module is exported
+    again with an example of size 2. Raises ConversionError if a dimension stays fixed."""
+    shapes = options["dynamic_shapes"]
+    program = export(module, arguments, kwargs=kwargs, **options)
+    found = torch_check.fixed(program, torch_check.tensors_of(module, arguments, kwargs, shapes))
+    if any(size == 1 for _, _, size in found):
+        specs = torch_check.specs_of(module, arguments, kwargs, shapes)
+        more = [torch_check.larger(v, spec) for v, spec in zip((*arguments, *kwargs.values()), specs, strict=True)]
+        arguments, kwargs = tuple(more[: len(arguments)]), dict(zip(kwargs, more[len(arguments) :], strict=True))
+        with contextlib.suppress(ConversionError):
+            again = export(module, arguments, kwargs=kwargs, **options)
+            program, found = again, torch_check.fixed(again, torch_check.tensors_of(module, arguments, kwargs, shapes))
+    torch_check.refuse_fixed(type(module).__name__, found)
+    return program
+
+
+@contextlib.contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Puts a module and its submodules, which may have different modes, into evaluation mode for a while."""
+    import torch
+
+    modes = [(part, part.training) for part in (module.modules() if isinstance(module, torch.nn.Module) else ())]
+    if modes:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def imported_torch(what: str) -> Any:
@@ -118,19 +170,12 @@ def export(
     import torch
     import torch.onnx
 
-    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
-    modes = [(part, part.training) for part in parts]  # submodules may have different modes
-    if modes:
-        module.eval()
     try:
-        with torch.no_grad(), _errors_only(), warnings.catch_warnings():
+        with evaluating(module), torch.no_grad(), _errors_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the exporter's warnings about itself
             return torch.onnx.export(module, arguments, dynamo=True, verbose=False, **options)
     except Exception as error:  # the exporter passes on exceptions of torch.export, onnxscript and the module itself
         raise failed(type(module).__name__, error, hint) from error
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def converted(

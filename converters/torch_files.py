@@ -18,6 +18,7 @@ from typing import Any
 import onnx
 
 from linnet.clib.errors import FileError, UsageError
+from linnet.converters import torch_check
 from linnet.converters.onnx import examine as examine_onnx
 from linnet.converters.outline import Conversion
 from linnet.converters.pytorch import as_torch, converted, export, failed, imported_torch
@@ -51,12 +52,17 @@ def examine(
         warnings.simplefilter("ignore")  # torch's warnings about its own deprecations
         if kind == "program":
             program = _program(torch, path, trust_pickle)
-            return converted(export(program, (), _HINT_PROGRAM), shapes, user_ops=user_ops)
+            conversion = converted(export(program, (), _HINT_PROGRAM), shapes, user_ops=user_ops)
+            given = None if shapes else program.example_inputs
+            return conversion if given is None else torch_check.compared(conversion, program.module(), *given)
         module = _script(torch, path) if kind == "script" else _pickled(torch, path, trust_pickle)
         arguments = _arguments(torch, module, shapes, path)
         if kind == "script":
-            return _from_script(torch, module, arguments, shapes, user_ops)
-        return converted(export(module, arguments, _HINT_MODULE), user_ops=user_ops)
+            conversion = _from_script(torch, module, arguments, shapes, user_ops)
+        else:
+            conversion = converted(export(module, arguments, _HINT_MODULE), user_ops=user_ops)
+        values = tuple(torch.linspace(0, 1, t.numel()).reshape(t.shape) for t in arguments)
+        return torch_check.compared(conversion, module, values, {})
 
 
 def _kind_of(path: Path) -> str:

@@ -26,7 +26,8 @@ MOVES = frozenset(
 def rewrite(graph: Graph, weights: bool = True) -> None:
     """Runs all rewrites. They are ordered so that each enables the next.
 
-    weights: False keeps weights as they are in the file, with no batch norm folded into them, so that they can be trained."""
+    weights: False keeps weights as they are in the file, with no batch norm folded into them and no two of them merged, so
+    that they can be trained."""
     for function in graph.functions:
         for step in (
             passes.remove_identities, passes.remove_dead, fuse_quantized,
@@ -34,8 +35,8 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
             passes.fold_constants, passes.remove_dead, fold_weights, passes.remove_double, find_layer_norms,
             *((absorb, normalizations_to_maps) if weights else ()),
         ):  # fmt: skip
-            keeping_types(function, step)
-    passes.run(graph)
+            keeping_types(function, step, *((weights,) if step is passes.remove_double else ()))
+    passes.run(graph, share=weights)
 
 
 def fold_weights(function: Function) -> None:

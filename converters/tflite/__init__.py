@@ -40,7 +40,7 @@ def from_tflite(
     If the operator has a rule, the op replaces it. Raises `FileError` if the file cannot be read. Raises
     `ConversionError`, whose `.problems` lists every problem, if the model cannot be converted.
     """
-    conversion = examine(model, input_shapes, optimize, user_ops)
+    conversion = examine(model, input_shapes, optimize, user_ops, trainable is None)
     if conversion.problems:
         raise ConversionError(conversion.problems, "" if isinstance(model, bytes) else str(model))
     return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
@@ -51,9 +51,10 @@ def examine(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     optimize: bool = True,
     user_ops: Iterable[UserOp] = (),
+    weights: bool = True,
 ) -> Conversion:
-    """Like `from_tflite`, but returns the problems together with the part of the graph that could be converted.
-    Raises `FileError`."""
+    """Like `from_tflite`, but returns the problems together with the part of the graph that could be converted. weights:
+    whether equal weights may be merged. Raises `FileError`."""
     name = ""
     if not isinstance(model, bytes):
         name = str(model)
@@ -86,7 +87,7 @@ def examine(
     if optimize and not importer.problems:
         from linnet.converters.tflite.rewrite import rewrite
 
-        rewrite(graph)
+        rewrite(graph, weights)
     return Conversion(graph, importer.problems, partial(outline, parsed, known))
 
 

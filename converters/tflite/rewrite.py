@@ -9,9 +9,10 @@ from linnet.facade import Graph
 from linnet.passes.kept_types import keeping_types
 
 
-def rewrite(graph: Graph) -> None:
-    """Runs all rewrites. They are ordered so that each enables the next."""
+def rewrite(graph: Graph, weights: bool = True) -> None:
+    """Runs all rewrites. They are ordered so that each enables the next. weights: False keeps equal weights apart, so that
+    they can be trained."""
     for function in graph.functions:
         for step in (passes.remove_identities, passes.remove_dead, fold_weights):
             keeping_types(function, step)
-    passes.run(graph)
+    passes.run(graph, share=weights)

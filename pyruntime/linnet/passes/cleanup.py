@@ -54,9 +54,10 @@ def remove_dead_functions(graph: Graph) -> None:
     graph.functions = [f for f in graph.functions if f in reached]
 
 
-def remove_double(function: Function) -> bool:
+def remove_double(function: Function, share: bool = True) -> bool:
     """Merges equal constants and equal computations. A node that has been merged has a mark in its provenance, because a
-    run must not feed one of several equal tensors."""
+    run must not feed one of several equal tensors. share: False keeps equal constants apart, because they will be trained:
+    two biases are equal only as long as both are zero."""
     changed = False
     constants: dict[Any, list[Tensor]] = {}  # alike, and perhaps equal
     nodes: dict[Any, Node] = {}
@@ -67,7 +68,7 @@ def remove_double(function: Function) -> bool:
 
     def canonical(tensor: Tensor) -> Tensor:
         tensor = table.get(tensor, tensor)
-        if tensor in given or (tensor.data is None and tensor.variable is None):
+        if tensor in given or (tensor.variable is None and (tensor.data is None or not share)):
             return tensor
         alike = constants.setdefault(_value_key(tensor), [])
         first = next((other for other in alike if _same_value(other, tensor)), None)

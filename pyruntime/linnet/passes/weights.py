@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.ir import traits
-from linnet.ir.function import Function, Tensor, Variable
+from linnet.ir.function import Function, Node, Tensor, Variable
 from linnet.ir.graph import Graph
 from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double
 from linnet.passes.folding import fold_constants
@@ -27,15 +27,23 @@ FLOATS = frozenset({"f32", "f64", "f16"})
 # Ops that only move or widen a weight. If their inputs are constants, the result becomes a constant of any size.
 _CARRIERS = traits.POINTWISE | traits.COPIES | traits.DECODES
 _NUMBERED = re.compile(r"(.+)_\d+")
+_GENERATED = re.compile(
+    r"(val|t|constant|const|ones|zeros|expand|lifted_tensor|_?c)(_?\d+)*|onnx::.+|.*[/_]Constant.*", re.I
+)
+_SAMPLE = 256  # numbers of a constant that are compared with those of the parameters
 
 
-def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
+def trainable(
+    graph: G, patterns: str | Sequence[str] = "*", parameters: Mapping[str, npt.ArrayLike] | None = None
+) -> G:
     """Turns float constants of the graph into variables, in place, so that an imported model can be trained. Returns
     the graph.
 
     patterns: names of constants as in the original file, with `*`, `?` and `[...]`. "*" matches all weights (one
-    dimension or more); statistics of batch_norm and other settings must be named. Other constants stay constant, and no
-    gradients are computed for them. Integer weights and activations of a quantized model become floats first. The
+    dimension or more). It does not match statistics of batch_norm and other settings, initial states of recurrent layers,
+    masks, and constants of one repeated number that an exporter has named; these must be named. Other constants stay
+    constant, and no gradients are computed for them. parameters: what the source calls parameters, by name. "*" then
+    matches these and what was computed from them. Integer weights and activations of a quantized model become floats first. The
     content of the signature "infer" is then in `graph.main`, where a loss can be built on it (`graph.find`); other
     signatures are removed. Raises UsageError if the graph has no signature "infer", or if a pattern matches nothing;
     the error lists similar names.
@@ -54,7 +62,7 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     function = graph.main
     compute_weights(function)
     _give_names_back(function)
-    chosen = _choose(function, [patterns] if isinstance(patterns, str) else list(patterns))
+    chosen = _choose(function, [patterns] if isinstance(patterns, str) else list(patterns), parameters)
     table: dict[Tensor, Tensor] = {}
     prefix, graph.prefix = graph.prefix, ""
     for tensor in chosen:
@@ -133,8 +141,8 @@ def _give_names_back(function: Function) -> None:
             tensor.name = found[1]
 
 
-def candidates(function: Function) -> dict[Tensor, bool]:
-    """Maps each float constant of a function to True if "*" matches it, else to False."""
+def candidates(function: Function, parameters: Mapping[str, npt.ArrayLike] | None = None) -> dict[Tensor, bool]:
+    """Maps each float constant of a function to True if "*" matches it, else to False. parameters: see `trainable`."""
     found: dict[Tensor, bool] = {}
     for node in function.nodes:
         for i, tensor in enumerate(node.inputs):
@@ -143,12 +151,47 @@ def candidates(function: Function) -> dict[Tensor, bool]:
             weight = tensor.data.ndim > 0 and i not in traits.operands(node.op, "role", "setting")
             weight = weight and not (node.op == "map" and tensor.data.size == 1)
             weight = weight and not (node.op == "copy" and (i > 0 and node.attribute("kind") == "pad"))
+            weight = weight and i not in traits.operands(node.op, "role", "state")
+            weight = weight and not _is_filler(tensor, node.op in traits.PRODUCTS)
+            if parameters is not None:
+                weight = _names(tensor.name, parameters) or (weight and _computed(node, tensor.data, parameters))
             found[tensor] = found.get(tensor, False) or weight
     return found
 
 
-def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
-    given = candidates(function)
+def _is_filler(tensor: Tensor, of_product: bool) -> bool:
+    """Whether a constant is a mask, or one repeated number, as exporters write it for zeros, ones and factors. Weights that
+    have just been initialized can also be one repeated number, but an exporter keeps their names."""
+    assert tensor.data is not None
+    values = tensor.data.reshape(-1)
+    if not np.isfinite(values).all():
+        return True
+    if values.size < 2:
+        return False
+    least = values.min()
+    if least <= -1e4 and bool(((values == 0) | (values == least)).all()):
+        return True
+    return not of_product and bool((values == values[0]).all()) and _GENERATED.fullmatch(tensor.name) is not None
+
+
+def _names(name: str, parameters: Mapping[str, npt.ArrayLike]) -> bool:
+    numbered = _NUMBERED.fullmatch(name)
+    return name in parameters or (numbered is not None and numbered[1] in parameters)
+
+
+def _computed(node: Node, data: npt.NDArray[Any], parameters: Mapping[str, npt.ArrayLike]) -> bool:
+    """Whether a constant was computed from parameters. In a product or a recurrent layer, all are. Elsewhere, its numbers
+    must be those of a parameter, in any order."""
+    if node.op in traits.PRODUCTS or traits.operands(node.op, "role", "state"):
+        return True
+    some = data.reshape(-1)[:: max(1, data.size // _SAMPLE)][:_SAMPLE]
+    return any(np.isin(some, np.asarray(value)).all() for value in parameters.values())
+
+
+def _choose(
+    function: Function, patterns: list[str], parameters: Mapping[str, npt.ArrayLike] | None = None
+) -> list[Tensor]:
+    given = candidates(function, parameters)
     if not given and function.graph.variables:
         patterns = [p for p in patterns if p != "*"]  # all weights are variables already
     elif not given and patterns and any(isinstance(v, Function) for n in function.nodes for v in n.attributes.values()):
