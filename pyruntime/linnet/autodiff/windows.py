@@ -3,9 +3,8 @@ and sizes may be open."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 from linnet.autodiff._tools import constant_of, elementwise, filled, integers, operand, reshape_like, shape_of, static
 from linnet.autodiff.sparse import Gradients, Rule
@@ -291,7 +290,7 @@ def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[i
     filled with ones."""
     given = operand(node, 2)
     wanted = list(node.attribute("sizes")) if given is None else constant_of(given, "sizes")
-    ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]
+    ratios = [Fraction(int(w), max(n, 1)) for w, n in zip(wanted, lengths, strict=True)]
     pick = min if node.attribute("aspect") == "not_larger" else max
     first = ratios.index(pick(ratios))
     wide = ops.copy([ops.copy([eye], kind="unsqueeze", axis=[2])[0]], kind="expand", shape=[1, 1, lengths[first]])[0]
