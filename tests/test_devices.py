@@ -586,3 +586,10 @@ def test_segments_whose_shapes_depend_on_data_use_devices_too() -> None:
         values = np.where(np.arange(8)[:, None] < rows_left, np.abs(X), 0).astype(np.float32)
         np.testing.assert_allclose(session.run({"x": values})["y"], alone.run({"x": values})["y"], rtol=1e-5, atol=1e-6)
     assert device.count("run") == 3
+
+
+def test_an_unknown_short_name_lists_linnets_devices() -> None:
+    with pytest.raises(
+        linnet.FileError, match="linnet's own devices are opencl and cuda; for another library, give its path"
+    ):
+        linnet.load_device("gpu")

@@ -195,3 +195,13 @@ def test_a_later_failure_keeps_the_steps_before_it(tmp_path: Path) -> None:
     with pytest.raises(linnet.GraphError):
         linnet.fit(build(), wrong, batch_size=8, directory=tmp_path, shuffle=False, progress=False)
     assert (tmp_path / "checkpoint-00000002.lnt").exists() and (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("limit", [{"epochs": -1}, {"steps": -1}])
+def test_a_negative_length_is_refused(limit: dict[str, int]) -> None:
+    graph = linnet.Graph()
+    x, w = graph.placeholder("x", ("n", 2)), graph.variable("w", np.ones(2, np.float32))
+    loss = (x * w.tensor(x)).mean()
+    graph.signature("train", {"x": x}, {"loss": loss}, updates=linnet.SGD(0.1).minimize(loss))
+    with pytest.raises(linnet.UsageError, match=f"'{next(iter(limit))}' is out of range; expected 0 or more, got -1"):
+        linnet.fit(graph, {"x": np.ones((4, 2), np.float32)}, **limit)  # type: ignore[arg-type]

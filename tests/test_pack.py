@@ -378,3 +378,18 @@ def test_the_version_changes_when_kernels_pack_otherwise() -> None:
 
 if __name__ == "__main__" and sys.argv[1:] == ["--write"]:
     KNOWN.write_text(json.dumps({"version": version(), "packed": packed_bytes()}, indent=1) + "\n")
+
+
+def test_the_input_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from linnet.cli.main import _main
+
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 4))
+    graph.signature("infer", {"x": x}, {"y": x @ graph.constant(np.ones((4, 4), np.float32))})
+    graph.save(tmp_path / "m.lnt")
+    before = (tmp_path / "m.lnt").read_bytes()
+    (tmp_path / "same.lnt").symlink_to(tmp_path / "m.lnt")
+    for output in ("m.lnt", "same.lnt"):
+        assert _main(["pack", str(tmp_path / "m.lnt"), "-o", str(tmp_path / output)]) == 1
+        assert "the output file is the same file as the input model" in capsys.readouterr().err
+    assert (tmp_path / "m.lnt").read_bytes() == before

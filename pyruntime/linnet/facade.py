@@ -47,11 +47,19 @@ class Graph(graph.Graph):
         to_onnx(self, path, values, signature=signature, opset=opset)
 
     def save(self, path: str | Path) -> None:
-        """Writes the .lnt file, atomically (a temporary file, then a rename)."""
+        """Writes the .lnt file, atomically (a temporary file, then a rename). Warns if the name ends like that of another
+        format."""
         from pathlib import Path
 
         from linnet.file.writer import write
 
+        if (suffix := Path(path).suffix.lower()) in (".onnx", ".tflite", ".pt2", ".pb"):
+            import warnings
+
+            hint = "; graph.to_onnx writes ONNX" if suffix == ".onnx" else ""
+            warnings.warn(
+                f"the file '{path}' will be a linnet file, although its name ends in {suffix}{hint}", stacklevel=3
+            )
         write(self, Path(path))
 
     def to_bytes(self) -> bytes:

@@ -127,10 +127,15 @@ def _info(name: str, device: Any) -> DeviceInfo:
     )
 
 
+_OWN = ("opencl", "cuda")
+
+
 def _failure(name: str | Path, record: Any) -> Error:
     error = exception(record)
     if not error.tensor and f"'{os.fspath(name)}'" in error.what:
         error.tensor = os.fspath(name)
+    if error.code == 201 and os.fspath(name).isalpha() and os.fspath(name) not in _OWN:
+        error.hint = f"linnet's own devices are {' and '.join(_OWN)}; for another library, {error.hint}"
     return error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from linnet.clib.arguments import at_least
 from linnet.clib.errors import Error, TrainingError, UsageError
 from linnet.data.loader import Augment
 from linnet.facade import Graph
@@ -103,6 +104,9 @@ def fit(
         made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
         validation = validation if chief or isinstance(validation, int | float) else None
     train = _checked(made, train, accumulate)
+    for name, limit in (("epochs", epochs), ("steps", steps)):
+        if limit is not None:
+            at_least(name, limit, 0)
     if steps is None and epochs is None:
         epochs = 1
     if isinstance(validation, int | float):
