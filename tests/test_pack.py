@@ -390,6 +390,6 @@ def test_the_input_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixt
     before = (tmp_path / "m.lnt").read_bytes()
     (tmp_path / "same.lnt").symlink_to(tmp_path / "m.lnt")
     for output in ("m.lnt", "same.lnt"):
-        assert _main(["pack", str(tmp_path / "m.lnt"), "-o", str(tmp_path / output)]) == 1
+        assert _main(["pack", str(tmp_path / "m.lnt"), "-o", str(tmp_path / output)]) == 2
         assert "the output file is the same file as the input model" in capsys.readouterr().err
     assert (tmp_path / "m.lnt").read_bytes() == before
