@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,8 @@ def test_the_load_of_others_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_digits_demo_prints_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    begin = time.monotonic()
     rows = digits.run(report.Options(tmp_path, 0.05, None))
     said = capsys.readouterr().out
     assert [row.dtype for row in rows] == list(report.DTYPES) and all(row.wrong <= 1 for row in rows)
-    assert "against f32" in said and "Medians of " in said and time.monotonic() - begin < 60
+    assert "against f32" in said and "Medians of " in said
     assert sorted(path.name for path in tmp_path.glob("*.png")) == sorted(f"mnist_small-{d}.png" for d in report.DTYPES)

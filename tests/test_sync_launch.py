@@ -114,7 +114,7 @@ def test_the_first_failure_ends_all_and_is_the_status(launcher: Launcher) -> Non
     script = ROLE + "time.sleep(0.2 if c.rank == 1 else 60)\nsys.exit(7)\n"
     began = time.monotonic()
     status, _, err = launcher.run(script, "-n", "3", "--servers", "1")
-    assert status == 7 and time.monotonic() - began < 20
+    assert status == 7 and time.monotonic() - began < 50  # the others sleep for 60
     assert "worker 1 exited with status 7" in err[-1] and "the other 3" in err[-1]
     status, _, err = launcher.run(ROLE + "c.rank == 0 and os.kill(os.getpid(), 9)\ntime.sleep(60)\n", "-n", "2")
     assert status == 137 and "SIGKILL" in err[-1]
@@ -180,7 +180,7 @@ def test_other_signals_reach_the_processes_and_a_second_one_is_not_waited_for(la
         "signal.signal(signal.SIGUSR1, lambda *_: open('usr1', 'w').close())\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "open('up', 'w').close()\n[time.sleep(1) for _ in range(60)]\n"
     )
-    ran = launcher.start(script)
+    ran = launcher.start(script, "--grace", "60")
     wait_for(lambda: "up" in launcher.names())
     ran.send_signal(signal.SIGUSR1)
     wait_for(lambda: "usr1" in launcher.names())
@@ -188,8 +188,8 @@ def test_other_signals_reach_the_processes_and_a_second_one_is_not_waited_for(la
     for _ in range(2):
         ran.send_signal(signal.SIGINT)
         time.sleep(0.2)
-    ran.communicate(timeout=20)
-    assert ran.returncode == 130 and time.monotonic() - began < 8
+    ran.communicate(timeout=50)
+    assert ran.returncode == 130 and time.monotonic() - began < 50
 
 
 # A process that has left its group and session, and resists ending.

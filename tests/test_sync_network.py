@@ -296,7 +296,7 @@ def test_a_cable_that_stays_unplugged(net: Net, graph: Graph, tmp_path: Path) ->
         result = _follow(worker, [0], 0)
         assert result["error"] in ("unreachable", "connection_lost", "timed_out"), result
         assert net.SERVER in result["text"]
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         net.cable(True)
         other = _follow(work(1, "--steps", "5"), [0], 0)
         assert other == {"applied": 5, "reconnects": 0}

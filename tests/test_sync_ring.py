@@ -165,9 +165,7 @@ def test_strangers_at_the_door_change_nothing(tmp_path: Path) -> None:
             return float(ring.all_reduce(np.ones(9, np.float32))[0])
 
     strangers: list[socket.socket] = []
-    start = time.monotonic()
     assert ranks(2, work) == [2.0, 2.0]
-    assert time.monotonic() - start < 5
     for stranger in strangers:
         stranger.close()
 
@@ -206,9 +204,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     def work(rank: int) -> None:
         Ring(f"unix:{tmp_path}/ring", rank, 4, timeout=1)
 
-    start = time.monotonic()
     found = ranks(4, work, only=(0, 1, 3))
-    assert time.monotonic() - start < 4
     assert isinstance(found[0], linnet.SyncError) and found[0].status == "timed_out"
     assert "rank 2 did not join" in str(found[0]) and found[0].op_index == 2
     for rank in (1, 3):
@@ -230,9 +226,7 @@ def test_arrays_of_different_sizes_are_refused(tmp_path: Path) -> None:
         with Ring(f"unix:{tmp_path}/ring", rank, 3, timeout=5) as ring:
             ring.all_reduce(np.zeros(1000 if rank != 1 else 999, np.float32))
 
-    start = time.monotonic()
     found = ranks(3, work)
-    assert time.monotonic() - start < 6
     for error in found:
         assert isinstance(error, linnet.SyncError) and error.status == "protocol_error", found
         assert "rank 0 of 3 does not fit" in str(error) and "1336 bytes, but rank 1 expects 1332" in str(error), found
@@ -251,9 +245,7 @@ def test_who_leaves_is_named(tmp_path: Path) -> None:
                 ring.all_reduce(np.zeros(10, np.float32))
             return f"{caught.value.status} {caught.value.op_index}"
 
-    start = time.monotonic()
     assert ranks(4, work) == ["connection_lost 2", "connection_lost 2", "left", "connection_lost 2"]
-    assert time.monotonic() - start < 8
 
 
 _VICTIM = """
