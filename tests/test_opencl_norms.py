@@ -174,6 +174,7 @@ POOLS: list[dict[str, Any]] = [
     {"kernel": [4, 3], "strides": [3, 2], "auto_pad": "same_upper"},
     {"kernel": [3, 2], "strides": [1, 3], "auto_pad": "same_lower", "count_include_pad": True},
     {"kernel": [9, 7]},
+    {"kernel": [1, 2], "strides": [3, 4], "auto_pad": "same_upper"},  # windows with gaps between them: no padding
 ]
 
 
@@ -270,6 +271,8 @@ def test_resized_regions_agree() -> None:
     for mode in ("nearest", "linear", "cubic"):
         cases.add(values("f32", 2, 7, 5, 3), "f32", None, np.array([9, 4], np.int64), roi, mode=mode, axes=[1, 2],
                   coordinates="tf_crop_and_resize", extrapolation_value=2.5)  # fmt: skip
+        cases.add(values("f32", 2, 7, 5, 3), "f32", None, np.array([1, 4], np.int64), roi, mode=mode, axes=[1, 2],
+                  coordinates="tf_crop_and_resize")  # fmt: skip
     cases.check()
 
 

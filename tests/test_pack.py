@@ -242,14 +242,133 @@ def test_other_weights_under_the_same_keys(packed_file: tuple[bytes, Array], tmp
     constants[0].data = np.asarray(constants[0].data) * 2
     from linnet.file.writer import chunks
 
-    model, _ = parts(content)
-    kept = {}
-    for i in range(model.ExtrasLength()):
-        segment = model.Segments(model.Extras(i).Segment())
-        kept[model.Extras(i).Target().decode()] = np.frombuffer(content, np.uint8, segment.Size(), segment.Offset())
-    y, info, _ = results(_written(tmp_path / "b.lnt", b"".join(chunks(graph, kept))), threads=1)
+    y, info, _ = results(_written(tmp_path / "b.lnt", b"".join(chunks(graph, extras(content)))), threads=1)
     assert np.array_equal(y, results(graph, threads=1)[0]) and not np.array_equal(y, expected)
     assert info["stored_weights"] > 0  # the other layers
+
+
+def extras(content: bytes) -> dict[str, Array]:
+    """The packed weights of a file, by key."""
+    model, _ = parts(content)
+    segments = [(model.Extras(i).Target().decode(), model.Extras(i).Segment()) for i in range(model.ExtrasLength())]
+    return {
+        key: np.frombuffer(content, np.uint8, model.Segments(number).Size(), model.Segments(number).Offset())
+        for key, number in segments
+    }
+
+
+def transposed_too(graph: linnet.Graph, x: linnet.Tensor, random: np.random.Generator) -> list[linnet.Tensor]:
+    w = graph.constant(random.standard_normal((64, 64)).astype(np.float32))
+    return [linnet.ops.matmul(x, w), linnet.ops.matmul(x, w, transpose_b=True)]
+
+
+def two_parts(graph: linnet.Graph, x: linnet.Tensor, random: np.random.Generator) -> list[linnet.Tensor]:
+    """Parts of one constant that is too large to be cut when the file is written."""
+    w = graph.constant(random.standard_normal((4, 128, 128)).astype(np.float32))
+    x = linnet.ops.concat([x, x], 1)
+    return [linnet.ops.matmul(x, w[i]) for i in (1, 3)]
+
+
+@pytest.mark.parametrize("made", [transposed_too, two_parts])
+def test_steps_that_pack_other_bytes_have_other_keys(made: Callable[..., list[linnet.Tensor]], tmp_path: Path) -> None:
+    """Two steps of equal shapes, which differ in one thing only."""
+    graph, random = linnet.Graph(), np.random.default_rng(6)
+    x = graph.placeholder("x", (16, 64))
+    results_of = made(graph, x, random)
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.concat(results_of, 0)})
+    graph.save(tmp_path / "plain.lnt")
+    assert linnet.pack(graph, tmp_path / "packed.lnt", threads=1).constants == 2
+    packed, info, _ = results(tmp_path / "packed.lnt", threads=1)
+    assert np.array_equal(packed, results(tmp_path / "plain.lnt", threads=1)[0]) and info["stored_weights"] > 0
+
+
+def test_integer_steps_with_other_zero_points_have_other_keys(tmp_path: Path) -> None:
+    """Packed bytes contain the products of the weights and the zero point."""
+    graph, random = linnet.Graph(), np.random.default_rng(8)
+    x = graph.placeholder("x", (1, 16, 6, 6))
+    w = graph.constant(random.standard_normal((16, 16, 1, 1)).astype(np.float32))
+    both = [linnet.ops.conv(x, w), linnet.ops.conv(x + 1.0, w)]  # from -1 to 3, and from 0 to 4: one scale
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.concat(both, 0)})
+    data = [{"x": np.clip(random.standard_normal((1, 16, 6, 6)), -1, 3).astype(np.float32)} for _ in range(2)]
+    made = linnet.quantize(graph, data, "i8", effort="fast")
+    assert linnet.pack(made, tmp_path / "m.lnt", threads=1).constants == 2
+    packed, info, _ = results(tmp_path / "m.lnt", threads=1)
+    assert np.array_equal(packed, results(made, threads=1)[0]) and info["stored_weights"] > 0
+
+
+def test_instruction_sets_with_equal_sizes_have_other_keys(tmp_path: Path) -> None:
+    """With 32 channels, the packed weights of most instruction sets have one size, but not one order."""
+    graph, random = linnet.Graph(), np.random.default_rng(7)
+    x = graph.placeholder("x", (1, 32, 24, 24))
+    w = [graph.constant(random.standard_normal(shape).astype(np.float32)) for shape in ((32, 32, 3, 3), (32, 32, 1, 1))]
+    y = linnet.ops.conv(linnet.ops.conv(x, w[0], pads=[1, 1, 1, 1]), w[1])
+    graph.signature("infer", {"x": x}, {"y": y})
+    names = linnet.isa_names()[1:]
+    for isa in names:
+        linnet.pack(graph, tmp_path / "m.lnt", isa, threads=1)
+        for other in names:
+            expected = results(graph, isa_max=other, threads=1)[0]
+            assert np.array_equal(results(tmp_path / "m.lnt", isa_max=other, threads=1)[0], expected), (isa, other)
+
+
+def test_sessions_of_one_model_share_only_what_is_packed_alike() -> None:
+    graph, random = linnet.Graph(), np.random.default_rng(7)
+    x = graph.placeholder("x", (1, 32, 24, 24))
+    w = [graph.constant(random.standard_normal(shape).astype(np.float32)) for shape in ((32, 32, 3, 3), (32, 32, 1, 1))]
+    y = linnet.ops.conv(linnet.ops.conv(x, w[0], pads=[1, 1, 1, 1]), w[1])
+    graph.signature("infer", {"x": x}, {"y": y})
+    names = linnet.isa_names()[1:]
+    for one in names:
+        for other in names:
+            model = linnet.Model(graph)
+            kept = linnet.Session(model, isa_max=one, threads=1)
+            expected = results(graph, isa_max=other, threads=1)[0]
+            assert np.array_equal(results(model, isa_max=other, threads=1)[0], expected), (one, other)
+            assert kept.plan_info
+
+
+def short_loop(weights: Array, computed: bool) -> linnet.Graph:
+    """y = x @ weights[0] @ weights[1] ..., in a loop. computed: each iteration takes its weights out of all."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4, 16))
+
+    def body(state: Any) -> Any:
+        count, y, *held = state
+        if computed:
+            return (count + 1, y @ linnet.ops.reshape(linnet.ops.gather(held[0], count), (16, 16)), *held)
+        return (count + 1, y @ held[0], *held[1:], held[0])
+
+    start = [graph.constant(weights)] if computed else [graph.constant(w) for w in weights]
+    always = lambda state: graph.constant(np.bool_(True))  # noqa: E731
+    _, y, *_ = linnet.while_loop(always, body, (graph.constant(np.int64(0)), x, *start), maximum=len(weights))
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+@pytest.mark.parametrize("computed", [False, True], ids=["of the file", "computed by planning"])
+def test_the_iterations_of_a_short_loop_have_their_own_weights(computed: bool) -> None:
+    """Planning makes steps of them that differ in nothing else. In twelve graphs, some of these steps meet in the table."""
+    random = np.random.default_rng(9)
+    for _ in range(12):
+        value = random.standard_normal((4, 16)).astype(np.float32)
+        weights = random.standard_normal((8, 16, 16)).astype(np.float32) / 4
+        session = linnet.Session(short_loop(weights, computed), threads=1)
+        assert session.memory["packed_weights"] >= 8 * 16 * 16 * 4
+        found = session.run({"x": value})["y"]
+        for w in weights:
+            value = value @ w
+        np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-4)
+
+
+def test_packed_weights_that_are_too_short_are_not_used(packed_file: tuple[bytes, Array], tmp_path: Path) -> None:
+    """Their digest is right, and only their size is not."""
+    from linnet.file.writer import chunks
+
+    content, expected = packed_file
+    graph = linnet.Graph.load(_written(tmp_path / "a.lnt", content))
+    kept = {key: block[: len(block) // 2] for key, block in extras(content).items()}
+    y, info, _ = results(_written(tmp_path / "b.lnt", b"".join(chunks(graph, kept))), threads=1)
+    assert np.array_equal(y, expected) and info["stored_weights"] == 0
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.quantization.judge import TARGETS, Judge, Nearness
+from linnet.quantization.judge import TARGETS, Judge, Nearness, _decisions, _varying
 from linnet.quantization.observe import Batches
 
 RNG = np.random.default_rng(23)
@@ -87,6 +87,25 @@ def test_values_are_compared_with_what_changes_in_them() -> None:
     values = np.stack(judge.wanted["y"]).astype(np.float64)
     assert near.error == pytest.approx(0.09 / np.square(values - values.mean(axis=0)).mean(), rel=1e-3)
     assert near.excess == pytest.approx(near.error / TARGETS["i8"].values)
+
+
+def test_an_output_that_hardly_changes_allows_a_thousandth_of_its_power() -> None:
+    values = [np.full(4, 10.0), np.full(4, 10.0), np.full(4, 10.001)]
+    assert _varying(values) == pytest.approx(0.1, rel=1e-3)
+    assert _varying(values[:2]) == pytest.approx(100.0)
+
+
+def test_other_shapes_are_other_decisions() -> None:
+    assert _decisions(np.arange(3), np.arange(4), None) == (1, 1)
+    assert _decisions(np.arange(3), np.arange(3), None) == (0, 3)
+
+
+def test_samples_are_taken_from_all_of_the_calibration() -> None:
+    samples = feeds(9, 4, 6)
+    batches = Batches(samples, ["x"])
+    assert len(list(batches)) == 9  # observing the ranges counts them
+    judge = Judge(graph_of("values"), batches, 4, TARGETS["i8"], 1)
+    assert [taken["x"][0, 0] for taken in judge.samples] == [samples[i]["x"][0, 0] for i in (0, 2, 4, 6)]
 
 
 def regression(layers: int) -> linnet.Graph:

@@ -15,7 +15,7 @@ from onnx import numpy_helper as nh
 from onnx.reference import ReferenceEvaluator
 
 import linnet
-from linnet.quantization.judge import TARGETS, Judge, parts_of
+from linnet.quantization.judge import TARGETS, Judge, Part, _loses, parts_of
 from linnet.quantization.observe import Batches
 
 Array = np.ndarray
@@ -176,6 +176,38 @@ def test_parts_of_an_output_are_found_by_size() -> None:
     assert [part.axis for part in parts_of([np.zeros((2, 3), np.float32)])] == [None]
 
 
+def cut(value: Array, samples: int = 3) -> list[tuple[int | None, tuple[int, ...]]]:
+    return sorted((part.axis, tuple(part.entries)) for part in parts_of([value.astype(np.float32)] * samples))
+
+
+def test_what_makes_parts() -> None:
+    """The axis with the widest gap is cut, and entries that are zero belong to no part. Samples, rare classes and a few
+    small numbers are no parts."""
+    rng = np.random.default_rng(2)
+    ones, whole = rng.uniform(0.5, 1, (1, 4, 6)), [(None, ())]
+    two_axes = ones * np.array([1000, 1, 1000, 1])[:, None] * np.array([1, 20, 1, 20, 1, 20])
+    assert cut(two_axes) == [(1, (0, 2)), (1, (1, 3))]
+    assert cut(np.swapaxes(two_axes, 1, 2)) == [(2, (0, 2)), (2, (1, 3))]
+    assert cut(ones * np.array([0, 500, 0.5, 500])[:, None]) == [(1, (1, 3)), (1, (2,))]
+    assert cut(rng.uniform(0.5, 1, (2, 8)) * np.array([[1], [1000]])) == whole
+    assert cut(np.array([[300.0, 200, 0.5, 400, 100]]), 8) == whole
+    assert cut(np.array([[300.0, 200, 0.5, 400, 100]]), 16) == [(1, (0, 1, 3, 4)), (1, (2,))]
+    assert cut(np.tile(np.array([0.4, 0.59, 0.01]), (8, 1))) == whole
+
+
+def test_what_loses_its_values() -> None:
+    """Two values of a hundred are lost. An output of few values, or one that hardly changes, has none to lose."""
+    every, wanted = Part(None, np.zeros(0, np.intp)), [np.linspace(-1, 1, 50), np.linspace(-2, 2, 50)]
+
+    def loses(want: list[Array], got: list[Array]) -> bool:
+        return _loses(every, want, got)
+
+    assert loses(wanted, [np.zeros(50), np.zeros(50)]) and loses(wanted, [np.zeros(50), np.ones(50)])
+    assert not loses(wanted, [np.zeros(50), np.arange(50) % 2 + 1.0])
+    assert not loses([value / 1e5 + 1 for value in wanted], [np.ones(50), np.ones(50)])
+    assert not loses([np.arange(50) % 7.0] * 2, [np.zeros(50), np.zeros(50)])
+
+
 def judged(lost: float) -> Judge:
     graph = linnet.Graph()
     x = graph.placeholder("x", (1, 8, 4))
@@ -186,11 +218,11 @@ def judged(lost: float) -> Judge:
     return Judge(graph, Batches(data, ["x"]), 4, TARGETS["i8"], 1)
 
 
-def without_last(factor: float) -> linnet.Graph:
-    """The network of `judged`, with the last column multiplied by `factor`."""
+def without_last(factor: float, others: float = 1000.0) -> linnet.Graph:
+    """The network of `judged`, with the last column multiplied by `factor`, and the others by `others`."""
     graph = linnet.Graph()
     x = graph.placeholder("x", (1, 8, 4))
-    scale = np.array([1000, 1000, 1000, factor], np.float32)
+    scale = np.array([others, others, others, factor], np.float32)
     graph.signature("infer", {"x": x}, {"y": linnet.ops.multiply(x, graph.constant(scale))})
     return graph
 
@@ -201,6 +233,7 @@ def test_the_judge_measures_each_part() -> None:
     assert judge.compare(without_last(0.5)).excess == 1.0 and judge.lost(without_last(0.5)) == []
     near = judge.compare(without_last(0.0))
     assert near.error > 0.3 and near.excess > 10
+    assert judge.compare(without_last(0.5, 0.0)).error == pytest.approx(near.error) == pytest.approx(0.5)
     assert judge.lost(without_last(0.0)) == ["y"]
     assert judged(900.0).lost(without_last(899.0)) == []
 

@@ -100,6 +100,22 @@ def test_what_a_large_gradient_leaves_overflows_later() -> None:
         check(server, 7, heard.count("not_finite"))
 
 
+@pytest.mark.parametrize(("dtype", "large"), [("f16", 4e4), ("bf16", 2e38)])
+def test_variables_of_16_bits(dtype: str, large: float) -> None:
+    """Ordinary gradients make f16 overflow, so each update is tried, and not only the first one."""
+    graph = Graph()
+    x = graph.placeholder("x", (SIZE,))
+    w = graph.variable("w", np.zeros(SIZE), dtype=dtype)
+    linnet.sync.signatures(graph, (w.tensor(x).cast("f32") * x).sum(), SGD(1.0), {"x": x})
+    with Server(graph) as server, Worker(graph, server.address, number=0, timeout=30) as worker:
+        heard = []
+        for value in (1.0, large, large, 3.0):
+            worker.step({"x": np.full(SIZE, value, np.float32)})
+            heard.append(worker.info.outcome)
+        assert heard == ["applied", "applied", "not_finite", "applied"]
+        assert np.isfinite(server.store["w"].astype(np.float64)).all()
+
+
 def test_large_gradients_that_an_update_stands_are_applied() -> None:
     with Server(pushing(SGD(0.5))) as server:
         assert train(pushing(SGD(0.5)), server, [[feed(1e38), feed(-1e38), feed(0, 1e38)]], [1.0]) == [["applied"] * 3]

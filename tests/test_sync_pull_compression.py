@@ -86,6 +86,30 @@ def test_what_arrives(kind: str) -> None:
         assert status["values_saved"] == weights // 2 and status["values_sent"] > weights
 
 
+@pytest.mark.parametrize("kind", ["none", *KINDS])
+def test_checksums_are_those_of_the_version(kind: str) -> None:
+    """Of values above 64 KiB, a server keeps the checksums of the chunks for all readers: those of one version only."""
+    graph = Graph()
+    x = graph.placeholder("x", ("batch", 300))
+    loss = (nn.dense(x, 200, bias=False) * 0.5).sum()
+    linnet.sync.signatures(graph, loss, Momentum(0.1), {"x": x})
+    rng = np.random.default_rng(2)
+    with Server(graph) as server:
+        options: dict[str, Any] = {"pull_compression": kind, "read_only": True, "timeout": 30}
+        with (
+            Worker(graph, server.address, writer=True, timeout=30) as writer,
+            Worker(graph, server.address, **options) as first,
+            Worker(graph, server.address, **options) as second,
+        ):
+            for _ in range(3):
+                value = rng.standard_normal((300, 200)).astype(np.float32)
+                writer.put("dense/weight", value)
+                for reader in (first, second):
+                    reader.pull()
+                    np.testing.assert_array_equal(reader.store["dense/weight"], as_pulled(value, kind))
+                    assert [link.reconnects for link in reader.info.links] == [0], "a checksum was wrong"
+
+
 def test_averages_are_not_rounded() -> None:
     """Even large ones: a moving average that is rounded in each step stops moving."""
     graph = Graph(seed=5)

@@ -4,6 +4,7 @@
 #include "sync_clients.h"
 
 #include "sync/combine.h"
+#include "sync/server_state.h"
 
 #include <float.h>
 
@@ -277,6 +278,44 @@ static void large_variables(void) {
     }
 }
 
+/* A put may make variables large, so the update after it is tried, also in a server that repeats the put. */
+static void large_puts(void) {
+    static struct world before;
+    linnet_error error;
+    for (int k = 0; k < 3; k++) {
+        const float put = k == 0 ? 3e38f : k == 1 ? -0x1p100f : 1e6f;
+        const bool large = k < 2;
+        float stored[W] = {0};
+        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 12);
+        begin_trying(of(1));
+        overflows = large;
+        leaves = LN_SYNC_ORDINARY;
+        join(0, 0, 11);
+        hello.role = LN_SYNC_WRITER;
+        greet(&clients[1], &hello);
+        get_ready(&clients[1]);
+        step(0, 0, 1);
+        stored[W - 1] = put;
+        bulk(&clients[1], LN_SYNC_PUT, 0, 1, stored, sizeof stored);
+        settle();
+        CHECK(world.w[W - 1] == put);
+        CHECK_INT(tries, 0);
+        before = world;
+        step(0, 1, 1);
+        CHECK_INT(tries, large);
+        CHECK_INT(clients[0].ack.outcome, large ? LN_SYNC_NOT_FINITE : LN_SYNC_APPLIED);
+        end();
+        begin_trying(of(1));
+        for (int i = 0, at = 0; i < before.records; at += (int)before.sizes[i++])
+            CHECK_INT(ln_sync_server_replay(world.server, before.journal + at, before.sizes[i], &error), LINNET_OK);
+        CHECK(world.w[W - 1] == put);
+        join(0, 0, 13);
+        step(0, 1, 1);
+        CHECK_INT(tries, large);
+        end();
+    }
+}
+
 /* An optimizer that handles infinities itself, as a dynamic loss scale does, gets to see them. */
 static void lenient(void) {
     begin(of(2));
@@ -309,6 +348,33 @@ static void sizes(void) {
         }
 }
 
+/* Classifies values that are put. 16 bits have room for few ordinary sizes, so all of them count as large. */
+static void sizes_of_values(void) {
+    static const struct {
+        uint32_t dtype;
+        uint16_t bits;
+        ln_sync_size size;
+    } halves[] = {{LINNET_F16, 0x3c00, LN_SYNC_LARGE},    {LINNET_F16, 0x7bff, LN_SYNC_LARGE},
+                  {LINNET_F16, 0xfc00, LN_SYNC_INFINITE}, {LINNET_F16, 0x7e00, LN_SYNC_INFINITE},
+                  {LINNET_BF16, 0x3f80, LN_SYNC_LARGE},   {LINNET_BF16, 0x7c00, LN_SYNC_LARGE},
+                  {LINNET_BF16, 0xff7f, LN_SYNC_LARGE},   {LINNET_BF16, 0xff80, LN_SYNC_INFINITE},
+                  {LINNET_BF16, 0x7fc0, LN_SYNC_INFINITE}};
+    uint16_t values[5] = {0};
+    int32_t integers[5] = {INT32_MAX, INT32_MIN, -1, 0x7f800000, 0};
+    ln_sync_variable v;
+    memset(&v, 0, sizeof v);
+    v.elements = 5;
+    for (size_t k = 0; k < sizeof halves / sizeof *halves; k++)
+        for (int at = 0; at < 5; at++) {
+            v.entry.dtype = (uint8_t)halves[k].dtype;
+            values[at] = halves[k].bits;
+            CHECK_INT(ln_sync_size_of_value(&v, values), halves[k].size);
+            values[at] = 0;
+        }
+    v.entry.dtype = LINNET_I32;
+    CHECK_INT(ln_sync_size_of_value(&v, integers), LN_SYNC_ORDINARY);
+}
+
 int main(void) {
     make_manifest();
     gradients();
@@ -320,8 +386,10 @@ int main(void) {
     asynchronous();
     updates();
     large_variables();
+    large_puts();
     lenient();
     sizes();
+    sizes_of_values();
     ln_sync_manifest_free(world.manifest);
     return check_end("test_sync_finite");
 }
