@@ -236,10 +236,11 @@ def test_what_the_server_refuses() -> None:
     linnet.sync.signatures(large, ops.gather(table.tensor(ids), ids).sum(), linnet.SGD(0.1), {"ids": ids})
     with (
         Server(large, max_bytes=50_000) as server,
-        writer(large, server.address, lost=0.3) as other,
-        pytest.raises(SyncError, match="larger than the server's max_bytes"),
+        writer(large, server.address) as other,
     ):
-        other.put("table", np.zeros((3000, 5), np.float32))
+        with pytest.raises(SyncError, match="larger than the server's max_bytes"):
+            other.put("table", np.zeros((3000, 5), np.float32))
+        assert server.status()["refused"] == 1, "another try would be refused too"
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.soak)])

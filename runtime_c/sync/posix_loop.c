@@ -23,7 +23,8 @@ uint64_t ln_sync_now(void) {
 /* ---- connections of peers ---------------------------------------------------------------------------------------- */
 
 static void watch(linnet_server *s, posix_peer *p) {
-    const int wants = ln_sync_transport_wants(p->transport, p->stream), mask = wants & (LN_SYNC_READ | LN_SYNC_WRITE);
+    const int wants = p->refused ? LN_SYNC_READ : ln_sync_transport_wants(p->transport, p->stream),
+              mask = wants & (LN_SYNC_READ | LN_SYNC_WRITE);
     if (mask != p->mask && ln_sync_poller_change(s->poller, ln_sync_transport_fd(p->transport), mask, p))
         p->mask = mask;
     if (wants & LN_SYNC_NOW && !p->now) {
@@ -76,7 +77,13 @@ static bool flush(linnet_server *s, posix_peer *p) {
     if (!ln_sync_stream_idle(p->stream) || !ln_sync_transport_open(p->transport))
         flow = ln_sync_transport_send(p->transport, p->stream, LN_SYNC_TURN, &error);
     count(s, p);
-    if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN || (closing && ln_sync_stream_idle(p->stream)) || p->ended) {
+    /* A refused peer may still be sending. If this side closed the connection now, TCP would answer those bytes with a
+     * reset, and the peer would lose REFUSE, which says why. The bytes are discarded until the peer closes the
+     * connection, for a second at most. */
+    const bool done = closing && ln_sync_stream_idle(p->stream);
+    p->refused = done && ln_sync_stream_failure(p->stream) && ln_sync_transport_open(p->transport);
+    if (p->refused && flow == LN_SYNC_FLOWS) flow = ln_sync_transport_discard(p->transport, LN_SYNC_TURN);
+    if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN || (done && !p->refused) || p->ended) {
         ln_sync_close_peer(s, p);
         return false;
     }
@@ -92,6 +99,7 @@ static void receive(linnet_server *s, posix_peer *p, uint64_t now) {
     linnet_error error;
     ln_sync_flow flow;
     uint64_t before, after, sent;
+    if (p->refused) return; /* flush() discards what arrives */
     ln_sync_transport_counts(p->transport, &before, &sent);
     if (!ln_sync_stream_failure(p->stream)) ln_sync_server_heard(s->core, p->stream, now);
     flow = ln_sync_transport_receive(p->transport, p->stream, LN_SYNC_TURN, &error);

@@ -21,6 +21,7 @@ typedef struct posix_peer {
     int mask;               /* events that the poller waits for */
     bool now, ended;        /* ended: nothing more is received or sent */
     uint64_t closing_since; /* 0: the connection stays open */
+    bool refused;           /* REFUSE is sent, and the connection waits for the peer to close it */
 } posix_peer;
 
 typedef struct posix_listener {

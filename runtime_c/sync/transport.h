@@ -80,6 +80,8 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
                                        linnet_error *error);
 ln_sync_flow ln_sync_transport_send(ln_sync_transport *transport, ln_sync_stream *stream, size_t bound,
                                     linnet_error *error);
+/* Reads at most `bound` bytes and forgets them. */
+ln_sync_flow ln_sync_transport_discard(ln_sync_transport *transport, size_t bound);
 /* Tells whether the connection is established, including its TLS handshake. */
 bool ln_sync_transport_open(const ln_sync_transport *transport);
 /* Returns the bytes received and sent so far. */

@@ -78,6 +78,18 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
     return LN_SYNC_FLOWS;
 }
 
+ln_sync_flow ln_sync_transport_discard(ln_sync_transport *transport, size_t bound) {
+    char rest[4096];
+    linnet_error error;
+    for (size_t moved = 0; moved < bound;) {
+        const long got = transport->medium->read(transport, rest, sizeof rest, &error);
+        transport->read_blocked = got == LN_SYNC_WOULD_BLOCK;
+        if (got <= 0) return outcome(got);
+        moved += (size_t)got;
+    }
+    return LN_SYNC_FLOWS;
+}
+
 ln_sync_flow ln_sync_transport_send(ln_sync_transport *transport, ln_sync_stream *stream, size_t bound,
                                     linnet_error *error) {
     ln_sync_flow flow = open_up(transport, error);

@@ -233,6 +233,13 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     case LN_SYNC_FORGOTTEN:
         hint = "restart this worker: the outcome of its last push is no longer known", fatal = true;
         break;
+    case LN_SYNC_OVER_LIMIT:
+        hint = "raise max_bytes of the server", status = LINNET_PROTOCOL_ERROR, fatal = true;
+        break;
+    case LN_SYNC_UNEXPECTED:
+    case LN_SYNC_UNKNOWN_TENSOR:
+    case LN_SYNC_WRONG_LENGTH:
+    case LN_SYNC_WRONG_ENCODING: status = LINNET_PROTOCOL_ERROR, fatal = true; break; /* it would be refused again */
     default: status = LINNET_PROTOCOL_ERROR;
     }
     ln_sync_fail(&error, status, "the server refuses: %s%s%.100s", ln_sync_refusal_name(refuse->why),
