@@ -135,7 +135,13 @@ def record(arguments: list[str]) -> None:
         subprocess.run([sys.executable, "-m", "tests.native", "release"], cwd=copy, env=environment, check=True)
         words = ["-q", "-n", str(os.cpu_count() or 2), "--dist", "worksteal", "-p", "tests.contexts"]
         # Sanitizers and compilers of other processors do not take the instrumentation, and run the same functions.
-        words += ["-m", "not (more or soak)", "-k", "not address and not sanit and not fuzz", "--ignore=tests/test_cross.py"]
+        words += [
+            "-m",
+            "not (more or soak)",
+            "-k",
+            "not address and not sanit and not fuzz",
+            "--ignore=tests/test_cross.py",
+        ]
         subprocess.run([sys.executable, "-m", "pytest", *words, *arguments], cwd=copy, env=environment, check=False)
         lines = [json.loads(line) for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
     symbols = _symbols({place for line in lines for place in line[3]}, copy)

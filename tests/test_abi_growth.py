@@ -1,5 +1,6 @@
 """A program and a library whose headers are of different versions work together, in both directions. The newer version is
 made here: a copy of today's headers in which every struct with a struct_size has more fields."""
+# Dear: a program is compiled against each struct that has grown.
 
 from __future__ import annotations
 

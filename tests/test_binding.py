@@ -1,5 +1,6 @@
 """Session.bind: the caller's arrays (NumPy, and other libraries through DLPack) go in and out of runs without a copy. The bytes
 that a run allocates and copies are counted; what cannot be bound says so."""
+# Dear: millions of values are moved, so that a copy would show in the peak of memory.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Memory bounds hold, and no shape within a bound is refused because of them. Measured by the sessions' own figures, a counting
 allocator and the process's memory; small ranges for every shape, large ones at random."""
+# Dear: the memory of real models is measured in processes of their own.
 
 from __future__ import annotations
 

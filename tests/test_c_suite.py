@@ -1,5 +1,6 @@
 """Runs every C test program, plain and under AddressSanitizer and UBSan of both compilers, and threaded ones under TSan.
 CMake builds each configuration once; a program with a non-zero exit status fails with its output."""
+# Dear: each C test runs whole, and under sanitizers; only test_map and test_depthwise take more than 5 seconds.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """64-bit ARM, cross-compiled and run under qemu as a Cortex-A53 (ARMv8.0) and as `max` (dot product, i8mm).
 C tests pass; integer results of real models equal this machine's bit for bit, float ones are close. Not a speed test."""
+# Dear: an emulated processor takes ten times as long.
 
 from __future__ import annotations
 

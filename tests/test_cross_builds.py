@@ -1,5 +1,6 @@
 """`make cross`: what it builds for each target, that the static tools run there with the integers of this machine, and what it
 says when something is missing. The compiler decides the processor."""
+# Dear: the library is built by another compiler.
 
 from __future__ import annotations
 

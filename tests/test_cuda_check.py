@@ -1,5 +1,6 @@
 """Every kernel of kernels_gpu on liblinnet_cuda: `linnet.check_device` runs the cases of all ops on the stand-ins for CUDA's
 driver and compares them with the CPU, with the threads of blocks in several orders, and as several generations of GPUs."""
+# Dear: the stand-in of the driver runs each block of each kernel on the CPU.
 
 from __future__ import annotations
 

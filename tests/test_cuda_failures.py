@@ -1,5 +1,6 @@
 """The whole life of a session on liblinnet_cuda, from the search for devices to the end, where one call of CUDA's driver fails:
 each call in turn, with two codes. An error or a run that works comes out of it, nothing leaks, and the next session works."""
+# Dear: every call of the driver fails once.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Memory, queues and graphs of liblinnet_cuda on the stand-ins for CUDA's driver: inputs and outputs that are copied or go
 through pinned memory, arrays of the device, runs that overlap, waits with a limit, two sessions at once, and what is missing."""
+# Dear: more blocks than 65535 along an axis need as many blocks.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Models with random halves of their nodes on an asynchronous device (tests/ext/mock_device.c) give the CPU's results.
 Handles are no addresses, work is late, layouts are private, and every callback can fail."""
+# Dear: every callback fails once, in each kind of device.
 
 from __future__ import annotations
 

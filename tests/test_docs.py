@@ -1,5 +1,6 @@
 """Runs every snippet of README.md, CONTRIBUTING.md and docs/*.md: Python and C as written, shell commands by name.
 Snippets of one page share a folder with the digit model, and Python snippets of one page share variables."""
+# Dear: pages that train with several processes are run as they are written.
 
 from __future__ import annotations
 

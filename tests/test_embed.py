@@ -1,5 +1,6 @@
 """linnet inside a C program: the example with the static library, the shared library, and the one-file amalgamation.
 All give the same class and score as Python."""
+# Dear: the amalgamation is one file, which no cache of compiled files divides.
 
 from __future__ import annotations
 

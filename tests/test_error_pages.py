@@ -1,5 +1,6 @@
 """docs/errors has one page per error code, `linnet explain` prints it, and each message on a page is one that linnet can give:
 what it says, and its hint, are texts of the sources with values in their placeholders."""
+# Dear: all sources are parsed once; the result is kept until one changes.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The examples do real tasks: their answers match independent programs, and their commands print tables and draw images.
 They fetch models from the package index, and skip if it cannot be reached."""
+# Dear: the examples run as a user runs them.
 
 from __future__ import annotations
 

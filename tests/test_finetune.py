@@ -1,5 +1,6 @@
 """`linnet finetune`: a pretrained network, a folder of photographs, and a resulting file that classifies them.
 The photographs come from scikit-image's and scikit-learn's wheels; see tests/photographs.py."""
+# Dear: a pretrained network is fine-tuned until it tells photographs apart.
 
 from __future__ import annotations
 

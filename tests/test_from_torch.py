@@ -1,4 +1,5 @@
 """`linnet.from_torch` against torch."""
+# Dear: PyTorch's exporter takes most of the time.
 
 from __future__ import annotations
 

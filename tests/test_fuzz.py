@@ -1,5 +1,6 @@
 """Damaged .lnt files: 100,000 random changes and truncations are opened, planned and run under AddressSanitizer and UBSan.
 No crash, no hang, no leak, no error record without text. `make soak` tries a hundred times as many."""
+# Dear: thousands of damaged files are opened by a sanitized program.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Graphs with mutated structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, subgraphs), planned
 and run with hostile inputs, feeds, bound memory, snapshots, devices and user ops, under both compilers' sanitizers."""
+# Dear: a thousand damaged graphs are planned and run by a sanitized program.
 
 from __future__ import annotations
 

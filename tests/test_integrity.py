@@ -1,5 +1,6 @@
 """Damage to a .lnt file is noticed: every byte of a small file, random bits of a real one, truncated or extended files; by
 `linnet verify`, by the load option, and on opening by copy. Old files and files without digests still load."""
+# Dear: every bit of a file is flipped.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Damaged ONNX and TFLite files (tests/fuzz/converting): an error record or a result, never a crash, a hang, another
 exception, or more memory than `converting.MEMORY`. `make soak` tries 20,000 of each. Hand-written cases follow below."""
+# Dear: thousands of damaged ONNX files are imported.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Random map programs (tests/maps): operands broadcast in every pattern, sizes around the strip, all types. Every ISA level is
 compared with NumPy, the reference and the others; plain, under sanitizers of both compilers, and as ARM code."""
+# Dear: random programs run under sanitizers.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Map programs as source text (linnet_step_map_source, docs/devices.md): a device that compiles the text gives the bits of the
 CPU's interpreters, for random programs and for edge values of every opcode; OpenCL's and CUDA's compilers accept the text."""
+# Dear: compilers of C, OpenCL and CUDA compile every opcode.
 
 from __future__ import annotations
 

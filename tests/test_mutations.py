@@ -1,5 +1,6 @@
 """The list of mutations stays valid: each still applies, and its tests exist. The runner distinguishes noticed from unnoticed.
 `make soak` applies all of them."""
+# Dear: small libraries are built and tested with mutations.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Export to ONNX: a model that was imported and exported again gives the original's results in ONNX Runtime.
 Tests real models of the zoo and node cases of the onnx package; nodes that ONNX has no op for give an error with a name."""
+# Dear: real networks go to ONNX and back.
 
 from __future__ import annotations
 

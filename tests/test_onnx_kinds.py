@@ -1,5 +1,6 @@
 """ONNX's test cases of the kinds simple, pytorch-converted and pytorch-operator through linnet.onnx_backend.
 linnet must pass everything that ONNX Runtime passes on this machine; both are run here."""
+# Dear: all models that ONNX Runtime passes are run.
 
 from __future__ import annotations
 

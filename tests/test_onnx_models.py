@@ -1,5 +1,6 @@
 """Whole models against ONNX Runtime: real ones from the zoo, and classifiers with random calibrated weights.
 The largest allowed difference is 1e-4 of the output's range at f32."""
+# Dear: networks of full size are compared with ONNX Runtime.
 
 from __future__ import annotations
 

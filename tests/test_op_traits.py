@@ -6,6 +6,7 @@ only where C_NAMES says so. In Python, a set, tuple, list or dict of op names is
 in RULE_TABLES, which have one function per op. A comparison with one op's name is allowed for the ops in CONSTRUCTS, which
 passes read and write as a compiler reads its own language, and otherwise where PYTHON_NAMES says so. A call that makes a node
 (emit("conv", ...), ops.conv) is no knowledge of an op, and is free. Generated files are free."""
+# Dear: the syntax trees of all of linnet are searched.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The OpenCL device as a user meets it: names and options, a small net, the program cache, missing drivers, bad indices.
 The other tests/test_opencl_*.py compare its kernels with the CPU's."""
+# Dear: PoCL compiles the programs anew.
 
 from __future__ import annotations
 

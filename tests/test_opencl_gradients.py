@@ -1,5 +1,6 @@
 """Gradients on the OpenCL device compared with the CPU: each kernel with many attributes, and whole training steps, of which
 no step falls back to the CPU."""
+# Dear: PoCL compiles the programs of training steps.
 
 from __future__ import annotations
 

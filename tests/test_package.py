@@ -1,5 +1,6 @@
 """linnet as a C package: what `cmake --install` writes, and projects that find it there with CMake or pkg-config, include it as a
 folder, or fetch it. Each builds and runs a program. And what the Python package needs and carries."""
+# Dear: a wheel is built.
 
 from __future__ import annotations
 

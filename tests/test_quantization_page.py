@@ -1,5 +1,6 @@
 """docs/quantization.md: a user's way from a saved model and a folder of pictures to an int8 file with its accuracy. The commands
 run as the page writes them, with a module that PyTorch saved. `make test` has no PyTorch, and takes an ONNX file instead."""
+# Dear: the tour of the page runs whole, with PyTorch too.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Random valid ONNX graphs of all op families against ONNX Runtime (tests/onnx_graphs): default and reference plans, 1 and 2
 threads, scalar kernels. `python -m tests.onnx_graphs.reduce SEED` shows the failing part of a graph. `make soak`: 6,000."""
+# Dear: random graphs are compared with ONNX Runtime, and on every instruction set.
 
 from __future__ import annotations
 

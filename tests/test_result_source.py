@@ -1,5 +1,6 @@
 """Sums of quantized products as results, in source text (linnet_step_result_source, linnet_step_get_requant): the bits of the CPU
 for every mode, dtype and op."""
+# Dear: PoCL compiles a program with every kind of result.
 
 from __future__ import annotations
 

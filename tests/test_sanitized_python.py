@@ -1,5 +1,6 @@
 """Runs Python tests on libraries built with the sanitizers of either compiler: random shapes, training and recurrent layers reach
 code of the fast kernels that the C suite alone does not. `make soak` runs many more of them."""
+# Dear: Python tests run again with a sanitized library.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Mutated sessions of the sync protocol and random bytes, in random pieces, under AddressSanitizer and UBSan: into the stream,
 and into the cores of server and worker. `make soak` runs 10 million of the first, and a million of each other."""
+# Dear: thousands of damaged sessions are played to a sanitized program.
 
 from __future__ import annotations
 

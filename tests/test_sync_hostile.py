@@ -1,5 +1,6 @@
 """Hostile sessions do not disturb a running job: its parameters keep their bits, no worker loses its connection, and the server's
 memory and descriptors stay bounded. `make soak` runs ten thousand of each kind."""
+# Dear: hostile members send to a server for as long as an honest job takes.
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Guarantees of a server's folder: every byte of its journal and snapshot matters or is harmless; acknowledged pushes are on
 disk; damage is an error that names the place; --repair keeps the old file; links are not followed.
 tests/c/test_sync_journal.c has journals of several pages; tests/sim tears them."""
+# Dear: every byte of a journal is flipped.
 
 from __future__ import annotations
 

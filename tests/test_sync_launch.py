@@ -1,5 +1,6 @@
 """`linnet launch` with real processes: their environment, the output, exit statuses, restarts, signals, and that no process
 remains, whatever kills the launcher."""
+# Dear: jobs of several processes, each of which imports linnet, are started and killed.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """MNIST on four processes: the example gives the bits of one process, and its accuracy in each mode and compression. The table of
 docs/distributed.md comes from the soak test here: `python -m tests.test_sync_mnist` prints it."""
+# Dear: a network is trained by four processes.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The ring all-reduce: sums and bits, all transports, ranks that are missing, wrong, dead or silent, and a new ring of the
 remaining ranks. Ranks are threads (the C code holds no lock of Python); ranks that die are processes."""
+# Dear: processes of a ring are killed one by one.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The cores of server and worker in a simulated network with its own clock (tests/sim): thousands of seeded runs, in all
 modes, with connections and processes that die at any moment. A failing run prints how to repeat it."""
+# Dear: hundreds of simulated clusters break, also under sanitizers.
 
 from __future__ import annotations
 

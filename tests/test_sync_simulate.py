@@ -1,4 +1,5 @@
 """linnet.sync.simulate against closed forms, conservation laws and the published curves; and `linnet simulate`."""
+# Dear: thousands of steps are simulated, and a real server is measured.
 
 from __future__ import annotations
 

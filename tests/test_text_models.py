@@ -1,5 +1,6 @@
 """The language models of the examples against PyTorch: with the same weights, passages and optimizer, losses agree within 2 %.
 The text is this repository's documentation if the novel cannot be fetched; 1,000 steps are a soak test."""
+# Dear: a language model is trained beside PyTorch.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The list of error texts is whole enough to be read instead of the sources, and no text holds a phrase that is no English.
 `python -m tests.texts` prints the list."""
+# Dear: all sources are parsed once; the result is kept until one changes.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """`from_torch` and what torch's exporter loses on the way: open dimensions, parts of the module, and which constants are
 parameters. PyTorch gives the expected results."""
+# Dear: PyTorch's exporter takes most of the time.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Training on 64-bit ARM under qemu with linnet-train: the same losses as on this machine to 1e-5, step by step.
 As a Cortex-A53 and as `max`; either machine continues from the other's checkpoint."""
+# Dear: an emulated processor trains.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The training examples: their commands learn what they claim, and draw plots. Short runs here; full runs are soak tests.
 Examples that fetch data need the package index, and skip if it cannot be reached."""
+# Dear: networks are trained until their accuracy can be compared.
 
 from __future__ import annotations
 

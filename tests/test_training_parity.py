@@ -1,5 +1,6 @@
 """Training steps of whole convolutional networks against PyTorch's: every gradient, then ten losses of plain SGD.
 Both start with PyTorch's initial weights. Batch normalization is in training mode; its moving averages are compared too."""
+# Dear: networks of full size are trained beside PyTorch.
 
 from __future__ import annotations
 

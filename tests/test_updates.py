@@ -1,5 +1,6 @@
 """Updates of variables: written in place, reordered, recomputed or not, they give the same bits and see the values from before
 the run; a failing run changes nothing. Random graphs over small whole numbers, where f32 is exact."""
+# Dear: every allocation of a plan fails once.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The wheels of `make wheels`: auditwheel's verdict is their name, they run under an emulated Python with NumPy and cffi alone,
 and those for x86-64 carry the tools of other processors."""
+# Dear: wheels are built for three processors, and run in emulated Pythons.
 
 from __future__ import annotations
 
