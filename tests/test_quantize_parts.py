@@ -16,7 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 import linnet
 from linnet.quantization.judge import TARGETS, Judge, Part, _loses, parts_of
-from linnet.quantization.observe import Batches
+from linnet.quantization.moves import Moves
+from linnet.quantization.observe import Batches, Seen
 
 Array = np.ndarray
 SIZE = 8
@@ -104,6 +105,25 @@ def two_levels(net: Net) -> Case:
     return net.model("l"), lambda y: y["l"][:, 6:]
 
 
+def large_in_another(net: Net) -> Case:
+    """A concatenation of boxes and other boxes, which have one range, and scores in the second of them."""
+    net.op("Conv", "z", "x", np.abs(net.weights(2, 3)) * 1500)
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.op("Concat", "l", "z", "k", axis=1)
+    net.product("l", 11)
+    net.op("Sqrt", "y", "l")
+    return net.model("y"), lambda y: y["y"][:, 6:]
+
+
+def mapped_before(net: Net) -> Case:
+    """A product and a pointwise op read what a pointwise op makes of the concatenation."""
+    net.op("Concat", "k", "b", "s", axis=1)
+    net.op("Mul", "m", "k", np.full((1, 9, 1, 1), 0.5, np.float32))
+    net.product("m", 9)
+    net.op("Sqrt", "y", "m")
+    return net.model("y"), lambda y: y["y"][:, 4:]
+
+
 def split_later(net: Net) -> Case:
     net.op("Concat", "k", "b", "s", axis=1)
     net.product("k", 9)
@@ -144,7 +164,8 @@ def one_convolution(net: Net) -> Case:
     return net.model("k"), lambda y: y["k"][:, 4:]
 
 
-CASES = [plain, three_parts, other_axis, moved, moved_before, two_levels, split_later, sliced_and_mapped, reduced, pooled,
+CASES = [plain, three_parts, other_axis, moved, moved_before, two_levels, large_in_another, mapped_before,
+         split_later, sliced_and_mapped, reduced, pooled,
          one_convolution]  # fmt: skip
 MODES = [("i8", "fast"), ("i8", "normal"), ("i16", "fast"), ("auto", "normal")]
 
@@ -164,6 +185,22 @@ def test_small_parts_keep_their_values(case: Callable[[Net], Case], dtype: str, 
     assert len(np.unique(got)) > len(np.unique(want)) * 0.5
     assert np.abs(got - want).max() < 0.05 * np.ptp(want)
     assert any(n.op == "conv" and n.inputs[0].dtype in ("i8", "i16") for f in made.functions for n in f.nodes)
+
+
+@pytest.mark.parametrize(
+    ("part", "own"),
+    [((0, 99), True), ((0, 101), False), ((-99, 0), True), ((100, 101), False), ((200, 299), False), ((0, 0), False)],
+)
+def test_ranges_contain_zero(part: tuple[float, float], own: bool) -> None:
+    """A part that is stored with a range of its own still stores zero, so values near 100 need a range of 100."""
+    graph = linnet.Graph()
+    a, b = graph.placeholder("a", (4,)), graph.placeholder("b", (4,))
+    seen = {a: Seen(), b: Seen()}
+    seen[a].include(np.array(part, np.float32))
+    seen[b].include(np.array([0, 300], np.float32))
+    moves = Moves()
+    moves._seen = seen.get  # type: ignore[assignment,method-assign]
+    assert moves._has_own_range(a, b) is own
 
 
 def test_parts_of_an_output_are_found_by_size() -> None:

@@ -373,10 +373,14 @@ class Decisions(Moves):
     # ---- calibration -------------------------------------------------------------------------------------------
 
     def observed(self) -> tuple[list[Tensor], list[Node]]:
-        """The tensors and products to observe: tensors that may be stored as integers, f16 or bf16, and integer
-        products with constant weights."""
+        """The tensors and products to observe: tensors that may be stored as integers, f16 or bf16, concatenations whose
+        parts may differ in size, and integer products with constant weights."""
         products = [n for n in self.integer_nodes if n.inputs[1] is not None and n.inputs[1].data is not None]
         tensors = list(self.stored)
+        for node in self.old.nodes if self.integer_nodes else ():
+            if node.op == "copy" and node.attributes.get("kind") == "concat":
+                parts = (*node.inputs, *node.outputs)
+                tensors += [t for t in parts if t is not None and t.dtype == "f32" and t.data is None]
         halves = [n for n in self.old.nodes if self.dtype in HALVES or self.modes[n] in HALVES]
         for node in halves:
             tensors += [
