@@ -94,6 +94,33 @@ def test_the_results_of_a_run() -> None:
     assert big.data is not None and big.data.size == 1 << 22 and not big.data.any()
 
 
+def test_numbers_at_the_ends_of_a_dtype() -> None:
+    """What the next number beyond becomes is never stored unnoticed."""
+    graph, bf16 = linnet.Graph(), numpy_dtype("bf16")
+
+    def value(given: Any, dtype: str | None = None) -> Any:
+        data = graph.constant(given, dtype=dtype).data
+        assert data is not None
+        return data
+
+    for given, dtype in (
+        (np.array(1e30).astype(bf16), "f16"),
+        (np.float64(2**63), "i64"),
+        (np.float64(2**64), "u64"),
+        (np.float32(2**31), "i32"),
+        (np.int64(65536), "f16"),
+        (np.uint64(2**64 - 1), "f64"),
+        (np.int64(-(2**24) - 1), "f32"),
+    ):
+        with pytest.raises(linnet.UsageError, match=f"{dtype} cannot represent the value"):
+            value(given, dtype)
+    assert value(np.int64(-(2**24)), "f32") == -(2.0**24) and value(np.int64(-(2**40)), "f32") == -(2.0**40)
+    assert value(np.int64(-(2**63)), "f32") == -(2.0**63)
+    assert value(np.float64(-(2.0**63)), "i64") == -(2**63)
+    assert value(np.float64(0.1)).dtype == np.float64 and value(0.1).dtype == np.float32
+    assert value(np.array([1.5, 2], ">f8")).tolist() == [1.5, 2] and value(np.array([1, 2], ">i2")).dtype == np.int16
+
+
 def test_later_writes_to_the_callers_array_change_nothing() -> None:
     graph, value, shape = linnet.Graph(), np.ones(3, np.float32), np.array([3, 1])
     x = graph.placeholder("x", (3,))

@@ -85,6 +85,26 @@ def test_damaged_settings_are_an_error(place: Path) -> None:
     directory(place)
 
 
+def test_a_directory_belongs_to_all_of_a_model_and_all_settings(place: Path) -> None:
+    """A model may differ in its last byte, and a run of an earlier version may lack a setting."""
+    model = place.parent / "m.bin"
+    model.write_bytes(bytes(3 << 20))
+    directory(place)
+    directory(place)
+    model.write_bytes(bytes((3 << 20) - 1) + b"x")
+    with pytest.raises(linnet.UsageError, match="started with another model;"):
+        directory(place)
+    model.write_bytes(bytes(3 << 20))
+    with pytest.raises(linnet.UsageError, match="started with another threads; expected threads None, got threads 2"):
+        Directory(place, model, {**ABOUT, "threads": 2})
+    other = place.parent / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(linnet.UsageError, match="holds something other than a run of finetune"):
+        Directory(other, model, ABOUT)
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize(
     "content", [[], 3, None, "x", {}, {"run": 3, "resumed": []}, {"run": {}, "resumed": {}}, "\xff"]
 )

@@ -182,6 +182,7 @@ def test_layer_norm_with_a_scale_of_more_ranks_is_still_found() -> None:
 def drop_rank(function: Function) -> bool:
     """A faulty pass: readers of an output of shape [1, 4] get a value of shape [4]."""
     table = {t: function.constant(np.ones(4, np.float32)) for n in function.nodes for t in n.outputs[:1]}
+    function.graph.folded += 16 * len(table)
     for node in function.nodes:
         node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
     return True
@@ -202,6 +203,12 @@ def rename_and_enlarge(function: Function) -> bool:
     return True
 
 
+def change_an_attribute(function: Function) -> bool:
+    """A faulty pass: a node computes another shape than its output has, because an attribute changes in place."""
+    function.nodes[0].attributes["perm"] = (0, 1)
+    return True
+
+
 @pytest.fixture
 def lenient() -> Iterator[None]:
     kept_types.strict = False
@@ -211,13 +218,13 @@ def lenient() -> Iterator[None]:
 
 def small() -> Function:
     graph = linnet.Graph()
-    x = graph.placeholder("x", (1, 4))
-    y = linnet.ops.softmax(linnet.ops.softmax(x, axis=1), axis=1)
+    x = graph.placeholder("x", (4, 1))
+    y = linnet.ops.softmax(linnet.ops.softmax(linnet.ops.transpose(x), axis=1), axis=1)
     graph.signature("infer", {"x": x}, {"y": y})
     return graph.signatures["infer"].function
 
 
-FAULTS = [drop_rank, change_dtype, rename_and_enlarge]
+FAULTS = [drop_rank, change_dtype, rename_and_enlarge, change_an_attribute]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -233,7 +240,8 @@ def test_a_pass_that_changes_a_type_is_undone(fault: Callable[[Function], bool],
     def state() -> list[object]:
         nodes = [(id(n), n.op, list(map(id, n.inputs)), dict(n.attributes)) for n in function.nodes]
         tensors = [(id(t), t.name, t.dtype, t.shape) for t in function.tensors()]
-        return [nodes, tensors, list(map(id, function.outputs)), set(function._names)]
+        counted = [set(function._names), dict(function._counts), function.graph.folded]
+        return [nodes, tensors, list(map(id, function.outputs)), *counted]
 
     before = state()
     assert kept_types.keeping_types(function, fault) is False

@@ -36,7 +36,8 @@ BODIES = {
     ),
     "nested": Body(NESTED, "float", "float[R]", "float[1] {7}"),
 }
-GOES_ON = {"passed": "on = Identity (c)", "false": "on = Constant <value = bool {0}> ()"}
+COMPUTED = "total = ReduceSum <keepdims = 0> (v)  most = Constant <value = float {100}> ()  on = Less (total, most)"
+GOES_ON = {"passed": "on = Identity (c)", "false": "on = Constant <value = bool {0}> ()", "computed": COMPUTED}
 Given = int | str | None  # None: the loop has no such operand. "run": it is an input. A number: it is a constant
 
 
@@ -83,7 +84,7 @@ def combinations() -> list[tuple[Given, Given, str]]:
     some: tuple[Given, ...] = (None, "run", 0, 1)
     return [
         (trips, start, goes_on)
-        for trips, start, goes_on in itertools.product((*some, -1, 3), some, GOES_ON)
+        for trips, start, goes_on in itertools.product((*some, -1, 3), some, ("passed", "false"))
         if (start is not None or goes_on == "passed") and (trips is not None or start == 0 or goes_on == "false")
     ]
 
@@ -105,6 +106,17 @@ def test_a_loop_ends_where_the_standard_says(body: str, branch: bool) -> None:
                 np.testing.assert_array_equal(got[name], want, err_msg=where)
             if start == 0 and not branch:
                 assert session.plan_info["segments"] == 1, "planning knows that the loop does not begin"
+
+
+@pytest.mark.parametrize("trips", [None, "run", 2, 3])
+@pytest.mark.parametrize("body", BODIES)
+def test_iterations_are_counted_where_each_is_planned_after_the_one_before(body: str, trips: Given) -> None:
+    """The condition is computed and the shape changes. The trip count ends the loop, or the condition after some more."""
+    made = model(body, trips, 1, "computed", False)
+    reference, session = peer(made), linnet.Session(linnet.from_onnx(made))
+    for feeds in all_feeds(trips, 1, False):
+        for name, want in zip(("z", "rows"), reference.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(session.run(feeds)[name], want, err_msg=f"{feeds}: {name}")
 
 
 @pytest.mark.parametrize("carries", [False, True])

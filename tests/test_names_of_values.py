@@ -314,6 +314,31 @@ def test_one_of_two_equal_values_cannot_be_fed() -> None:
     assert fetched_and_fed(nodes, {"x": x}, "d") == (True, True)
 
 
+@pytest.mark.parametrize("output", ["d", "v", "s"])
+def test_outputs_inside_a_layer_norm_are_fetched_and_fed(output: str) -> None:
+    """Nothing else reads the value, but it is an output, so the norm stays what it is in the source."""
+    rng = np.random.default_rng(1)
+    x, value = (rng.uniform(-1, 1, (3, 4)).astype(np.float32) for _ in range(2))
+    nodes = [
+        h.make_node("ReduceMean", ["x"], ["m"], axes=[-1]), h.make_node("Sub", ["x", "m"], ["d"]),
+        h.make_node("Mul", ["d", "d"], ["p"]), h.make_node("ReduceMean", ["p"], ["v"], axes=[-1]),
+        h.make_node("Add", ["v", "epsilon"], ["e"]), h.make_node("Sqrt", ["e"], ["s"]), h.make_node("Div", ["d", "s"], ["y"]),
+    ]  # fmt: skip
+    infos = [h.make_tensor_value_info(name, T.FLOAT, [3, 4 if name in "xyd" else 1]) for name in ("x", "y", output)]
+    epsilon = [nh.from_array(np.array(1e-5, np.float32), "epsilon")]
+    model = h.make_model(
+        h.make_graph(nodes, "g", infos[:1], infos[1:], epsilon), opset_imports=[h.make_opsetid("", 15)], ir_version=8
+    )
+    session = linnet.Session(linnet.from_onnx(model))
+    want = dict(zip(("y", output), ReferenceEvaluator(model).run(None, {"x": x}), strict=True))
+    assert all(close(found, want[name]) for name, found in session.run({"x": x}).items())
+    given = value if output == "d" else np.abs(value[:, :1])
+    centred = given if output == "d" else x - x.mean(1, keepdims=True)
+    square = given if output == "v" else np.square(centred).mean(1, keepdims=True)
+    expected = centred / (given if output == "s" else np.sqrt(square + 1e-5))
+    assert close(session.run({"x": x, output: given}, ["y"])["y"], expected)
+
+
 @pytest.mark.parametrize("name", ["matmul", "map", "copy", "gemm_1", "matmul_1"])
 def test_values_keep_names_that_linnet_gives_to_values_of_its_own(name: str) -> None:
     """Gemm with a factor makes a product of its own before the factor is applied."""

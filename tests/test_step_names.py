@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import linnet
 from linnet.cli.main import cli
-from linnet.file.node_names import node_names
+from linnet.file.node_names import merged_into, node_names
 from linnet.file.reader import read
 from linnet.ir.function import emit
 from linnet.quantization.debug import debug_quantization
@@ -84,6 +84,21 @@ def test_names_are_unique_and_the_heaviest_node_has_the_plain_one() -> None:
     assert node_names(function.nodes[:4]) == ["cell/copy", "cell/copy_2", "cell", "y"]
 
 
+def test_names_of_many_equal_nodes() -> None:
+    """The first of several steps that weigh the same has the plain name, and each of the others has a number of its own."""
+    function = linnet.Graph().function()
+    x = function.placeholder("x", "f32", (1, 4))
+    function.source = "Loop:body"
+    for _ in range(5):
+        x = emit("copy", [x], {"kind": "identity"})[0]
+    assert node_names(function.nodes) == ["body", "body/copy", "body/copy_2", "body/copy_3", "body/copy_4"]
+
+
+def test_a_source_node_with_a_step_of_its_own_is_merged_into_no_other() -> None:
+    steps = {"a": "Conv:a+Mul:b", "b": "Mul:b", "c": "Add:d+Add:a+Relu:e", "f": "Relu:e+:"}
+    assert merged_into(steps) == {"d": "c", "e": "c"}
+
+
 def _batches(count: int = 4) -> list[dict[str, np.ndarray]]:
     return [{"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(count)]
 
@@ -131,6 +146,26 @@ def test_a_step_can_be_fetched_and_fed() -> None:
     for run in (({**feeds}, ["stem"]), ({"stem": found["t1"]}, ["y"])):  # its own result exists no longer
         with pytest.raises(linnet.UsageError, match="'stem'; expected t1, the result of step 'stem', of which"):
             session.run(*run)
+
+
+def test_steps_whose_names_begin_alike_are_fetched() -> None:
+    """Also if one of them has become a part of another step, whose provenance has both names."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "z")]
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["y"], name="n4"),
+        helper.make_node("MatMul", ["y", "w"], ["m"], name="n40"),
+        helper.make_node("Add", ["m", "b"], ["s"], name="n41"),
+        helper.make_node("Softmax", ["s"], ["z"], name="n"),
+    ]
+    constants = [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"), _weight("b", 4)]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], constants)
+    made = linnet.from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    session, x = linnet.Session(made), np.array([[1, 2, 3, 4]], np.float32)
+    soft = np.exp(x) / np.exp(x).sum()
+    np.testing.assert_allclose(session.run({"x": x}, ["n4"])["n4"], soft, rtol=1e-5)
+    np.testing.assert_allclose(session.run({"x": x}, ["n"])["n"].sum(), 1, rtol=1e-5)
+    with pytest.raises(linnet.Error, match="n40"):
+        session.run({"x": x}, ["n40"])
 
 
 def test_the_error_of_an_unknown_name_lists_the_nearest() -> None:

@@ -345,6 +345,11 @@ static void many_rows(void) {
     settle();
     for (int i = 0; i < CLIENTS; i++) CHECK_INT(clients[i].data, 1);
     CHECK_INT(bytes_in_use(), 0);
+    bulk(&clients[0], LN_SYNC_ROWS, 1, 0, all, sizeof all);
+    CHECK(carry(clients[0].stream, clients[0].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
+    CHECK(bytes_in_use() > 0);
+    drop(&clients[0]); /* the request never becomes whole */
+    CHECK_INT(bytes_in_use(), 0);
     end();
 }
 
@@ -383,9 +388,34 @@ static void slow_readers(void) {
             CHECK_INT(slow->data, 1);
             CHECK_INT(slow->data_step, 0);
             for (int i = 0; i < W; i++) CHECK(slow->w[i] == 10);
+            CHECK(bytes_in_use() < 2 * sizeof vectors[0]); /* room for the next push, and no copy for the reader */
         }
         end();
     }
+}
+
+/* A reader that is slow while a client puts other values gets all of the value that it began to read. */
+static void slow_readers_of_puts(void) {
+    static float stored[W];
+    ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 13);
+    begin(plain());
+    client *slow = join(0, 0, 11), *writer = &clients[1];
+    hello.role = LN_SYNC_WRITER;
+    greet(writer, &hello);
+    get_ready(writer);
+    for (int i = 0; i < W; i++) world.w[i] = 10, stored[i] = 20;
+    pull(slow, 0, LN_SYNC_NONE);
+    settle_but(2); /* receives the request without sending the answer */
+    ln_sync_server_fill(world.server, slow->server);
+    CHECK(carry(slow->server, slow->stream, 1000) == 1000);
+    bulk(writer, LN_SYNC_PUT, 0, 1, stored, sizeof stored);
+    settle_but(2);
+    CHECK(world.w[0] == 20 && world.w[W - 1] == 20);
+    settle();
+    CHECK_INT(slow->data, 1);
+    CHECK_INT(slow->data_step, 0);
+    for (int i = 0; i < W; i++) CHECK(slow->w[i] == 10);
+    end();
 }
 
 /* The same for a reader of f16: the encoded value is made once for all readers of a version, and kept for this reader
@@ -605,6 +635,7 @@ int main(void) {
     pulls_from_a_restored_server();
     many_rows();
     slow_readers();
+    slow_readers_of_puts();
     slow_readers_of_f16();
     short_of_memory();
     journal();

@@ -91,6 +91,10 @@ static void ranges(void) {
         CHECK_INT(data_of(0, digest, &why), 1);
         digest[i] ^= 1;
     }
+    step(0, 0, 1); /* now the digest is that of an earlier version, and was compared before */
+    CHECK_INT(world.updates, 1);
+    CHECK_INT(data_of(0, digest, &why), 1);
+    CHECK_INT(why, LN_SYNC_FINE);
     end();
 }
 
