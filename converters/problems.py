@@ -21,12 +21,16 @@ class Unsupported(Exception):
         self.hint = hint
 
 
+class OutOfRange(Unsupported):
+    """An attribute or a constant operand has a value that no op can have. ONNX's own inference may crash on it."""
+
+
 def refuse_below(what: str, values: Sequence[float], least: int) -> None:
     """Raises Unsupported if one of the values of an attribute or operand is less than `least`."""
     wrong = [v for v in values if v < least]
     if wrong:
         got = f"is {values[0]:g}" if len(values) == 1 else f"has the value {wrong[0]:g}"
-        raise Unsupported(f"{what} {got}; it must be at least {least}", "the model is damaged: export it again")
+        raise OutOfRange(f"{what} {got}; it must be at least {least}", "the model is damaged: export it again")
 
 
 def fault_of(rule: Callable[..., Any], error: Exception) -> Unsupported | None:

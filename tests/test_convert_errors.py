@@ -291,7 +291,10 @@ def test_damaged_models_never_raise_anything_else() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g (float[N,4] x) => (seq(float[K,4]) y) <int64 s = {0}> { y = SplitToSequence(x, s) }", "parts of length 0"),
+        (
+            "g (float[N,4] x) => (seq(float[K,4]) y) <int64 s = {0}> { y = SplitToSequence(x, s) }",
+            r"split\) is 0; it must be at least 1",
+        ),
         ("g (float[1,2,4] t, int64[4] s) => (float[N,H,W,2] y) { y = AffineGrid(t, s) }", r"theta has shape \[1, 2, 4\]"),
         (
             'g (int64[4] x) => (float[K] y) { y = TfIdfVectorizer<mode: string = "TF", min_gram_length: int = 1,'

@@ -48,12 +48,13 @@ def test_a_run_starts_at_any_tensor(reference: bool) -> None:
     values = session.run({"x": X}, ["w", "product", "map", "soft", "probs"])
     assert any(step.fused for step in linnet.Session(net(), input_shapes={"x": (2, 8)}).steps)  # the map is fused away
     for name, value in values.items():
-        feeds = {name: value} | ({"x": X} if name == "w" else {})
+        if name == "w":  # steps that read a constant may have been computed when the model was converted
+            with pytest.raises(linnet.UsageError, match="'w': a constant cannot be fed"):
+                session.run({"x": X, "w": 2 * W}, ["product"])
+            continue
         wanted = ["left"] if name in ("soft", "probs") else fetches
-        for key, found in session.run(feeds, wanted).items():
+        for key, found in session.run({name: value}, wanted).items():
             np.testing.assert_allclose(found, whole[key], rtol=1e-5, err_msg=f"{key} from {name}")
-    twice = session.run({"x": X, "w": 2 * W}, ["product"])["product"]
-    np.testing.assert_allclose(twice, 2 * values["product"], rtol=1e-5)
     np.testing.assert_allclose(session.run({"x": X}, ["product"])["product"], values["product"], rtol=1e-5)
 
 
@@ -267,7 +268,7 @@ def test_an_output_that_copies_another_tensor_is_fed_by_itself(op: str, optimize
 
 @pytest.mark.parametrize("optimize", [False, True])
 def test_an_output_that_equals_another_tensor_is_fed_by_itself(optimize: bool) -> None:
-    """h and t are computed alike, and constants c and d are equal. One feed reaches the readers of one of them."""
+    """h and t are computed alike. A feed of t reaches the readers of t alone."""
     nodes = [
         helper.make_node("Softmax", ["x"], ["h"]), helper.make_node("Softmax", ["x"], ["t"]),
         helper.make_node("Add", ["t", "c"], ["y"]), helper.make_node("Add", ["h", "d"], ["z"]),
@@ -278,8 +279,8 @@ def test_an_output_that_equals_another_tensor_is_fed_by_itself(optimize: bool) -
     graph = helper.make_graph(nodes, "g", value[:1], value[1:], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = linnet.Session(linnet.from_onnx(model, optimize=optimize))
-    x, t, c = np.zeros((2, 3), np.float32), np.full((2, 3), 5, np.float32), np.float32([7, 8, 9])
-    found = session.run({"x": x, "t": t, "c": c})
+    x, t, c = np.zeros((2, 3), np.float32), np.full((2, 3), 5, np.float32), np.float32([1, 2, 3])
+    found = session.run({"x": x, "t": t})
     np.testing.assert_allclose(found["z"], 1 / 3 + np.float32([[1, 2, 3]] * 2), rtol=1e-6)
     assert found["y"].tolist() == (t + c).tolist() and found["c"].tolist() == c.tolist()
 

@@ -19,6 +19,7 @@ from linnet.converters.onnx.nodes import guessed, label, opsets_of, ordered, siz
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import (
     MOST_PROBLEMS,
+    OutOfRange,
     Problem,
     Unknown,
     Unsupported,
@@ -204,9 +205,11 @@ class Importer:
         if not self.depth:
             self.function.source = f"{node.op_type}:{label(node)}"
         results: Sequence[Value] | None = None
+        guess = True
         try:
             results = self.lower(node, scope, operands)
         except Unsupported as error:
+            guess = not isinstance(error, OutOfRange)
             if not (tainted and isinstance(error, Unknown)):
                 self.problem(node, error.reason, error.hint)
         except Error as error:
@@ -223,7 +226,8 @@ class Importer:
             self.function.source = outer
         if results is None:
             del self.function.nodes[before:]
-            self.types.update(guessed(node, scope.opset(""), operands, self.kinds))
+            if guess:
+                self.types.update(guessed(node, scope.opset(""), operands, self.kinds))
             results = [self.placeholder(name) for name in node.output]
         elif tainted:
             made = [t for value in results for t in leaves(value)]

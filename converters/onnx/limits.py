@@ -6,7 +6,7 @@ from __future__ import annotations
 from onnx import AttributeProto
 
 from linnet.converters.onnx.operation import Operation
-from linnet.converters.problems import Unsupported, refuse_below
+from linnet.converters.problems import OutOfRange, refuse_below
 
 # In every op that has an attribute of this name, the attribute or each of its numbers is at least this.
 _ATTRIBUTES = {
@@ -65,7 +65,11 @@ def check(op: Operation) -> None:
         refuse_below(f"input {index} ({name})", _numbers(op, index), least)
     for index, name in _NOT_ZERO.get(kind, {}).items():
         if 0 in _numbers(op, index):
-            raise Unsupported(f"input {index} ({name}) is 0, and must not be", "the model is damaged: export it again")
+            raise OutOfRange(f"input {index} ({name}) is 0, and must not be", "the model is damaged: export it again")
+    parts = [a.i for a in op.node.attribute if (kind, a.name) == ("Split", "num_outputs")]
+    if parts and parts[0] != len(op.node.output):
+        what = f"num_outputs is {parts[0]}, but the node has {len(op.node.output)} outputs"
+        raise OutOfRange(what, "the model is damaged: export it again")
     if kind == "SplitToSequence" and (given := op.any(1)) is not None and getattr(given, "rank", None) == 0:
         refuse_below("input 1 (split)", _numbers(op, 1), 1)  # the size of every part
 

@@ -4,11 +4,20 @@ A rule raises `Unsupported`; the importer turns it into a `Problem` and continue
 from __future__ import annotations
 
 from linnet.clib.errors import ConversionError, Problem
-from linnet.converters.problems import MOST_PROBLEMS, Unsupported, fault_of, malformed, more_problems, no_tensor
+from linnet.converters.problems import (
+    MOST_PROBLEMS,
+    OutOfRange,
+    Unsupported,
+    fault_of,
+    malformed,
+    more_problems,
+    no_tensor,
+)
 
 __all__ = [
     "MOST_PROBLEMS",
     "ConversionError",
+    "OutOfRange",
     "Problem",
     "Unknown",
     "Unsupported",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from linnet.facade import Graph
@@ -32,7 +33,8 @@ class Batch:
         """The operand as a tensor with the value of its array."""
         x, rng = operand.array, np.random.default_rng(seed)
         if operand.source == "constant":
-            return self.main.constant(x, "c", operand.dtype, operand.quantization)
+            value = x.view(ml_dtypes.bfloat16) if operand.dtype == "bf16" else x
+            return self.main.constant(value, "c", operand.dtype, operand.quantization)
         if operand.source == "transposed":
             perm = [int(i) for i in rng.permutation(x.ndim)]
             placed = self.feed(np.ascontiguousarray(x.transpose(np.argsort(perm))), operand.dtype)
