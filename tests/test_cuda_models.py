@@ -1,6 +1,7 @@
 """Whole models on liblinnet_cuda and the stand-ins for CUDA's driver against the CPU: how many nodes fall back, how far the
 results are apart, and that the driver is called rightly. `make test` runs a small model, `make test-more` three, and `make soak`
 every model of tests/zoo.py and tests/nets.py at four formats. The stand-ins compute on the processor, so it takes long."""
+# Dear: the stand-in of the driver runs each block of each kernel on the CPU.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The loader of devices (linnet_device_open, linnet_device_find): names, several devices in one library, options, reasons.
 A library that calls linnet through its table alone links nothing, and works in a program with the static liblinnet."""
+# Dear: the library is built without devices.
 
 from __future__ import annotations
 

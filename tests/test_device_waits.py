@@ -1,5 +1,6 @@
 """Waits for a device that the caller ends: a timeout, a cancellation and a poll take effect while the device works. The work
 stays in the queue, and the next run completes it first."""
+# Dear: PoCL compiles and runs products that take longer than a timeout.
 
 from __future__ import annotations
 

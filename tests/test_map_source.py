@@ -79,7 +79,7 @@ def same(got: np.ndarray, want: np.ndarray, name: str) -> None:
     """The same bits, or NaN on both sides."""
     assert got.dtype == want.dtype and got.shape == want.shape
     different = got != want
-    if got.dtype.kind == "f":
+    if got.dtype.kind in "fV":  # V: bf16, of ml_dtypes
         bits = f"u{got.dtype.itemsize}"
         different = (got.view(bits) != want.view(bits)) & ~(np.isnan(got) & np.isnan(want))
     assert not different.any(), f"{name}: got {got[different][:5]}, expected {want[different][:5]}"

@@ -1,4 +1,5 @@
 """`linnet report`: the file that it writes, what must not be in it, and readers that trust no file."""
+# Dear: an emulated processor measures a model.
 
 from __future__ import annotations
 

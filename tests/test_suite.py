@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.suite import ordered
+from tests.suite import DEAR, _durations, ordered
 from tests.tree import ROOT
 
 TESTS = """
@@ -55,6 +56,32 @@ def test_limits(tmp_path: Path) -> None:
     for name in ("test_hangs ", "test_whose_child_eats ", "test_hangs_in_c "):
         assert f"FAILED test_limits.py::{name}" in found, found
     assert "time.sleep(60)" in found and "in test_hangs_in_c" in found and "took more than 600 MB" in found, found
+
+
+def test_dear_tests_have_a_reason() -> None:
+    """A tenth of the time of a suite goes to its newest tests if nobody watches."""
+    files = {name.partition("::")[0] for name, seconds in _durations().items() if seconds > DEAR}
+    silent = [file for file in sorted(files) if "# Dear: " not in (ROOT / file).read_text()]
+    assert silent == [], f"a test of these files takes more than {DEAR} processor seconds; write `# Dear: ` and why"
+
+
+def test_processor_seconds_are_those_of_the_test_and_its_children(tmp_path: Path) -> None:
+    (tmp_path / "test_busy.py").write_text(
+        "import subprocess, sys, time\n"
+        "SPIN = 'import time\\nwhile time.process_time() < 0.6: pass'\n"
+        "def test_child(): subprocess.run([sys.executable, '-c', SPIN], check=True)\n"
+        "def test_waits(): time.sleep(0.7)\n"
+    )
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n"
+        "    if report.when == 'call': print('took', report.nodeid, report.processor_seconds)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tests.suite", f"--rootdir={tmp_path}", str(tmp_path)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    found = {name: float(seconds) for name, seconds in re.findall(r"took \S*::(\w+) (\S+)", done.stdout)}
+    assert found["test_child"] >= 0.6 and found["test_waits"] < 0.4, done.stdout
 
 
 class Item(NamedTuple):

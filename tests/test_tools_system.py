@@ -1,5 +1,6 @@
 """linnet-bench and `linnet bench` say which machine they measured, and warn if it was slower than it can be. Folders that look
 like /proc and /sys of other machines provoke every case."""
+# Dear: the tool measures for as long as a clock needs to fall.
 
 from __future__ import annotations
 

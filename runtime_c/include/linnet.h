@@ -393,9 +393,9 @@ typedef struct linnet_plan_config {
     const linnet_shape
         *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
                  * outputs, by name. Each of them is an input of the plan, and the nodes that would compute it do not
-                 * run. INVALID_ARGUMENT if no fetch needs the tensor and it is not an input of the signature. Inputs of
-                 * the signature that the fetches still need are inputs of the plan too. A rank of -1 stands for the
-                 * shape in the file (linnet_model_get_tensor, linnet_ext.h) */
+                 * run. INVALID_ARGUMENT for constants, and if no fetch needs the tensor and it is not an input of the
+                 * signature. Inputs of the signature that the fetches still need are inputs of the plan too. A rank of
+                 * -1 stands for the shape in the file (linnet_model_get_tensor, linnet_ext.h) */
     int32_t feed_count;
     bool separate_outputs;     /* no output shares its memory with another tensor, so that linnet_session_bind_output
                                 * (linnet_ext.h) can replace it. An output that would share memory is copied */
