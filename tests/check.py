@@ -344,7 +344,7 @@ def main() -> int:
     jobs = os.cpu_count() or 2
     room, chosen, left = options.seconds * jobs, [], []
     for test in sorted(ranks, key=lambda name: (ranks[name], cost(name))):
-        fits = ranks[test] == 0 or cost(test) <= room
+        fits = ranks[test] <= 0 or cost(test) <= room
         (chosen if fits else left).append(test)
         room -= cost(test) if fits else 0
     print(
