@@ -65,7 +65,7 @@ docs: $(VENV)/.docs-stamp ## builds the docs site in build/docs, with the API of
 PYTEST_ALL = $(BIN)/python -m pytest tests -q -n $(JOBS) --dist worksteal -o faulthandler_timeout=1200
 PHASE = @$(PYTHON) .ci/phase.py
 
-test: ## installs what is missing and runs the tests that every change must pass (8 minutes on 2 fast cores, 18 on slow ones)
+test: ## installs what is missing and runs the tests that every change must pass (15 minutes on 2 cores)
 	$(PHASE) packages .ci/packages
 	$(PHASE) install $(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
 	$(PHASE) builds $(BIN)/python -m tests.native release address aarch64
@@ -78,7 +78,7 @@ test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and 
 	$(PHASE) cross-builds $(BIN)/python -m tests.cross_builds
 	$(PHASE) more-tests $(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
 
-check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, Python tests (90 seconds)
+check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, and 20 seconds of Python tests
 	@$(BIN)/python -m tests.check --base $(or $(BASE),main)
 
 contexts: $(VENV)/.test-stamp$(EXTRAS) ## records which functions each test executes, for `make check`: after large changes (20 minutes)

@@ -51,7 +51,6 @@ class Recorder:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         native = self.folder / f"native-{os.getpid()}"
         os.environ["LINNET_CONTEXTS"] = str(native)  # of the programs that the test starts
-        os.environ.pop("LINNET_CONTEXTS_PYTEST", None)
         profile, begun = cProfile.Profile(builtins=False, subcalls=False), os.times()
         profile.enable()
         yield
