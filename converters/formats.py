@@ -9,7 +9,7 @@ from typing import Any
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import ConversionError, FileError, UsageError
 from linnet.converters.outline import Conversion
-from linnet.converters.recognition import format_of, is_linnet
+from linnet.converters.recognition import format_of, is_linnet, is_tflite, is_torch
 from linnet.facade import Graph
 from linnet.ir.user_op import UserOp
 
@@ -62,6 +62,21 @@ def examine(
 def format_of_model(path: str | Path) -> str:
     """Returns "onnx", "tflite" or "torch". Raises FileError for a folder, or a file of another format."""
     return format_of(path, _is_onnx)
+
+
+def bytes_of_model(path: str | Path) -> int:
+    """The size of a model in bytes: its file, and the files beside it in which an ONNX model stores tensors. For other
+    formats, or if the file is not a model, the size of the file."""
+    path = Path(path)
+    size = path.stat().st_size
+    if is_linnet(path) or is_tflite(path) or is_torch(path):
+        return size
+    from linnet.converters.onnx import loader
+
+    try:
+        return size + sum(file.stat().st_size for file in loader.data_files(path))
+    except FileError:
+        return size
 
 
 def _fixed(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

@@ -4,6 +4,7 @@ External data is read only from inside the model's folder, and only if offset an
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,30 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     if not model.HasField("graph"):
         raise FileError("is not an ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
     return model, str(path.resolve().parent)
+
+
+def data_files(path: str | Path) -> list[Path]:
+    """The files in which a model stores tensors outside its own file, each once. Files that are missing are left out.
+    Raises FileError."""
+    model, folder = load(path)
+    names = dict.fromkeys(
+        entry.value
+        for proto in _tensors(model.graph)
+        if proto.data_location == onnx.TensorProto.EXTERNAL
+        and all(e.key != outside.INSIDE for e in proto.external_data)
+        for entry in proto.external_data
+        if entry.key == "location"
+    )
+    return [file for file in (Path(folder) / name for name in names if name) if file.is_file()]
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The initializers and the tensors in attributes, also those of branches and loop bodies."""
+    yield from graph.initializer
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
 
 
 def _other_format(path: Path) -> None:

@@ -3,8 +3,10 @@ floats. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +32,15 @@ from linnet.report.tables import table as _table
 
 if TYPE_CHECKING:
     from linnet.facade import Graph
+    from linnet.quantization.computed import Computed
     from linnet.quantization.table import Row
     from linnet.report.compare import Comparison
+    from linnet.session.step import Step
 
 _SAMPLES = 32  # of the calibration data, on which the quantized model is compared with the float model
 _SECONDS = 0.3  # that the latency of each is measured
 _ROWS = 12
+_MORE_BITS = "8 bits would lose too much"
 _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes that are what a dtype asks for
 
 
@@ -71,10 +76,11 @@ def quantize(
     floats. With --eval, also prints the accuracy before and after. Integers need --calibration.
     """
     from linnet.cli.convert import finished, write
-    from linnet.converters.formats import load_graph
+    from linnet.converters.formats import bytes_of_model, load_graph
     from linnet.preprocess import classes
     from linnet.preprocess._labels import read_labels
     from linnet.quantization.accuracy import evaluation
+    from linnet.quantization.computed import computed, shares
     from linnet.report import compare_text
 
     if output.exists() and model.exists() and output.samefile(model):
@@ -96,12 +102,15 @@ def quantize(
         note(f"{evaluate} has no sub-folders and so no labels; agreement with the float model is measured instead")
     ops = user_ops_of(user_ops)
     graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
-    made, rows = _applied(graph, quantizing)
-    made, _ = finished(made, quantizing, None)
+    plain, rows = _applied(graph, quantizing)
+    made, _ = finished(plain, quantizing, None)
     content = write(made, output, ops)
     pictures = evaluate if evaluate is not None and evaluate.is_dir() else None
-    found = _compared(model, output, graph, made, quantizing, measure, pictures, threads, ops)
-    kept = _kept(graph, made, quantizing, rows)
+    # Neither model of the comparison has the steps of --image, so that size, memory and time describe the same network.
+    found, steps = _compared(model, output, graph, plain, quantizing, measure, pictures, threads, ops)
+    ran = computed(plain, steps)
+    dtype = made.metadata["dtype"] if quantizing.dtype == "auto" else quantizing.dtype
+    kept = _kept(graph, plain, quantizing, dtype, rows, ran)
     scores = ""
     if labels is not None:  # after the comparison, which needs the outputs of the model
         made, scores = classes(made, labels)
@@ -110,11 +119,12 @@ def quantize(
         comparison = None if found is None else found.to_dict()
         report = {
             "model": str(model), "output": str(output), "dtype": made.metadata["dtype"], "bytes": len(content),
-            "comparison": comparison, "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
+            "comparison": comparison, "products": shares(ran), "steps": [dataclasses.asdict(step) for step in ran],
+            "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
         }  # fmt: skip
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: {_size(model.stat().st_size)} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
+    click.echo(f"{model}: {_size(bytes_of_model(model))} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
         click.echo(f"  {scores}")
     tables = []
@@ -122,20 +132,40 @@ def quantize(
         for line in compare_text.lines(found):
             click.echo(line)
         tables = compare_text.tables(found)
+    for line in _ran_lines(ran, quantizing):
+        click.echo(line)
     if kept:
-        shown = _table(f"Layers that do not compute in {quantizing.dtype}", "layer", "=as", "why")
+        macs, total = {step.layer: step.macs for step in ran}, sum(step.macs for step in ran)
+        shown = _table(f"Layers that do not compute in {dtype}", "layer", "=as", ">products", "why")
         for layer, dtype, why in kept[:_ROWS]:
-            shown.add_row(layer, dtype, why)
+            shown.add_row(layer, dtype, f"{macs[layer] / total:.1%}" if total and macs.get(layer) else "", why)
         if len(kept) > _ROWS:
-            shown.add_row(f"... and {len(kept) - _ROWS} more", "", "--table-out lists all")
-        shown.columns[0].max_width, shown.columns[2].max_width = 30, 36
+            shown.add_row(f"... and {len(kept) - _ROWS} more", "", "", "--json lists all")
+        shown.columns[0].max_width, shown.columns[3].max_width = 26, 31
         tables.append(shown)
     _show(*tables)
 
 
+def _ran_lines(ran: Sequence[Computed], quantizing: Quantizing) -> Iterator[str]:
+    """The lines that say how much of the quantized model ran in which dtype."""
+    from linnet.quantization.computed import shares
+
+    if quantizing.image is not None and ran:
+        yield "memory and ms: both without the picture steps of --image"
+    if found := shares(ran):
+        macs = sum(step.macs for step in ran)
+        yield f"products: {', '.join(f'{share:.1%} in {dtype}' for dtype, share in found.items())} of {_millions(macs)}"
+    others = Counter((step.dtype, step.op) for step in ran if not step.macs)
+    for dtype in dict.fromkeys(dtype for dtype, _ in others):
+        yield f"other steps in {dtype}: {', '.join(f'{n} {op}' for (d, op), n in others.items() if d == dtype)}"
+
+
+def _millions(macs: int) -> str:
+    return f"{macs / 1e6:,.1f} million multiply-accumulates"
+
+
 def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
     """The quantized graph, and the rows of its table."""
-    import dataclasses
     import tempfile
 
     from linnet.quantization.table import Row, Table
@@ -147,30 +177,42 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
         return made, [row for row in rows if isinstance(row, Row)]
 
 
-def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """(layer, scheme, why) for each layer that computes in another way than requested."""
+def _kept(
+    old: Graph, new: Graph, quantizing: Quantizing, dtype: str, rows: Sequence[Row], ran: Sequence[Computed]
+) -> list[tuple[str, str, str]]:
+    """(layer, scheme, why) for each layer that computes in another way than `dtype`: the layers that the quantizer
+    decides on, and those of `ran` whose ops have no integer form. The layers with most multiply-accumulates come first."""
     from linnet.file.node_names import step_names
+    from linnet.quantization.computed import FLOATS
     from linnet.quantization.debug import left_float
     from linnet.quantization.table import Table
 
     results = {name: [t.name for t in n.outputs] for n, name in step_names(old.signatures["infer"].function).items()}
     asked = Table() if quantizing.table_file is None else Table.read(quantizing.table_file)
-    same = _SAME.get(quantizing.dtype, (quantizing.dtype,))
+    same = _SAME.get(dtype, (dtype,))
     why = {left.layer: left.why for left in left_float(old, new, asked)}
     found = []
     for row in rows:
-        if row.dtype not in same and quantizing.dtype != "auto":
+        if row.dtype not in same:
             said = asked.dtype(row.pattern, *results.get(row.pattern, ()), default="")
             given = row.dtype in _SAME.get(said, (said,))
-            found.append((row.pattern, row.dtype, "--table says so" if given else why.get(row.pattern, row.remark)))
-    return found
+            more = _MORE_BITS if dtype == "i8" and row.dtype in _SAME["i16"] else row.remark
+            found.append((row.pattern, row.dtype, "--table says so" if given else why.get(row.pattern, more)))
+    decided = {row.pattern for row in rows}
+    for step in ran:
+        if step.is_layer and step.dtype in FLOATS and step.dtype != dtype and step.layer not in decided:
+            why_not = f"{step.op} has no integer form" if step.only_floats else "what it reads or gives stays in floats"
+            found.append((step.layer, step.dtype, why_not))
+    macs = {step.layer: step.macs for step in ran}
+    return sorted(found, key=lambda row: -macs.get(row[0], 0))
 
 
 def _compared(
     model: Path, output: Path, old: Graph, new: Graph, quantizing: Quantizing, measure: Any, pictures: Path | None,
     threads: int | None, ops: Sequence[Any],
-) -> Comparison | None:  # fmt: skip
-    """The float and the quantized model on the same samples, or None if there are no samples."""
+) -> tuple[Comparison | None, Sequence[Step]]:  # fmt: skip
+    """The float and the quantized model on the same samples, or None if there are no samples; and the steps that the
+    quantized model ran."""
     from linnet.quantization.subjects import Subject
     from linnet.report import compare as comparing
 
@@ -178,21 +220,24 @@ def _compared(
     if source is None:
         if measure is not None:
             note("accuracy is measured on data of the script only; give --calibration for agreement and latency too")
-        return None if measure is None else _scores(model, output, old, new, measure, threads, ops)
+        return (None, ()) if measure is None else _scores(model, output, old, new, measure, threads, ops)
     names = list(comparing.paths_of([model, output]))
     subjects = [Subject(old, names[0], threads, ops), Subject(new, names[1], threads, ops)]
-    return comparing.compare(
+    found = comparing.compare(
         subjects, comparing.paths_of([model, output]), source, measure, limit=min(quantizing.samples or _SAMPLES, _SAMPLES),
         image=quantizing.image, seconds=_SECONDS, note=lambda text: None,
     )  # fmt: skip
+    return found, subjects[1].session.steps
 
 
 def _scores(
     model: Path, output: Path, old: Graph, new: Graph, measure: Any, threads: int | None, ops: Sequence[Any]
-) -> Comparison:
-    """The comparison without samples: accuracy, size, memory and latency, but no agreement."""
+) -> tuple[Comparison, Sequence[Step]]:
+    """The comparison without samples: accuracy, size, memory and latency, but no agreement. Also the steps of the
+    quantized model."""
     import statistics
 
+    from linnet.converters.formats import bytes_of_model
     from linnet.quantization.subjects import Subject
     from linnet.report.compare import Compared, Comparison
 
@@ -203,8 +248,8 @@ def _scores(
         times = subject.latency(_SECONDS)
         made.append(
             Compared(
-                str(path), subject.runtime, graph.metadata.get("dtype", "f32"), path.stat().st_size, subject.memory,
+                str(path), subject.runtime, graph.metadata.get("dtype", "f32"), bytes_of_model(path), subject.memory,
                 statistics.median(times), len(times), figures, {},
             )
         )  # fmt: skip
-    return Comparison(made, 0, threads or 1, list(measure.remarks))
+    return Comparison(made, 0, threads or 1, list(measure.remarks)), subject.session.steps

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from linnet.clib.errors import UsageError
-from linnet.converters.formats import format_of_model, load_graph
+from linnet.converters.formats import bytes_of_model, format_of_model, load_graph
 from linnet.converters.recognition import is_linnet
 from linnet.ir.graph import dtype_of_graph
 from linnet.ir.user_op import UserOp
@@ -24,9 +24,10 @@ from linnet.quantization.subjects import Reference, Subject, matched, own_files
 
 @dataclasses.dataclass
 class Compared:
-    """A model of a comparison. model: the path. bytes: the size of the file. memory: bytes at run time, None if another
-    runtime runs the model. latency_ms: the median. accuracy: the figures of the evaluation. agreement: for each output
-    of the first model, the figures of `Agreement.figures`; empty for the first model itself."""
+    """A model of a comparison. model: the path. bytes: the size of the file, with the files that hold an ONNX model's
+    tensors. memory: bytes at run time, None if another runtime runs the model. latency_ms: the median. accuracy: the
+    figures of the evaluation. agreement: for each output of the first model, the figures of `Agreement.figures`; empty
+    for the first model itself."""
 
     model: str
     runtime: str
@@ -147,7 +148,7 @@ def compare(
         path = Path(paths[subject.name])
         made.append(
             Compared(
-                str(path), subject.runtime, dtype_of_graph(subject.graph), path.stat().st_size, subject.memory,
+                str(path), subject.runtime, dtype_of_graph(subject.graph), bytes_of_model(path), subject.memory,
                 statistics.median(times), len(times), found, agreement,
             )
         )  # fmt: skip
