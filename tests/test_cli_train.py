@@ -54,7 +54,7 @@ def test_files_of_arrays_and_pictures(model: Path) -> None:
     loss = linnet.softmax_cross_entropy(linnet.nn.dense(linnet.nn.flatten(x), 2), t).mean()
     graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.SGD(0.01).minimize(loss))
     graph.save(folder / "pictures.lnt")
-    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install linnet[image]")
+    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install 'linnet-runtime[image]'")
     for name in ("a/1.png", "b/2.png"):
         (folder / "images" / name).parent.mkdir(parents=True)
         image.fromarray(np.full((9, 9, 3), 100, np.uint8)).save(folder / "images" / name)

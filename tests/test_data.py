@@ -235,7 +235,7 @@ def test_characters(tmp_path: Path) -> None:
 
 
 def test_image_folder_gives_what_the_deployed_model_would_see(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install linnet[image]")
+    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install 'linnet-runtime[image]'")
     pixels = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), np.uint8)
     for i, name in enumerate(("dog/b.png", "cat/a.png", "cat/deep/c.bmp")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -394,5 +394,7 @@ def test_distances() -> None:
 
 def test_pictures_need_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else object())
-    with pytest.raises(linnet.UsageError, match=r"matplotlib, which is not installed; run pip install linnet\[train\]"):
+    with pytest.raises(
+        linnet.UsageError, match=r"matplotlib, which is not installed; run pip install 'linnet-runtime\[train\]'"
+    ):
         outcome_text.check_plot()

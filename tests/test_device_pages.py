@@ -33,7 +33,7 @@ def story(page: Path) -> list[str]:
 @pytest.fixture
 def place(tmp_path: Path, torch: ModuleType) -> Place:
     """A folder with model.pt2, two convolutions and a dense layer for pictures of 64x64, and twenty pictures."""
-    pytest.importorskip("onnxscript", reason="torch's exporter needs it: pip install 'linnet[torch]'")
+    pytest.importorskip("onnxscript", reason="torch's exporter needs it: pip install 'linnet-runtime[torch]'")
     made = Place(tmp_path)
     nn = torch.nn
     torch.manual_seed(0)

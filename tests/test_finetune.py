@@ -24,7 +24,7 @@ from linnet.data.media import read_image
 from linnet.training.finetune import finetune
 from tests import photographs, zoo
 
-pytest.importorskip("PIL", reason="needs Pillow: pip install linnet[image]")
+pytest.importorskip("PIL", reason="needs Pillow: pip install 'linnet-runtime[image]'")
 
 
 def efficientnet() -> Path:

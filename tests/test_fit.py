@@ -185,7 +185,7 @@ def test_a_fixed_batch_decides_and_leaves_out_the_rest() -> None:
 
 
 def test_tensorboard_events(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX", reason="event files need tensorboardX: pip install linnet[train]")
+    pytest.importorskip("tensorboardX", reason="event files need tensorboardX: pip install 'linnet-runtime[train]'")
     from tensorboardX.proto.event_pb2 import Event
 
     history = linnet.fit(
@@ -210,7 +210,7 @@ def test_tensorboard_events(tmp_path: Path) -> None:
 
 
 def test_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots need matplotlib: pip install linnet[train]")
+    pytest.importorskip("matplotlib", reason="plots need matplotlib: pip install 'linnet-runtime[train]'")
     history = linnet.fit(build, examples(), epochs=2, batch_size=8, validation=examples(20), log_every=1)
     figure = history.plot(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -38,7 +38,7 @@ def compare(
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(linnet.UsageError, match=r'pip install "linnet\[torch\]"'):
+    with pytest.raises(linnet.UsageError, match=r"pip install 'linnet-runtime\[torch\]'"):
         linnet.from_torch(object(), ())
 
 

@@ -50,7 +50,7 @@ def test_a_pytorch_file_without_pytorch(tmp_path: Path, monkeypatch: pytest.Monk
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("net/archive_format", "pt2")
             archive.writestr("net/data.pkl", b"")
-        with pytest.raises(linnet.UsageError, match=rf'{name}.* needs torch .*pip install "linnet\[torch\]"'):
+        with pytest.raises(linnet.UsageError, match=rf"{name}.* needs torch .*pip install 'linnet-runtime\[torch\]'"):
             linnet.load_graph(tmp_path / name)
     with pytest.raises(linnet.FileError, match=r"is a PyTorch file; convert it with linnet\.load_graph"):
         linnet.from_onnx(tmp_path / "net.pt2")

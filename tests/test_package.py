@@ -5,7 +5,9 @@ folder, or fetch it. Each builds and runs a program. And what the Python package
 from __future__ import annotations
 
 import ast
+import html
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -233,3 +235,44 @@ def test_the_package_runs_on_the_python_that_it_asks_for() -> None:
     for folder in ("pyruntime", "converters"):
         for path in (ROOT / folder).rglob("*.py"):
             ast.parse(path.read_text(), str(path), feature_version=version)
+
+
+def distributions(text: str) -> list[str]:
+    """The distributions that commands of `pip install` and `pip download` in a text name."""
+    commands = re.findall(r"\bpip3? (?:install|download)((?: +[^\s#`]*[^\s#`,;:])*)", html.unescape(text))
+    words = [word.strip("\"'.)") for command in commands for word in command.split()]
+    return [name[1] for word in words if (name := re.match(r"([A-Za-z][\w-]*)(?![\w./-])", word))]
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("pip install {}", ["linnet"]),
+        ("see `pip install -U {}`.", ["linnet"]),
+        ("pip install 'numpy' '{}[torch,image]'", ["numpy", "linnet"]),
+        ('hint="pip install {}[train]"', ["linnet"]),
+        ("pip install &quot;{}[report]&quot;", ["linnet"]),
+        ("python -m pip install {}==0.1.0, then linnet", ["linnet"]),
+        ("pip install '{}-runtime[torch]', or `pip install .`", ["linnet-runtime"]),
+        ('pip install ".[image]"  # linnet', []),
+    ],
+)
+def test_names_of_distributions_are_found(command: str, names: list[str]) -> None:
+    assert distributions(command.format("linnet")) == names
+
+
+def test_nothing_installs_the_package_of_another_project() -> None:
+    """On the package index, linnet is another project's. pyproject.toml has the name of ours, with the extras that texts name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] != "linnet"
+    own = 0
+    for name in run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT).splitlines():
+        if not (ROOT / name).is_file():  # removed, and not committed yet
+            continue
+        text = (ROOT / name).read_text(errors="replace")
+        names = distributions(text)
+        assert "linnet" not in names, f"{name}: our distribution is called {project['name']}"
+        own += names.count(project["name"])
+        for extras in re.findall(re.escape(project["name"]) + r"\[([\w,]+)\]", text):
+            assert set(extras.split(",")) <= set(project["optional-dependencies"]), f"{name}: {extras}"
+    assert own > 20

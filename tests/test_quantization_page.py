@@ -72,7 +72,7 @@ def test_the_tour(place: Path) -> None:
 
 
 def test_the_tour_from_pytorch(place: Path, torch: ModuleType) -> None:
-    pytest.importorskip("onnxscript", reason="torch's exporter needs it: pip install 'linnet[torch]'")
+    pytest.importorskip("onnxscript", reason="torch's exporter needs it: pip install 'linnet-runtime[torch]'")
     nn = torch.nn
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3)).eval()

@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 
-pytest.importorskip("flwr", reason="needs pip install linnet[flower]")
+pytest.importorskip("flwr", reason="needs pip install 'linnet-runtime[flower]'")
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.grid import Grid

@@ -16,7 +16,7 @@ import pytest
 import linnet
 from linnet.sync import Cluster
 
-ray = pytest.importorskip("ray", reason="needs pip install linnet[ray]")
+ray = pytest.importorskip("ray", reason="needs pip install 'linnet-runtime[ray]'")
 pytestmark = pytest.mark.soak
 
 SHARE = {"cpus": 0.25, "server_cpus": 0.25}

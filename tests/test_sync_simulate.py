@@ -523,7 +523,7 @@ def test_a_model_without_a_training_step(tmp_path: Path) -> None:
 
 
 def test_command_prints_a_table_and_a_picture(command: Callable[..., str], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots need matplotlib: pip install linnet[train]")
+    pytest.importorskip("matplotlib", reason="plots need matplotlib: pip install 'linnet-runtime[train]'")
     picture = tmp_path / "backup.png"
     text = command(
         "simulate", "--workers", "50", "--backup", "0,4", "--scatter", "stragglers:0.03,0.5", "--step-time", "2s",

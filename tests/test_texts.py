@@ -48,7 +48,7 @@ def test_all_kinds_are_found(texts: tuple[Text, ...], folder: str, kind: str, le
         ("runtime_c/", "linnet_sync_encoded_bound"),  # the same in liblinnet_sync
         ("runtime_c/", "heartbeat_ms"),  # an argument that a function of the file passes on
         ("runtime_c/tools/", "which it was saved from; linnet-run and linnet-train"),  # what a tool prints
-        ("pyruntime/", "pip install linnet[ray]"),  # an argument of an exception
+        ("pyruntime/", "pip install 'linnet-runtime[ray]'"),  # an argument of an exception
         ("pyruntime/", "idx"),  # an argument of a function that makes an exception
         ("converters/", "{node.op_type}"),  # a placeholder
         ("converters/", "input_shapes"),  # a default

@@ -258,7 +258,7 @@ LEAKY = linnet.UserOp(
 
 def test_finetune_takes_user_ops(tmp_path: Path, linnet_command: Cli) -> None:
     """All weights are trained, so gradients go through the op."""
-    image = pytest.importorskip("PIL.Image", reason="needs Pillow: pip install linnet[image]")
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'linnet-runtime[image]'")
     rng = np.random.default_rng(0)
     for name in ("bright", "dark"):
         (tmp_path / "data" / name).mkdir(parents=True)

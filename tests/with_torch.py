@@ -5,5 +5,5 @@ from __future__ import annotations
 
 import pytest
 
-MISSING = "PyTorch is the reference. Install it with: pip install 'linnet[torch]', or run: make test-more"
+MISSING = "PyTorch is the reference. Install it with: pip install 'linnet-runtime[torch]', or run: make test-more"
 torch = pytest.importorskip("torch", reason=MISSING, exc_type=ImportError)

@@ -74,7 +74,7 @@ def image_folder(
 
     size: (height, width). steps: arguments of linnet.preprocess.image (fit, crop, mean, std, colour, layout="NHWC",
     ...). A model that gets the same arguments through preprocess.image sees the same pixels on the device. Needs Pillow
-    (linnet[image]). Raises FileError if there are no images. A damaged image raises an error that names the file when
+    (the extra `image`). Raises FileError if there are no images. A damaged image raises an error that names the file when
     it is read.
     """
     return ImageFolder(root, size, names, **steps)

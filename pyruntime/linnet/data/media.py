@@ -1,6 +1,6 @@
 """Reads images and audio for `linnet run` into the arrays expected by models with preprocessing from linnet.preprocess.
-Images are decoded by Pillow (`pip install linnet[image]`). Audio is decoded by soundfile if it is installed. Otherwise,
-only PCM files are decoded, by Python's `wave`."""
+Images are decoded by Pillow (the extra `image`). Audio is decoded by soundfile (the extra `audio`) if it is installed.
+Otherwise, only PCM files are decoded, by Python's `wave`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def read_image(path: Path) -> Array:
     are reduced to their high 8 bits; grey and palette images become RGB. Raises UsageError for a damaged file or one
     with more than 100 million pixels."""
     if importlib.util.find_spec("PIL") is None:
-        raise _problem(path, "an image, but the package Pillow is not installed", hint="pip install linnet[image]")
+        raise _problem(
+            path, "an image, but the package Pillow is not installed", hint="pip install 'linnet-runtime[image]'"
+        )
     from PIL import Image, ImageOps
 
     try:
@@ -133,7 +135,7 @@ def _with_wave(path: Path) -> tuple[Array, int]:
             path,
             str(error) or "the end of the file",
             "a WAV file with PCM samples",
-            "for other formats, pip install linnet[audio]",
+            "for other formats, pip install 'linnet-runtime[audio]'",
         ) from None
     if len(content) != count * channels * width:
         raise _problem(path, f"{len(content)} bytes of sample data", f"{count * channels * width}")

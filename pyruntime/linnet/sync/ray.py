@@ -1,4 +1,4 @@
-"""Runs a job on a Ray cluster (`pip install linnet[ray]`): actors run its workers and servers, restart them when they
+"""Runs a job on a Ray cluster (`pip install 'linnet-runtime[ray]'`): actors run its workers and servers, restart them when they
 are lost, and add or remove workers. Parameters and gradients travel over linnet's own sockets, never through Ray."""
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from linnet.sync.roles import Cluster
 try:
     import ray
 except ImportError as failure:
-    raise UsageError("the package ray is not installed", code=101, hint="pip install linnet[ray]") from failure
+    raise UsageError(
+        "the package ray is not installed", code=101, hint="pip install 'linnet-runtime[ray]'"
+    ) from failure
 
 Function = Callable[[Cluster], Any]
 _POLL: Final = 0.05  # seconds between polls of the directory

@@ -91,11 +91,13 @@ class History:
         self.store.load(self.best_path)
 
     def plot(self, path: str | Path | None = None, names: list[str] | None = None) -> Any:
-        """Plots the metrics over steps with matplotlib (linnet[train]). There is one plot per metric, which also shows
+        """Plots the metrics over steps with matplotlib (the extra `train`). There is one plot per metric, which also shows
         its val_... metric. Steps are thin lines; records are lines with dots. Writes a file (.png, .svg, .pdf) if a
         path is given. Returns the figure."""
         if importlib.util.find_spec("matplotlib") is None:
-            raise UsageError("the package matplotlib is not installed", code=101, hint="pip install linnet[train]")
+            raise UsageError(
+                "the package matplotlib is not installed", code=101, hint="pip install 'linnet-runtime[train]'"
+            )
         from matplotlib.figure import Figure
 
         known = dict.fromkeys(

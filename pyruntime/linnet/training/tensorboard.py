@@ -1,4 +1,4 @@
-"""Writes TensorBoard event files with tensorboardX (`pip install linnet[train]`)."""
+"""Writes TensorBoard event files with tensorboardX (`pip install 'linnet-runtime[train]'`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class TensorBoard(Callback):
 
     def __init__(self, directory: str | Path | None = None, every: int = 10) -> None:
         if importlib.util.find_spec("tensorboardX") is None:
-            raise UsageError("the package tensorboardX is not installed", code=101, hint="pip install linnet[train]")
+            raise UsageError(
+                "the package tensorboardX is not installed", code=101, hint="pip install 'linnet-runtime[train]'"
+            )
         self.directory, self.every = directory, every
         self._writer: Any = None
 

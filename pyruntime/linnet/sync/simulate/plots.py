@@ -1,4 +1,4 @@
-"""Plots of simulations with matplotlib (linnet[train]): curves of one setting over the number of workers, and
+"""Plots of simulations with matplotlib (the extra `train`): curves of one setting over the number of workers, and
 comparisons with published results."""
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from linnet.sync.simulate.run import Result
 def figure(columns: int, rows: int = 1) -> Any:
     """An empty matplotlib figure for this many plots. Raises UsageError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("the package matplotlib is not installed", code=101, hint="pip install linnet[train]")
+        raise UsageError(
+            "the package matplotlib is not installed", code=101, hint="pip install 'linnet-runtime[train]'"
+        )
     from matplotlib.figure import Figure
 
     return Figure(figsize=(5.5 * columns, 4.6 * rows), layout="constrained")
