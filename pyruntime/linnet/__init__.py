@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from linnet.session.device import devices, load_device
     from linnet.session.device_array import DeviceArray
     from linnet.session.model import Model, Store, isa_names
+    from linnet.session.options import SessionOptions
     from linnet.session.packing import pack
     from linnet.session.session import Session
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
@@ -126,6 +127,7 @@ _LAZY = {
     "Store": "linnet.session.model",
     "include_dir": "linnet.clib.library",
     "isa_names": "linnet.session.model",
+    "SessionOptions": "linnet.session.options",
     "pack": "linnet.session.packing",
     "check_device": "linnet.conformance",
     "DeviceArray": "linnet.session.device_array",
@@ -196,6 +198,7 @@ __all__ = [
     "ResourceError",
     "Saver",
     "Session",
+    "SessionOptions",
     "Signature",
     "Store",
     "SyncError",

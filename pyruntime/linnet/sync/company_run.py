@@ -15,6 +15,7 @@ import numpy.typing as npt
 from linnet.clib.errors import Error, SyncError, TrainingError
 from linnet.data.source import Batch
 from linnet.session.model import Model
+from linnet.session.options import SessionOptions
 from linnet.sync import contract
 from linnet.sync.compression import Compression
 from linnet.sync.link import Link
@@ -58,10 +59,10 @@ class CompanyRun(TrainingRun):
         callbacks: Sequence[Callback],
         saver: Saver,
         directory: Path | None,
-        threads: int | None,
+        options: SessionOptions,
     ) -> None:
-        super().__init__(model, signature, feed, callbacks, saver, directory, threads)
-        self.company, self._threads = company, threads
+        super().__init__(model, signature, feed, callbacks, saver, directory, options)
+        self.company = company
         self._worker: Worker | None = None
         self._serving: Serving | None = None
         self._specs = {name: spec for name, spec in self._specs.items() if not name.startswith(contract.ROWS)}
@@ -83,7 +84,7 @@ class CompanyRun(TrainingRun):
                 self.model, self._serving.addresses if self._serving is not None else cluster.servers, store=self.store,
                 number=cluster.rank, group=company.group, compression=company.strategy.compression,
                 pull_compression=company.strategy.pull_compression, keep_pulled=company.federated,
-                name=f"worker {cluster.rank}", link=company.link, threads=self._threads, lost=company.strategy.lost,
+                name=f"worker {cluster.rank}", link=company.link, options=self.options, lost=company.strategy.lost,
             )  # fmt: skip
             self.session = self._worker.session(self.signature)
             stack.callback(self._leave)
@@ -110,7 +111,7 @@ class CompanyRun(TrainingRun):
             return self._worker.pull()
         with Worker(
             self.model, company.cluster.servers, store=self.store, read_only=True, link=company.link,
-            lost=company.strategy.lost, threads=self._threads,
+            lost=company.strategy.lost,
         ) as reader:  # fmt: skip
             reader.pull()
 

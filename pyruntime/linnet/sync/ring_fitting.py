@@ -31,7 +31,7 @@ class RingRun(CompanyRun):
         cluster = self.company.cluster
         ring = Ring(cluster.servers[0], cluster.rank, cluster.world_size, timeout=_PATIENCE, link=self.company.link)
         with ring:
-            self._trainer = RingTrainer(self.model, ring, store=self.store, threads=self._threads, steps=self.step)
+            self._trainer = RingTrainer(self.model, ring, store=self.store, options=self.options, steps=self.step)
             if not cluster.is_chief:
                 self._place_at(self._trainer.steps)
             yield

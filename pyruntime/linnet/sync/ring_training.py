@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from linnet.clib.errors import FileError, UsageError
 from linnet.facade import Graph
+from linnet.session.device import Device
 from linnet.session.model import Model, Store, TensorSpec
-from linnet.session.session import Session
+from linnet.session.options import SessionOptions
 from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, NOT_FINITE, UPDATE, names_in
 from linnet.sync.ring import Ring
 
@@ -23,8 +24,10 @@ class RingTrainer:
 
     model: a path, bytes, Graph or Model with the signatures of `linnet.sync.signatures`; gradients must be dense.
     store: the variables. All ranks start with rank 0's values, so only rank 0 needs to load a checkpoint. threads:
-    number of threads of each session. steps: number of earlier steps; the value of rank 0 is used. Random numbers
-    (dropout) equal those of a single process that uses the parts of all ranks in order.
+    number of threads of each session. device: as in Session: the device that computes gradients. Ranks may have
+    different devices, because each rank applies the mean on its CPU. options: further options of the sessions. steps:
+    number of earlier steps; the value of rank 0 is used. Random numbers (dropout) equal those of a single process that
+    uses the parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)
@@ -47,6 +50,8 @@ class RingTrainer:
         *,
         store: Store | None = None,
         threads: int | None = None,
+        device: str | Device | None = None,
+        options: SessionOptions | None = None,
         steps: int = 0,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
@@ -57,8 +62,10 @@ class RingTrainer:
         self.not_finite = 0
         """Number of steps whose gradients were not finite. They changed nothing, as with servers."""
         self._lenient = self.model.metadata(NOT_FINITE) == "update"
-        self._grad = Session(self.model, GRAD, store=self.store, threads=threads)
-        self._update = Session(self.model, UPDATE, store=self.store, threads=threads)
+        chosen = SessionOptions.of(options, threads=threads, device=device)
+        self._grad = chosen.session(self.model, GRAD, self.store)
+        # On the CPU, updates have the same bits in all ranks, whatever their devices.
+        self._update = chosen.on_cpu().session(self.model, UPDATE, self.store)
         self._averaged = names_in({AVERAGE: self.model.metadata(AVERAGE) or ""}, AVERAGE)
         self._counted = names_in({COUNT: self.model.metadata(COUNT) or ""}, COUNT)
         outputs = self.model.outputs(GRAD)

@@ -18,7 +18,9 @@ from linnet.clib.library import exception, new_struct
 from linnet.facade import Graph
 from linnet.ir.dtypes import has_floats, numpy_dtype
 from linnet.ir.exact import numbers_of
+from linnet.session.device import Device
 from linnet.session.model import Array, Model, Store, string_of
+from linnet.session.options import SessionOptions
 from linnet.session.planned import Planned
 from linnet.session.running import Signals
 from linnet.session.session import Session
@@ -117,8 +119,9 @@ class Worker:
     lost: seconds that a server may be unreachable before a call fails.
     timeout: the longest time of a call in seconds, including waiting for slower workers; None: no limit.
     name: for display.
-    threads, isa_max: as in Session, for the worker's sessions. Broken connections are made again. A step that was
-        pushed twice counts only once.
+    threads, device, isa_max: as in Session, for the worker's sessions. The device computes gradients; servers apply
+        them. options: further options of these sessions. Broken connections are made again. A step that was pushed
+        twice counts only once.
         Only one thread at a time may use a worker.
     Raises SyncError (unreachable, refused, ...), FileError (the servers have another model), UsageError.
     """
@@ -141,7 +144,9 @@ class Worker:
         name: str = "",
         link: Link | None = None,
         threads: int | None = None,
+        device: str | Device | None = None,
         isa_max: str | None = None,
+        options: SessionOptions | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         self.model.refuse_checkpoint()
@@ -150,7 +155,7 @@ class Worker:
                 "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"
             )
         self.store = store if store is not None else Store(self.model)
-        self._options: dict[str, Any] = {"store": self.store, "threads": threads, "isa_max": isa_max}
+        self._options = SessionOptions.of(options, threads=threads, device=device, isa_max=isa_max)
         self._sessions: dict[str, Session] = {}
         self._last: Planned | None = None
         self._remote = names_in({REMOTE: self.model.metadata(REMOTE) or ""}, REMOTE)
@@ -227,7 +232,7 @@ class Worker:
     def session(self, signature: str = GRAD) -> Session:
         """The session of a signature on the worker's store. It is created on first use."""
         if signature not in self._sessions:
-            self._sessions[signature] = Session(self.model, signature, **self._options)
+            self._sessions[signature] = self._options.session(self.model, signature, self.store)
         return self._sessions[signature]
 
     def _looked_up(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Planned | None, dict[str, tuple[int, ...]]]:

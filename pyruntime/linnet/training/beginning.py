@@ -54,7 +54,7 @@ def total_of(epochs: int | None, steps: int | None, length: int | None, accumula
     return min(found, default=None)
 
 
-def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any], threads: int | None) -> None:
+def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any]) -> None:
     """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run. If no step
     of a new run succeeds, `run.forget` removes the files that this function wrote, so that a corrected run can use the
     directory."""
@@ -72,9 +72,9 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
         if resume is True and (latest is not None or old):
             if latest is not None:
                 run.load(latest)
-                content = manifest.resume(directory, description, run.step)
+                content = manifest.resume(directory, description, run.step, run.options)
             else:  # the run ended before its first checkpoint
-                content = manifest.describe(description, threads)
+                content = manifest.describe(description, run.options)
             run.metrics.go_on(run.step)
         elif latest is not None or old:
             raise UsageError(
@@ -83,7 +83,7 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
                 hint="continue it with resume=True, or give another directory",
             )  # fmt: skip
         else:
-            content = manifest.describe(description, threads)
+            content = manifest.describe(description, run.options)
             if resume is not True and resume:
                 run.load(Path(resume))
                 content["from"] = str(resume)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from linnet.facade import Graph
+    from linnet.session.device import Device
     from linnet.session.model import Model, Store
+    from linnet.session.options import SessionOptions
     from linnet.session.session import Session
 
 
@@ -27,16 +29,20 @@ def evaluate(
     signature: str = "eval",
     store: Store | None = None,
     threads: int | None = None,
+    device: str | Device | None = None,
+    options: SessionOptions | None = None,
 ) -> dict[str, Any]:
     """Returns every output of the signature, combined over all data. Floats are averaged over examples; integers
     (counts, a confusion matrix) are summed over batches. Single numbers are returned as float or int, others as arrays.
 
     store: variables to evaluate with, for example `history.store` with `history.model`; default: the initial values of
-    a new model. data and errors: as in fit.
+    a new model. data, threads, device, options and errors: as in fit.
     """
-    from linnet.session.session import Session
+    from linnet.session.model import Model
+    from linnet.session.options import SessionOptions
 
-    session = Session(model, signature, store=store, threads=threads)
+    made = model if isinstance(model, Model) else Model(model)
+    session = SessionOptions.of(options, threads=threads, device=device).session(made, signature, store)
     feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=0, training=False)
     return over(session, feed)
 

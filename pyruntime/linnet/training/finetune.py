@@ -25,6 +25,9 @@ from linnet.passes import replace_head, trainable
 from linnet.passes.heads import apply_head
 from linnet.preprocess._edit import io_key, parse_io
 from linnet.preprocess._recipes import PRESETS, pixels_graph
+from linnet.session.device import Device
+from linnet.session.model import Model
+from linnet.session.options import SessionOptions
 from linnet.session.session import Session
 from linnet.training.callbacks import Callback, Run
 from linnet.training.finetune_directory import Counted, Directory
@@ -92,6 +95,8 @@ def finetune(
     seed: int = 0,
     directory: str | Path | None = None,
     threads: int | None = None,
+    device: str | Device | None = None,
+    options: SessionOptions | None = None,
     progress: bool | None = None,
     user_ops: Iterable[UserOp] = (),
 ) -> Result:
@@ -110,6 +115,8 @@ def finetune(
         and a .lnt file that takes photos keeps its own steps.
     directory: for checkpoints and features. A later call with the same arguments continues from the last checkpoint,
         also after a crash, and gives the same bits as an uninterrupted call. In the later call, `epochs` may be larger.
+    threads, device, options: as in linnet.fit. The device computes the features, trains and validates. The CPU decodes
+        and scales the images.
     progress: None: a bar on a terminal; True: lines if there is no terminal; False: nothing.
     user_ops: the user ops that the model names. If `unfreeze` is given, they need gradients.
     Ctrl-C ends the training after the current step. The result then contains what has been learnt so far.
@@ -118,6 +125,7 @@ def finetune(
     """
     if optimizer not in OPTIMIZERS:
         raise UsageError("unknown optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
+    chosen = SessionOptions.of(options, threads=threads, device=device)
     graph = _load(model, unfreeze, size or (224, 224), list(user_ops))
     photos = _Photos(graph, folder, preset, steps or {})
     if len(photos.classes) < 2 or classes not in (None, len(photos.classes)):
@@ -156,7 +164,7 @@ def finetune(
     _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
     started = time.monotonic()
     given: Any = {}
-    session = Session(graph, "features", threads=threads)
+    session = chosen.session(Model(graph), "features")
     if unfreeze:
         sets: list[Any] = [train, held]
         some = np.random.default_rng(seed).permutation(len(train))[:256]
@@ -183,7 +191,7 @@ def finetune(
         batch_size=min(batch_size, len(sets[0])),
         validation=sets[1],
         seed=seed,
-        threads=threads,
+        options=chosen,
         progress=progress,
         directory=place,
         resume=place is not None,

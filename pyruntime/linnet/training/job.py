@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from linnet.facade import Graph
 from linnet.session.model import Model, Store
+from linnet.session.options import SessionOptions
 from linnet.training.callbacks import Callback
 from linnet.training.feeding import Feed
 from linnet.training.run import TrainingRun
@@ -51,7 +52,7 @@ class Company(Protocol):
         callbacks: Sequence[Callback],
         saver: Saver,
         directory: Path | None,
-        threads: int | None,
+        options: SessionOptions,
     ) -> TrainingRun: ...
 
 

@@ -15,8 +15,9 @@ from linnet.clib.arguments import at_least
 from linnet.clib.errors import Error, TrainingError, UsageError
 from linnet.data.loader import Augment
 from linnet.facade import Graph
+from linnet.session.device import Device
 from linnet.session.model import Model
-from linnet.session.session import Session
+from linnet.session.options import SessionOptions
 from linnet.training.beginning import begin, model_of, source_of, total_of
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
@@ -48,6 +49,8 @@ def fit(
     accumulate: int = 1,
     log_every: int = 10,
     threads: int | None = None,
+    device: str | Device | None = None,
+    options: SessionOptions | None = None,
     train: str = "train",
     eval: str = "eval",
     cluster: Cluster | None = None,
@@ -78,6 +81,9 @@ def fit(
     progress: show a progress bar; None: only on a terminal.
     log_every: the history keeps the metrics of every `log_every`-th step.
     threads: as in Session; results do not depend on it.
+    device: as in Session: the device that trains and validates, such as "cuda" or "opencl:1". Variables stay on it
+        between steps. Its results repeat bit for bit, and differ from the CPU's within the accuracy of floats.
+    options: further options of the run's sessions, for example SessionOptions(max_bytes=..., placement=...).
     cluster: this process's place in a job with several processes (linnet.sync.cluster()).
     strategy: how the workers of the job train together (linnet.sync.Strategy). The model then needs the signatures of
         linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one. So N workers give the same
@@ -103,6 +109,7 @@ def fit(
             return _serve(company, made, graph, place, resume is True)
         made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
         validation = validation if chief or isinstance(validation, int | float) else None
+    chosen = SessionOptions.of(options, threads=threads, device=device)
     train = _checked(made, train, accumulate)
     for name, limit in (("epochs", epochs), ("steps", steps)):
         if limit is not None:
@@ -116,17 +123,17 @@ def fit(
     saver = saver or Saver()
     watching = [*callbacks, *progress_bar(progress)] if chief else callbacks
     if company is None:
-        run = TrainingRun(made, train, feed, watching, saver, place, threads, accumulate)
+        run = TrainingRun(made, train, feed, watching, saver, place, chosen, accumulate)
     else:
         feed = company.share(feed)
-        run = company.run(made, train, feed, watching, saver, place, threads)
+        run = company.run(made, train, feed, watching, saver, place, chosen)
     run.history.source, run.log_every, run.total = graph, log_every, total_of(epochs, steps, feed.length, accumulate)
     description = {"model": made.metadata("digest"), "signature": train, "seed": seed, "accumulate": accumulate}
     description |= feed.description
     if validation is not None:
-        description["validation"] = _validate_by(run, eval, validation, batch_size, seed, threads)
+        description["validation"] = _validate_by(run, eval, validation, batch_size, seed)
     resume = resume or (company is not None and company.again and place is not None)
-    begin(run, resume if chief else False, description, threads)
+    begin(run, resume if chief else False, description)
     start = time.monotonic()
     _train(run, epochs, steps, validate_every, resume is True)
     return _finished(run, saver, time.monotonic() - start)
@@ -144,12 +151,10 @@ def _checked(model: Model, train: str, accumulate: int) -> str:
     return train
 
 
-def _validate_by(
-    run: TrainingRun, signature: str, data: Data, batch_size: int | None, seed: int, threads: int | None
-) -> Any:
+def _validate_by(run: TrainingRun, signature: str, data: Data, batch_size: int | None, seed: int) -> Any:
     """Makes the run validate with this data, and returns a description of the data."""
     checked_signature(run.model, signature, "for validation")
-    session = Session(run.model, signature, store=run.store, threads=threads)
+    session = run.options.session(run.model, signature, run.store)
     feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=seed, training=False)
     run.validate = session, feed
     run.known = [spec.name for spec in (*run.model.inputs(run.signature), *session.inputs)]

@@ -17,6 +17,7 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.clib.library import library
 from linnet.session.model import isa_names, string_of
+from linnet.session.options import SessionOptions
 
 NAME = "manifest.json"
 
@@ -39,7 +40,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def describe(run: dict[str, Any], threads: int | None) -> dict[str, Any]:
+def describe(run: dict[str, Any], options: SessionOptions) -> dict[str, Any]:
     """The manifest of a new run."""
     return {
         "run": run,
@@ -52,7 +53,8 @@ def describe(run: dict[str, Any], threads: int | None) -> dict[str, Any]:
         },
         "machine": {
             "host": platform.node(), "system": platform.platform(), "processor": platform.machine(),
-            "cores": os.cpu_count(), "isa": isa_names()[-1], "threads": threads,
+            "cores": os.cpu_count(), "isa": isa_names()[-1], "threads": options.threads,
+            "devices": options.device_names,
         },
     }  # fmt: skip
 
@@ -63,13 +65,13 @@ def write(directory: Path, content: dict[str, Any]) -> None:
     part.replace(directory / NAME)
 
 
-def resume(directory: Path, run: dict[str, Any], step: int) -> dict[str, Any]:
+def resume(directory: Path, run: dict[str, Any], step: int, options: SessionOptions) -> dict[str, Any]:
     """Reads the existing manifest and adds a note that the run is resumed. Raises UsageError if `run` describes another
     run."""
     try:
         content: dict[str, Any] = json.loads((directory / NAME).read_text())
         before: dict[str, Any] = content["run"]
-        content["resumed"].append({"step": step, "at": _now()})
+        content["resumed"].append({"step": step, "at": _now(), "devices": options.device_names})
         if not isinstance(before, dict):
             raise TypeError("'run' is no object")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from linnet.clib.errors import Error, GraphError, TrainingError, UsageError
 from linnet.data.source import Batch
 from linnet.session.model import Model, Store
+from linnet.session.options import SessionOptions
 from linnet.session.session import Session
 from linnet.training import diagnosis, evaluation
 from linnet.training.callbacks import Callback
@@ -66,13 +67,13 @@ class TrainingRun:
         callbacks: Sequence[Callback],
         saver: Saver,
         directory: Path | None,
-        threads: int | None,
+        options: SessionOptions,
         accumulate: int = 1,
     ) -> None:
         self.model, self.store, self.signature = model, Store(model), signature
-        self.session = Session(model, signature, store=self.store, threads=threads)
-        self.accumulate = accumulate
-        self._apply = Session(model, "apply", store=self.store, threads=threads) if accumulate > 1 else None
+        self.options, self.accumulate = options, accumulate
+        self.session = options.session(model, signature, self.store)
+        self._apply = options.session(model, "apply", self.store) if accumulate > 1 else None
         self.feed, self.callbacks, self.saver, self.directory = feed, [*callbacks, saver], saver, directory
         self.step = self.epoch = self.batch = 0
         self.total: int | None = None
