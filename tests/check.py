@@ -70,7 +70,7 @@ COVERED: dict[str, tuple[str, str]] = {
         "sync_share sync_shm sync_stream sync_tls sync_transport sync_wire",
         "sync_server sync_worker sync_ring sync_journal sync_protocol sync_training",
     ),
-    "runtime_c/tools": ("", "tools tools_media tool_style cli_run train_tool"),
+    "runtime_c/tools": ("step_times", "tools tools_media tool_style step_times cli_run train_tool"),
     "kernels_gpu/opencl": ("", "opencl opencl_memory opencl_moves device_waits opencl_weights opencl_models"),
     "kernels_gpu/cuda": (
         "",

@@ -7,6 +7,7 @@
 #include "common.h"
 #include "linnet_ext.h"
 #include "peak.h"
+#include "step_times.h"
 #include "system.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ typedef struct bench {
     linnet_plan_info memory;
     uint64_t most; /* linnet_plan_bound */
     linnet_error unbounded;
-    linnet_step_info *steps;  /* with times if --ops or --json is given */
+    linnet_step_info *steps;  /* with the times of one run, the medians, if --ops or --json is given */
     tool_state before, after; /* of the machine, at the start and at the end of the steady runs */
     int fastest_mhz;          /* the highest clock that was seen in between */
     long long peak_rss;
@@ -190,13 +191,32 @@ static int measure(bench *b) {
     return TOOL_OK;
 }
 
-/* Collects the facts about every step. With --ops or --json, measures times in a second, traced session. */
-static int list_steps(bench *b) {
+/* Runs a traced session, which may have to be bound to threads, and collects the times of its steps. */
+static int trace(bench *b, linnet_plan *plan, step_times *times) {
     linnet_error error;
     linnet_session *traced = NULL;
-    linnet_session_config config;
-    int status;
-    double end = tool_now() + 0.5 * b->seconds;
+    linnet_session_config config = {.struct_size = sizeof config, .trace = 1, .bind_threads = b->common.bind};
+    linnet_step_info step = {.struct_size = sizeof step};
+    const double end = tool_now() + 0.5 * b->seconds;
+    int status = TOOL_OK;
+    if (!step_times_start(times, b->memory.steps, TRACED_RUNS)) return tool_no_memory(b->common.tool);
+    (void)tool_bind(&b->common, false); /* it could be bound, so this works, too */
+    if (linnet_session_create(plan, NULL, &config, &traced, &error)) return tool_fail_record(b->common.tool, &error);
+    (void)tool_bind(&b->common, true);
+    fill(b, traced);
+    for (int run = 0; status == TOOL_OK && (run < FEWEST_RUNS || (run < TRACED_RUNS && tool_now() < end)); run++) {
+        status = tool_run(&b->common, traced);
+        for (int i = 0; i < b->memory.steps; i++)
+            if (!linnet_session_get_step(traced, i, &step)) step_times_add(times, i, &step);
+    }
+    linnet_session_free(traced);
+    return status;
+}
+
+/* Collects the facts about every step. With --ops or --json, also their times. */
+static int list_steps(bench *b) {
+    step_times times = {0};
+    int status = TOOL_OK;
     linnet_plan *plan = linnet_session_plan(b->session); /* the session's own, if a device has refused steps */
     b->memory.struct_size = sizeof b->memory;
     if (linnet_plan_get_info(plan, &b->memory))
@@ -204,28 +224,16 @@ static int list_steps(bench *b) {
     linnet_plan_bound(plan, &b->most, &b->unbounded);
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
     if (!b->steps) return tool_no_memory(b->common.tool);
-    if (b->ops || b->json) {
-        config = (linnet_session_config){.struct_size = sizeof config, .trace = 1, .bind_threads = b->common.bind};
-        (void)tool_bind(&b->common, false); /* it could be bound, so this works, too */
-        if (linnet_session_create(plan, NULL, &config, &traced, &error))
-            return tool_fail_record(b->common.tool, &error);
-        (void)tool_bind(&b->common, true);
-        fill(b, traced);
-        for (int i = 0; i < FEWEST_RUNS || (i < TRACED_RUNS && tool_now() < end); i++)
-            if ((status = tool_run(&b->common, traced)) != TOOL_OK) {
-                linnet_session_free(traced);
-                return status;
-            }
-    }
-    for (int i = 0; i < b->memory.steps; i++) {
+    if (b->ops || b->json) status = trace(b, plan, &times);
+    for (int i = 0; status == TOOL_OK && i < b->memory.steps; i++) {
         b->steps[i].struct_size = sizeof *b->steps;
-        if (traced ? linnet_session_get_step(traced, i, &b->steps[i]) : linnet_plan_get_step(plan, i, &b->steps[i])) {
-            linnet_session_free(traced);
-            return tool_fail(b->common.tool, "cannot read the details of step %d; please report this", i);
-        }
+        if (linnet_plan_get_step(plan, i, &b->steps[i]))
+            status = tool_fail(b->common.tool, "cannot read the details of step %d; please report this", i);
+        else if (times.ns)
+            step_times_put(&times, i, &b->steps[i]);
     }
-    linnet_session_free(traced); /* safe: the step names belong to the plan */
-    return TOOL_OK;
+    step_times_free(&times);
+    return status;
 }
 
 /* Returns the element type of the computation: the type that the quantizer recorded, or else the type of the first
@@ -284,6 +292,7 @@ static void print_places(const bench *b) {
 
 static void print_json(const bench *b) {
     const linnet_plan_info *m = &b->memory;
+    double left;
     const struct {
         const char *name;
         uint64_t bytes;
@@ -332,6 +341,7 @@ static void print_json(const bench *b) {
         printf(", \"peak_rss\": null, ");
     else
         printf(", \"peak_rss\": %lld, ", b->peak_rss);
+    printf("\"steps_ms\": %.6f, ", 1e-6 * step_times_sum(b->steps, m->steps, &left));
     printf("\"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
@@ -349,29 +359,18 @@ static void print_json(const bench *b) {
             tool_json_entry(texts[k][0], texts[k][1]);
         }
         if (s->runs)
-            printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns / (double)s->runs);
+            printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns);
         else
             printf(", \"ms\": null");
-        if (s->device_ns > 0) printf(", \"device_ms\": %.6f", 1e-6 * (double)s->device_ns / (double)s->runs);
+        if (s->device_ns > 0) printf(", \"device_ms\": %.6f", 1e-6 * (double)s->device_ns);
         printf(", \"bytes\": %llu, \"flops\": %llu}", (unsigned long long)s->bytes, (unsigned long long)s->flops);
     }
     printf("]}\n");
 }
 
-/* Nanoseconds per run of a step: the device's own, if it measures. A device runs steps after they have been submitted,
- * so its time is also in the waits: `left` of it is taken off them. */
-static double own_ns(const linnet_step_info *s, double *left) {
-    if (s->runs == 0) return 0;
-    const double ns = (double)(s->device_ns > 0 ? s->device_ns : s->total_ns) / (double)s->runs;
-    const bool waits = s->kernel && strcmp(s->kernel, "wait") == 0;
-    const double off = !waits ? 0 : ns < *left ? ns : *left;
-    *left -= off;
-    return ns - off;
-}
-
 static void print_text(const bench *b) {
     const linnet_plan_info *m = &b->memory;
-    double kb = 1e-3, traced = 0, device = 0, left;
+    double kb = 1e-3, traced, left;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
     if (b->common.n_devices > 0) print_places(b);
@@ -395,15 +394,12 @@ static void print_text(const bench *b) {
     tool_print_state("before", &b->before, false);
     tool_print_state("after", &b->after, false);
     if (!b->ops) return;
+    traced = step_times_sum(b->steps, m->steps, &left);
+    printf("steps   %.4g ms together: the sum of the steps' medians\n", 1e-6 * traced);
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
-    for (int i = 0; i < m->steps; i++)
-        device += b->steps[i].runs ? (double)b->steps[i].device_ns / (double)b->steps[i].runs : 0;
-    left = device;
-    for (int i = 0; i < m->steps; i++) traced += own_ns(&b->steps[i], &left);
-    left = device;
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
-        const double ns = own_ns(s, &left);
+        const double ns = step_times_own(s, &left);
         char name[64];
         printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
                ns > 0 ? (double)s->flops / ns : 0, kb * (double)s->bytes, s->layout, s->kernel,

@@ -17,7 +17,8 @@ function(linnet_tool name library)
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c peak.c system.c system_state.c values.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c peak.c step_times.c system.c system_state.c
+            values.c)
 foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instruction set
   set(source runtime_c/tools/peak__${isa}.c)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})

@@ -97,6 +97,7 @@ def bench(
     for text in warnings(report["before"], report["after"]):
         click.echo(f"linnet: warning: {text}", err=True)
     times = _own_times(report["ops"])
+    report["steps_ms"] = sum(times)
     report["peaks"] = most = peaks.measured(report["threads"], report["isa"])
     for op, ms in zip(report["ops"], times, strict=True):
         op |= peaks.shares(op, ms, most)
@@ -109,6 +110,7 @@ def bench(
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
         f"plan {report['plan_ms']:.3f} ms"
     )
+    click.echo(f"the medians of the ops add up to {report['steps_ms']:.3f} ms")
     if devices:
         click.echo(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
     click.echo(f"machine {machine_text(report['machine'])}")
@@ -136,7 +138,7 @@ def _rates(peaks: Mapping[str, Any]) -> str:
 
 
 def _own_times(ops: Sequence[dict[str, Any]]) -> list[float]:
-    """The milliseconds of each step. A device runs its steps after they have been submitted, and the host waits for
+    """The milliseconds of each step, medians. A device runs its steps after they have been submitted, and the host waits for
     them. So a step on a device gets the time that the device measured. This time is subtracted from the time of the
     waits."""
     left = sum(op["device_ms"] for op in ops)

@@ -94,7 +94,8 @@ def lines(report: Contents) -> list[str]:
     if timings is not None and timings.median_ms is not None:
         text.append(
             f"median {timings.median_ms:.3f} ms, min {timings.min_ms:.3f} over {count(timings.runs, 'run')} on random input; "
-            f"{count(timings.threads, 'thread')}, {timings.isa}"
+            f"{count(timings.threads, 'thread')}, {timings.isa}; the medians of the steps add up to "
+            f"{sum(step.ms for step in report.steps):.3f} ms"
         )
     elif timings is not None:
         text.append(f"timings: {timings.note}")

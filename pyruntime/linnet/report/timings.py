@@ -1,4 +1,4 @@
-"""Times a converted graph for its report, on random input: the median run, and the mean time of each step."""
+"""Times a converted graph for its report, on random input: the median run, and the median time of each step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from linnet.report.contents import Timings
 from linnet.session.bench import steady_times
 from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
+from linnet.session.step_times import timed_steps
 
 if TYPE_CHECKING:
     from linnet.session.device import Device
@@ -33,10 +34,9 @@ def measure(
         session.run(feeds, timeout=_LIMIT)
         times = steady_times(session, seconds)
         traced = Session(model, store=session.variables, devices=devices, trace=True)
-        for _ in range(min(_TRACED_RUNS, len(times))):
-            traced.run(feeds)
+        steps = timed_steps(traced, lambda: traced.run(feeds, timeout=_LIMIT), min(_TRACED_RUNS, len(times)))
     except Error as error:
         return Timings(None, None, 0, 0, "", f"the model does not run on random input: {error}"), []
     info, steady = session.plan_info, np.array(times) / 1e6
     made = Timings(float(np.median(steady)), float(steady.min()), len(times), info["threads"], info["isa"], "")
-    return made, traced.steps
+    return made, steps

@@ -1,4 +1,5 @@
 """Times a model: load, plan, first run, steady-state runs, and each op. Times cover linnet_run alone, without copies.
+The times of runs and ops are medians.
 The native tool linnet-bench reports the same figures without Python."""
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from linnet.session.model import Model
 from linnet.session.open_sizes import open_batches
 from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
+from linnet.session.step_times import timed_steps
 from linnet.session.usable_sizes import usable_shapes
 
 _LEAST_RUNS = 5
@@ -66,8 +68,7 @@ def measure(
     times = steady_times(session, seconds)
     after, peak = machine.state(), machine.peak_rss()
     traced = Session(model, signature, store=session.variables, trace=True, **options)
-    for _ in range(min(_TRACED_RUNS, len(times))):
-        traced.run(feeds)
+    steps = timed_steps(traced, lambda: traced.run(feeds), min(_TRACED_RUNS, len(times)))
     info, steady = session.plan_info, np.sort(np.array(times)) / 1e6
     return {
         "model": str(path),
@@ -105,7 +106,7 @@ def measure(
                 "bytes": s.bytes,
                 "flops": s.flops,
             }
-            for s in traced.steps
+            for s in steps
         ],
     }
 
