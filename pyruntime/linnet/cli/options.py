@@ -3,6 +3,7 @@ wrong in itself raises CommandLineError."""
 
 from __future__ import annotations
 
+import functools
 import runpy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
@@ -146,6 +147,28 @@ max_device_bytes_option = click.option(
     metavar="N",
     help="Fail if the plan needs more bytes than this on one of the devices. 0: no limit.",
 )
+
+
+def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where and how the sessions of a trainer compute. The command receives them as one
+    argument `options`, a linnet.SessionOptions."""
+
+    @functools.wraps(command)
+    def with_options(
+        *, threads: int | None, devices: Sequence[str], precision: str, max_bytes: int, max_device_bytes: int, **others: Any
+    ) -> Any:  # fmt: skip
+        from linnet.session.options import SessionOptions
+
+        options = SessionOptions(
+            threads=threads, devices=devices_of(devices), precision=precision, max_bytes=max_bytes,
+            max_device_bytes=max_device_bytes,
+        )  # fmt: skip
+        return command(options=options, **others)
+
+    made: Callable[..., Any] = with_options
+    for option in (max_device_bytes_option, max_bytes_option, precision_option, devices_option, threads_option):
+        made = option(made)
+    return made
 
 
 def devices_of(names: Sequence[str]) -> list[Device]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from linnet.cli.options import user_ops_of, user_ops_option
+from linnet.cli.options import session_options, user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from linnet.data.source import Source
     from linnet.session.model import Model
+    from linnet.session.options import SessionOptions
     from linnet.training.finetune import Result
 
 
@@ -236,11 +237,7 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
     type=click.Path(path_type=Path),
     help="File for the trained model (.lnt). It can be run or trained further.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
-)
+@session_options
 @user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print the last record as one JSON object.")
 def train(
@@ -257,8 +254,8 @@ def train(
     every: int | None,
     best: str | None,
     output: Path | None,
-    threads: int | None,
     user_ops: Sequence[str],
+    options: SessionOptions,
     as_json: bool,
 ) -> None:
     """Train the signature `train` of MODEL, as linnet.fit does, with a progress bar, checkpoints, records and a
@@ -284,7 +281,7 @@ def train(
     history = fit(
         opened, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
         validation=examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
-        directory=directory, resume=directory is not None, threads=threads, progress=not as_json,
+        directory=directory, resume=directory is not None, options=options, progress=not as_json,
         saver=Saver(every or "epoch", best=chosen),
     )  # fmt: skip
     if output is not None:
@@ -350,11 +347,7 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     metavar="DIR",
     help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
-)
+@session_options
 @click.option(
     "-o",
     "--output",
@@ -368,7 +361,8 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
 def finetune(
     model: Path, data: Path, head: int | None, validation: str, epochs: int, lr: float, optimizer: str, batch: int,
     unfreeze: tuple[str, ...], preset: str | None, mean: str | None, std: str | None, size: str | None, seed: int,
-    directory: Path | None, threads: int | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
+    directory: Path | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
+    options: SessionOptions,
 ) -> None:  # fmt: skip
     """Replace the head of the image network MODEL (.onnx, .tflite or .lnt) with one for the classes in a folder, and
     train it.
@@ -404,7 +398,7 @@ def finetune(
         steps=steps,
         seed=seed,
         size=None if sides is None else (int(sides[0]), int(sides[1])),
-        threads=threads,
+        options=options,
         progress=not as_json,
         directory=directory,
         user_ops=user_ops_of(user_ops),

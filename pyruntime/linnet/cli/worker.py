@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from linnet.cli.options import user_ops_of, user_ops_option
+from linnet.cli.options import session_options, user_ops_of, user_ops_option
 from linnet.cli.serve import link_options
 from linnet.clib.errors import SyncError
 
 if TYPE_CHECKING:
     from linnet.data.source import Batch
+    from linnet.session.options import SessionOptions
     from linnet.sync import Link
     from linnet.training.feeding import Feed
 
@@ -77,11 +78,7 @@ if TYPE_CHECKING:
     default=60.0,
     help="Give up after this many seconds without a server.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
-)
+@session_options
 @click.option("--log", type=click.IntRange(1), default=10, show_default=True, help="Number of steps between log lines.")
 @user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects instead of lines.")
@@ -89,7 +86,7 @@ if TYPE_CHECKING:
 def worker(
     model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int | None, steps: int, number: int | None,
     workers: int, seed: int, compression: str, pull_compression: str, local_steps: int, lost: float,
-    threads: int | None, log: int, user_ops: tuple[str, ...], as_json: bool, link: Link,
+    log: int, user_ops: tuple[str, ...], as_json: bool, options: SessionOptions, link: Link,
 ) -> None:  # fmt: skip
     """Train MODEL until the job has made --steps steps. Give the ADDRESS of one server per shard.
 
@@ -115,7 +112,7 @@ def worker(
     source = examples(data, made, signature, scale)
     joined = Worker(
         made, servers, number=number, compression=compression, pull_compression=pull_compression,
-        keep_pulled=local_steps > 0, lost=lost, threads=threads, link=link,
+        keep_pulled=local_steps > 0, lost=lost, options=options, link=link,
     )  # fmt: skip
     with joined:
         mine = joined.info.worker
