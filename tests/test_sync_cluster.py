@@ -175,6 +175,15 @@ def test_precedence() -> None:
     found = cluster(env={**TORCH, "RANK": "0", "LOCAL_RANK": "0"}, servers="s:1")
     assert (found.rank, found.world_size, found.servers, found.hosts_server) == (0, 8, ("s:1",), False)
     assert cluster(env={**TORCH, "LINNET_KEY_FILE": "k.hex"}).key_file == "k.hex"
+    device = {"LINNET_DEVICE": "cuda:{local_rank},f16=on"}
+    assert cluster(env={**TORCH, **device}).local_device == "cuda:1,f16=on"
+    assert (
+        cluster(
+            env={"LINNET_RANK": "2", "LINNET_WORLD_SIZE": "3", "LINNET_SERVERS": "s:1", "LINNET_DEVICE": "a:{rank}"}
+        ).local_device
+        == "a:2"
+    )
+    assert cluster(env=device).local_device == "cuda:0,f16=on" and cluster(env={}).local_device == ""
     hosted = cluster(env={"LINNET_RANK": "0", "LINNET_WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "5"})
     assert hosted.address == "h:5"
 

@@ -1,4 +1,4 @@
-"""examples/c/worker.c: at most 80 lines, trains with others on a server; on this machine, sanitized, and on 64-bit ARM
+"""examples/c/worker.c: at most 86 lines, trains with others on a server; on this machine, sanitized, and on 64-bit ARM
 together with a worker in Python on this machine."""
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import linnet
 from linnet import nn
 from linnet.sync import Server, Worker
 from tests.native import ROOT, SANITIZED, build, need, run
+from tests.opencl_device import opencl_device
 from tests.test_train_tool import idx
 
 EXAMPLE = ROOT / "examples" / "c" / "worker.c"
@@ -89,8 +90,8 @@ def close(folder: Path, server: Server, workers: int, tolerance: float) -> None:
             np.testing.assert_allclose(server.store[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-def test_it_is_at_most_80_lines() -> None:
-    assert len(EXAMPLE.read_text().splitlines()) <= 80
+def test_it_is_at_most_86_lines() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) <= 86
 
 
 def test_two_of_them_train_one_model(folder: Path) -> None:
@@ -133,7 +134,25 @@ def test_what_goes_wrong_is_said(folder: Path) -> None:
         process = start([str(program)], folder, f"unix:{folder}/nobody/there", -7)
         _, text = process.communicate(timeout=60)
         assert process.returncode == 1 and "a number from 0, or -1" in text
-        assert run_usage(program) == "usage: worker MODEL.lnt SERVER NUMBER IMAGES.idx LABELS.idx STEPS\n"
+        assert run_usage(program) == "usage: worker MODEL.lnt SERVER NUMBER IMAGES.idx LABELS.idx STEPS [DEVICE]\n"
+
+
+def test_it_computes_on_a_device(folder: Path, tmp_path: Path) -> None:
+    """The reference computes on the CPU."""
+    device = opencl_device()
+    program = compiled("cc", "release", tmp_path / "worker")
+    library = build("release", "linnet_opencl") / "liblinnet_opencl.so"
+    with Server(folder / "digits.lnt") as server:
+        command = [str(program), *arguments(server.address, 0)]
+        done = subprocess.run(
+            [*command, str(library)], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert device and done.returncode == 0, done.stderr
+        close(folder, server, 1, 1e-4)
+        done = subprocess.run(
+            [*command, "nowhere"], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 1 and "nowhere" in done.stderr
 
 
 def run_usage(program: Path) -> str:

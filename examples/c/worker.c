@@ -3,9 +3,11 @@
  * i32 [batch], the output loss, and the gradients. `linnet serve digits.lnt --workers 2` is the server.
  *
  *   cc worker.c -Iruntime_c/include build/liblinnet_sync.a build/liblinnet.a -lm -lpthread -ldl -o worker
- *   ./worker digits.lnt 127.0.0.1:4000 0 train-images-idx3-ubyte train-labels-idx1-ubyte 1000
+ *   ./worker digits.lnt 127.0.0.1:4000 0 train-images-idx3-ubyte train-labels-idx1-ubyte 1000 [cuda:0]
  *
- * 0 is this worker's number: a worker that is started again with it after a crash continues where it was. */
+ * 0 is this worker's number: a worker that is started again with it after a crash continues where it was. cuda:0 is a
+ * device that computes the gradients. */
+#include "linnet_device.h"
 #include "linnet_sync.h"
 
 #include <stdio.h>
@@ -32,14 +34,15 @@ int main(int argc, char **argv) {
     linnet_plan *plan;
     linnet_session *session;
     linnet_worker *worker;
+    const linnet_device *device = NULL;
     linnet_error error;
     linnet_plan_config config;
     linnet_worker_config with;
     linnet_worker_info info;
     unsigned char header[8], pixels[784], label;
-    FILE *images = argc == 7 ? fopen(argv[4], "rb") : NULL, *labels = argc == 7 ? fopen(argv[5], "rb") : NULL;
+    FILE *images = argc >= 7 ? fopen(argv[4], "rb") : NULL, *labels = argc >= 7 ? fopen(argv[5], "rb") : NULL;
     if (!images || !labels || fread(header, 1, 8, images) != 8)
-        return fprintf(stderr, "usage: worker MODEL.lnt SERVER NUMBER IMAGES.idx LABELS.idx STEPS\n"), 2;
+        return fprintf(stderr, "usage: worker MODEL.lnt SERVER NUMBER IMAGES.idx LABELS.idx STEPS [DEVICE]\n"), 2;
     const size_t examples = (size_t)header[4] << 24 | (size_t)header[5] << 16 | (size_t)header[6] << 8 | header[7];
     const char *const servers[1] = {argv[2]};
 
@@ -47,6 +50,9 @@ int main(int argc, char **argv) {
     config.signature = "grad";
     config.shapes = shapes; /* the batch, which the file leaves open */
     config.shape_count = 2;
+    if (argc > 7 && linnet_device_open(argv[7], &device, &error)) return fail(&error);
+    config.devices = &device;
+    config.device_count = device != NULL;
     linnet_worker_info_init(&info);
     linnet_worker_config_init(&with);
     with.worker = atoi(argv[3]);

@@ -59,16 +59,24 @@ from linnet.clib.errors import UsageError
 @click.option(
     "--at", "address", default="", metavar="HOST:PORT", help="With --nodes: address of the server on machine 0."
 )
+@click.option(
+    "--device",
+    default="",
+    metavar="NAME",
+    help="Device on which workers train, such as cuda:{rank}: {rank} stands for the number of the worker, {local_rank} for "
+    "its number on this machine. It becomes LINNET_DEVICE.",
+)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a Python module.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(
-    workers: int, servers: int, restarts: int, grace: float, nodes: int, node: int, address: str, module: bool,
+    workers: int, servers: int, restarts: int, grace: float, nodes: int, node: int, address: str, device: str, module: bool,
     program: str, arguments: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run PROGRAM (a .py script or any executable) as the workers and servers of one job.
 
-    In the script, linnet.sync.cluster() tells each process its role. Each line of output is prefixed with the name of
+    In the script, linnet.sync.cluster() tells each process its role. In ARGUMENTS, {rank} and {local_rank} stand for the
+    numbers of the process, as in --device. Each line of output is prefixed with the name of
     the process that printed it. A process that fails is restarted up to --restarts times. If it fails again, all
     processes are stopped and the command returns its exit status.
     """
@@ -109,5 +117,5 @@ def launch(
             )
     return Job(
         command_of(program, arguments, module), workers, servers,
-        restarts=restarts, grace=grace, nodes=nodes, node=node, address=address,
+        restarts=restarts, grace=grace, nodes=nodes, node=node, address=address, device=device,
     ).run()  # fmt: skip

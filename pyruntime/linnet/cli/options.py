@@ -4,6 +4,7 @@ wrong in itself raises CommandLineError."""
 from __future__ import annotations
 
 import functools
+import os
 import runpy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
@@ -151,7 +152,7 @@ max_device_bytes_option = click.option(
 
 def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say where and how the sessions of a trainer compute. The command receives them as one
-    argument `options`, a linnet.SessionOptions."""
+    argument `options`, a linnet.SessionOptions. Without --device, LINNET_DEVICE names the device (`linnet launch`)."""
 
     @functools.wraps(command)
     def with_options(
@@ -162,7 +163,7 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options = SessionOptions(
             threads=threads, devices=devices_of(devices), precision=precision, max_bytes=max_bytes,
             max_device_bytes=max_device_bytes,
-        )  # fmt: skip
+        ).or_device(os.environ.get("LINNET_DEVICE", ""))  # fmt: skip
         return command(options=options, **others)
 
     made: Callable[..., Any] = with_options

@@ -55,6 +55,10 @@ class SessionOptions:
         """The names by which plans call the devices, for a manifest."""
         return [device.name for device in devices_of(self.device, self.devices)]
 
+    def or_device(self, name: str) -> SessionOptions:
+        """These options. If they name no device, with the device of this name ("": none)."""
+        return self if self.devices or self.device is not None or not name else SessionOptions.of(self, device=name)
+
     def session(self, model: Model, signature: str, store: Store | None = None) -> Session:
         """A session with these options. Raises the errors of Session."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

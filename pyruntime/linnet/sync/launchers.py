@@ -135,12 +135,19 @@ def _symmetric(
     )  # fmt: skip
 
 
+def with_numbers(text: str, rank: str, local_rank: str) -> str:
+    """The text with the numbers of a process instead of {rank} and {local_rank}."""
+    return text.replace("{rank}", rank).replace("{local_rank}", local_rank)
+
+
 def from_linnet(env: Environment) -> dict[str, Any]:
     """The fields of Cluster given by LINNET_* variables (set by `linnet launch`)."""
     found: dict[str, Any] = {}
     for field in ("role", "job", "servers", "workers", "key_file", "state"):
         if text := env.get(f"LINNET_{field.upper()}"):
             found[field] = text
+    if text := env.get("LINNET_DEVICE"):
+        found["local_device"] = text
     for field, low in (("rank", 0), ("world_size", 1), ("local_rank", 0), ("local_size", 1)):
         if f"LINNET_{field.upper()}" in env:
             found[field] = _integer(env, f"LINNET_{field.upper()}", low)

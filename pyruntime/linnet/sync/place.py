@@ -30,7 +30,8 @@ def cluster(
 
     Arguments take precedence. Next are flags in `argv` (--sync-role, --sync-rank, --sync-world-size, --sync-servers,
     --sync-workers, --sync-job; other flags are ignored; pass sys.argv[1:] to use this). Next are the variables
-    LINNET_ROLE, LINNET_RANK, LINNET_WORLD_SIZE, LINNET_SERVERS, LINNET_WORKERS, LINNET_JOB (set by `linnet launch`). If
+    LINNET_ROLE, LINNET_RANK, LINNET_WORLD_SIZE, LINNET_SERVERS, LINNET_WORKERS, LINNET_JOB, LINNET_DEVICE (set by `linnet
+    launch`). If
     none of them gives role, rank or world size, these come from the first launcher found in `env` (default:
     os.environ): TF_CONFIG; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK (torchrun) or PET_*;
     OMPI_COMM_WORLD_*, PMI_*, PMIX_*; SLURM_*. Without a launcher, the process is a single process. In a job with
@@ -51,13 +52,21 @@ def cluster(
             value = settings[name]
             settings[name] = tuple(launchers.split_list(value) if isinstance(value, str) else value)
     if {"role", "rank", "world_size"} & settings.keys():
-        return _explicit(settings, env)
+        return _with_device(_explicit(settings, env))
     found = launchers.detect(env, servers=settings.get("servers"))
     if found is None:
         found = Cluster()
     if "servers" in settings:
         settings["hosts_server"] = False  # there already is a separate server
-    return dataclasses.replace(found, **settings)
+    return _with_device(dataclasses.replace(found, **settings))
+
+
+def _with_device(found: Cluster) -> Cluster:
+    """The place with its numbers in the name of its device, so that LINNET_DEVICE=cuda:{local_rank} works with every
+    launcher."""
+    return dataclasses.replace(
+        found, local_device=launchers.with_numbers(found.local_device, str(found.rank), str(found.local_rank))
+    )
 
 
 def _explicit(settings: dict[str, Any], env: Mapping[str, str]) -> Cluster:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -49,13 +49,15 @@ class Job:
         server.
     restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
         program gives them a directory. grace: seconds between asking a process to exit and killing it.
+    device: what LINNET_DEVICE is in workers. In it, and in the command, {rank} stands for the rank of the process, and
+        {local_rank} for its index on this machine.
     nodes, node, address: for several machines, which all run the same number of workers: the number of machines, the
         index of this machine, and HOST:PORT of the server on the first machine.
     """
 
     def __init__(
         self, command: Sequence[str], workers: int, servers: int = 0, *, restarts: int = 0, grace: float = 10.0,
-        nodes: int = 1, node: int = 0, address: str = "",
+        nodes: int = 1, node: int = 0, address: str = "", device: str = "",
     ) -> None:  # fmt: skip
         self.command, self.restarts, self.grace = list(command), restarts, grace
         self.token = secrets.token_hex(8)
@@ -79,7 +81,10 @@ class Job:
 
         def process(role: str, local: int, rank: int, count: int) -> _Process:
             place = {"LINNET_ROLE": role, "LINNET_RANK": rank, "LINNET_LOCAL_RANK": local, "LINNET_LOCAL_SIZE": count}
-            return _Process(role, rank, {**shared, **{k: str(v) for k, v in place.items()}})
+            env = {**shared, **{k: str(v) for k, v in place.items()}}
+            if device and role == "worker":
+                env["LINNET_DEVICE"] = _placed(device, env)
+            return _Process(role, rank, env)
 
         self.processes = [process("server", k, k, servers) for k in range(servers)]
         self.processes += [process("worker", i, node * workers + i, workers) for i in range(workers)]
@@ -161,7 +166,8 @@ class Job:
         process.start_at = process.status = None
         process.env["LINNET_RESTART"] = str(process.restarts)
         process.running = subprocess.Popen(
-            self.command, env=process.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [_placed(word, process.env) for word in self.command], env=process.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         for pipe, out in ((process.running.stdout, sys.stdout), (process.running.stderr, sys.stderr)):
@@ -267,6 +273,11 @@ class Job:
 
     def _say(self, text: str) -> None:
         self._write(sys.stderr, "launch", [text.encode()])
+
+
+def _placed(text: str, env: Mapping[str, str]) -> str:
+    """The text for the process with this environment."""
+    return launchers.with_numbers(text, env["LINNET_RANK"], env["LINNET_LOCAL_RANK"])
 
 
 def _how(status: int) -> str:

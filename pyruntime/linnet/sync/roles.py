@@ -49,6 +49,8 @@ class Cluster:
     key_file: path of the job's pre-shared key (LINNET_KEY_FILE), or "".
     state: folder of the launcher in which the job's processes on this machine keep the state from which a restart
         continues (LINNET_STATE), or "".
+    local_device: the device of this machine on which this process computes (LINNET_DEVICE, from `linnet launch
+        --device`), such as "cuda:1", or "" for the CPU. linnet.fit uses it; pass it to Worker and RingTrainer as device=.
     source: the settings from which this was derived.
     """
 
@@ -63,6 +65,7 @@ class Cluster:
     hosts_server: bool = False
     key_file: str = ""
     state: str = ""
+    local_device: str = ""
     source: str = "one process"
 
     def __post_init__(self) -> None:

@@ -83,6 +83,7 @@ def fit(
     threads: as in Session; results do not depend on it.
     device: as in Session: the device that trains and validates, such as "cuda" or "opencl:1". Variables stay on it
         between steps. Its results repeat bit for bit, and differ from the CPU's within the accuracy of floats.
+        Default: the device that `linnet launch --device` gives to this process of the cluster, or the CPU.
     options: further options of the run's sessions, for example SessionOptions(max_bytes=..., placement=...).
     cluster: this process's place in a job with several processes (linnet.sync.cluster()).
     strategy: how the workers of the job train together (linnet.sync.Strategy). The model then needs the signatures of
@@ -110,6 +111,8 @@ def fit(
         made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
         validation = validation if chief or isinstance(validation, int | float) else None
     chosen = SessionOptions.of(options, threads=threads, device=device)
+    if cluster is not None:
+        chosen = chosen.or_device(cluster.local_device)
     train = _checked(made, train, accumulate)
     for name, limit in (("epochs", epochs), ("steps", steps)):
         if limit is not None:
