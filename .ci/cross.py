@@ -11,43 +11,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAINS = ROOT / ".ci" / "toolchains"
-TOOLS = ("linnet-bench", "linnet-run", "linnet-train", "linnet-serve")
+
+# Loaded by its path, because the package linnet needs packages that `make cross` does not install.
+_SPEC = importlib.util.spec_from_file_location("processors", ROOT / "pyruntime" / "linnet" / "deploy" / "processors.py")
+assert _SPEC is not None and _SPEC.loader is not None
+processors = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(processors)
+TARGETS, TOOLS = processors.PROCESSORS, processors.TOOLS
+
 LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl")
 WITH_CUDA = ("x86_64", "aarch64")  # as in CMakeLists.txt: 64-bit Linux, where NVIDIA has drivers
 ANDROID_API = 30  # Android 11; aligned_alloc alone needs 28
-
-
-@dataclass(frozen=True)
-class Target:
-    """What compilers call a target. musl: for tools, which are static and run on any Linux, Android included. glibc: for the
-    library, with the oldest version of the C library that it then runs with. cpu: the least processor, as zig spells it.
-    gcc: the prefix of GCC's programs, and its flags. abi: Android's name of the target."""
-
-    musl: str
-    glibc: str
-    cpu: str
-    gcc: tuple[str, ...] = ()
-    abi: str = ""
-
-
-TARGETS = {
-    "x86_64": Target("x86_64-linux-musl", "x86_64-linux-gnu.2.17", "x86_64", ("x86_64-linux-gnu-",)),
-    "aarch64": Target("aarch64-linux-musl", "aarch64-linux-gnu.2.17", "generic", ("aarch64-linux-gnu-",)),
-    "armv7": Target(  # Cortex-A8: NEON, and neither division nor fused products
-        "arm-linux-musleabihf", "arm-linux-gnueabihf.2.17", "cortex_a8",
-        ("arm-linux-gnueabihf-", "-march=armv7-a", "-mfpu=neon", "-mthumb"),
-    ),
-    "armv6": Target("arm-linux-musleabihf", "arm-linux-gnueabihf.2.17", "arm1176jzf_s"),  # Raspberry Pi 1 and Zero
-    "riscv64": Target("riscv64-linux-musl", "riscv64-linux-gnu.2.27", "baseline_rv64", ("riscv64-linux-gnu-",)),
-    "android-arm64": Target("aarch64-linux-musl", "", "generic", abi="arm64-v8a"),
-    "android-armv7": Target("arm-linux-musleabihf", "", "cortex_a8", abi="armeabi-v7a"),
-}  # fmt: skip
 
 
 def fail(text: str, who: str = "make cross") -> NoReturn:
@@ -75,9 +53,7 @@ def zig(triple: str, cpu: str) -> list[str]:
     if package is None or package.origin is None:
         fail("the package ziglang is not installed; run: pip install ziglang")
     program = Path(package.origin).parent / "zig"
-    words = {"TOOLCHAIN_FILE": TOOLCHAINS / "zig.cmake"}
-    own = {"ZIG": program, "ZIG_TARGET": triple, "ZIG_CPU": cpu}
-    return [f"-DCMAKE_{k}={v}" for k, v in words.items()] + [f"-DLINNET_{k}={v}" for k, v in own.items()]
+    return processors.zig_options(ROOT, program, triple, cpu)
 
 
 def gcc(name: str) -> list[str]:
@@ -86,9 +62,9 @@ def gcc(name: str) -> list[str]:
     if not words:
         fail(f"no GCC is known that compiles for {name}; leave COMPILER=gcc out, and zig's compiler does")
     if shutil.which(words[0] + "gcc") is None:
-        package = "gcc-" + words[0][:-1].replace("_", "-")
+        package = processors.gcc_package(words[0])
         fail(f"{words[0]}gcc is not installed; leave COMPILER=gcc out, or run: apt-get install {package}")
-    return [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAINS / 'gcc.cmake'}", f"-DLINNET_GCC={';'.join(words)}"]
+    return processors.gcc_options(ROOT, words)
 
 
 def ndk(name: str) -> list[str]:
@@ -121,9 +97,9 @@ def library(folder: Path, jobs: str, options: Sequence[str], out: Path, cuda: bo
 
 
 def tools(folder: Path, jobs: str, options: Sequence[str], out: Path, tests: bool) -> None:
-    """Builds the static tools, and the C tests on request. A static program cannot open the library of a device."""
-    build(folder, ["all"] if tests else TOOLS, jobs, f"-DLINNET_TESTS={'ON' if tests else 'OFF'}", "-DLINNET_OPENCL=OFF",
-          "-DLINNET_CUDA=OFF", "-DLINNET_MEDIA=OFF", "-DCMAKE_EXE_LINKER_FLAGS=-static -s", *options)  # fmt: skip
+    """Builds the static tools, and the C tests on request."""
+    build(folder, ["all"] if tests else TOOLS, jobs, f"-DLINNET_TESTS={'ON' if tests else 'OFF'}",
+          *processors.STATIC, *options)  # fmt: skip
     (out / "bin").mkdir(parents=True, exist_ok=True)
     for tool in TOOLS:
         shutil.copy2(folder / tool, out / "bin" / tool)

@@ -28,6 +28,21 @@ if(SKBUILD)
     install(TARGETS ${LINNET_TOOL_NAMES} RUNTIME DESTINATION linnet/bin COMPONENT python)
   endif()
   install(FILES ${LINNET_HEADERS} DESTINATION linnet/include COMPONENT python)
+  # What `linnet deploy` builds tools for other processors from (pyruntime/linnet/deploy/native_build.py).
+  file(GLOB_RECURSE sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS
+       runtime_c/*.c runtime_c/*.h runtime_c/*.inc runtime_c/*.cmake kernels_arm/*.c kernels_arm/*.h kernels_arm/*.inc
+       kernels_x86/*.c kernels_x86/*.h kernels_x86/*.inc kernels_gpu/*.cmake)
+  list(APPEND sources CMakeLists.txt LICENSE)
+  list(SORT sources)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/sources.txt "")
+  foreach(source ${sources})
+    file(APPEND ${CMAKE_CURRENT_BINARY_DIR}/sources.txt "${source}\n")
+  endforeach()
+  set(archive ${CMAKE_CURRENT_BINARY_DIR}/sources.tar.xz)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E tar cJf ${archive} --format=gnutar "--mtime=1970-01-01"
+                          --files-from=${CMAKE_CURRENT_BINARY_DIR}/sources.txt
+                  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES ${archive} DESTINATION linnet/targets COMPONENT python)
   if(LINNET_TARGETS) # archives of .ci/wheels.py
     file(GLOB archives ${LINNET_TARGETS}/*.tar.xz)
     install(FILES ${archives} DESTINATION linnet/targets COMPONENT python)

@@ -68,7 +68,9 @@ class _Kind:
 # Neither compiler includes float-cast-overflow (a float that does not fit the integer type) in -fsanitize=undefined.
 _UNDEFINED = "address,undefined,float-cast-overflow"
 _RELEASE = {  # as they are shipped, with link-time optimization: the parts, whose sizes are measured
-    "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake",), ("cmake", "aarch64-linux-gnu-gcc")),
+    "aarch64": _Kind(
+        (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/runtime_c/toolchains/gcc.cmake",), ("cmake", "aarch64-linux-gnu-gcc")
+    ),
     platform.machine(): _Kind(("-DCMAKE_BUILD_TYPE=Release",), ("cmake", "cc")),
 }
 _QUICK = "-DLINNET_LTO=OFF"  # links in a second, not in 18
@@ -83,7 +85,7 @@ _KINDS = {
     "thread": _Kind(("-DLINNET_SANITIZE=thread",), ("cmake", "cc")),
     "deploy-aarch64": _Kind(  # static tools, as `linnet deploy` sends them
         (
-            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake",
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/runtime_c/toolchains/gcc.cmake",
             _QUICK,
             "-DCMAKE_EXE_LINKER_FLAGS=-static",
             *(f"-DLINNET_{part}=OFF" for part in ("TESTS", "OPENCL", "MEDIA")),
@@ -91,7 +93,7 @@ _KINDS = {
         ("cmake", "aarch64-linux-gnu-gcc"),
     ),
     "aarch64": _Kind(
-        (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")
+        (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/runtime_c/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")
     ),
 }
 # The tests that every change must pass take the first of each; `make test-more` takes the others too. Every sanitizer and every

@@ -122,7 +122,7 @@ list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ANDROID_ABI ANDROID_PLATFORM)
 set(LINNET_ZIG {zig})
 set(LINNET_ZIG_TARGET aarch64-linux-musl)
 set(LINNET_ZIG_CPU generic)
-include({root}/.ci/toolchains/zig.cmake)
+include({root}/runtime_c/toolchains/zig.cmake)
 """
 
 

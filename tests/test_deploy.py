@@ -7,9 +7,11 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.deploy import outcome_text, tools, verify
+from linnet.deploy import native_build, outcome_text, tools, verify
 from linnet.deploy.address import target_of
 from linnet.deploy.folder import Folder
 from linnet.deploy.local import CPUS, Local
@@ -243,7 +245,9 @@ def test_another_processor(place: Place) -> None:
 def test_where_tools_are_looked_for(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINNET_TARGETS", str(place.targets))
     assert tools.find(HERE, "linnet-run") == place.targets / HERE / "linnet-run"
-    with pytest.raises(linnet.FileError, match=r"run make cross TARGET=vax in a source tree"):
+    with pytest.raises(
+        linnet.FileError, match=r"the environment variable LINNET_TARGETS .* make cross TARGET=vax in the"
+    ):
         tools.find("vax", "linnet-run")
     places = list(tools._places("armv7", "linnet-run", False))
     assert places[-1] == ROOT / "build-armv7" / "bin" / "linnet-run", "where make cross puts it"
@@ -265,6 +269,107 @@ def test_tools_that_a_wheel_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert found[-1].read_bytes() == text and os.access(found[-1], os.X_OK)
     assert found[0] == found[1] != found[2]
     assert len(list((tmp_path / "cache" / "targets").iterdir())) == 2
+
+
+# A source tree in small: four tools, for which CMake gets the same options as for linnet.
+SMALL = """cmake_minimum_required(VERSION 3.20)
+project(small LANGUAGES C)
+file(WRITE ${CMAKE_BINARY_DIR}/main.c "int main(void) { return 0 BODY }")
+foreach(tool linnet-bench linnet-run linnet-train linnet-serve)
+  add_executable(${tool} ${CMAKE_BINARY_DIR}/main.c)
+endforeach()
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Makes a package that carries a small source tree, whose tools have this text in main. Returns the folder of the cache."""
+    monkeypatch.setenv("LINNET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LINNET_TARGETS", str(tmp_path / "none"))
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
+    monkeypatch.setattr(native_build, "_zig", lambda: None)  # GCC builds faster
+    (tmp_path / "linnet" / "targets").mkdir(parents=True)
+
+    def make(body: str) -> Path:
+        with tarfile.open(tmp_path / "linnet" / "targets" / "sources.tar.xz", "w:xz") as archive:
+            data = SMALL.replace("BODY", body).encode()
+            info = tarfile.TarInfo("CMakeLists.txt")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+            for path in sorted((ROOT / "runtime_c" / "toolchains").iterdir()):
+                archive.add(path, path.relative_to(ROOT).as_posix())
+        return tmp_path / "cache" / "targets"
+
+    return make
+
+
+def test_tools_are_built_once_from_the_sources_of_a_wheel(
+    small: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("cmake", "aarch64-linux-gnu-gcc")
+    monkeypatch.setattr(tools, "_places", lambda *_: iter(()))  # no tools of the tree
+    said: list[str] = []
+    cache = small(";")
+    found = [tools.find("aarch64", name, show=said.append) for name in ("linnet-run", "linnet-bench", "linnet-run")]
+    (folder,) = (path for path in cache.iterdir() if path.name.startswith("aarch64-"))
+    assert [path.relative_to(folder).as_posix() for path in found] == [
+        "bin/linnet-run",
+        "bin/linnet-bench",
+        "bin/linnet-run",
+    ]
+    assert said == [f"building the tools for aarch64 with aarch64-linux-gnu-gcc in {folder}: a minute or two, once"]
+    header = found[0].read_bytes()[:20]
+    assert header[:4] == b"\x7fELF" and header[18] == 183 and [path.name for path in cache.iterdir()] == [folder.name]
+
+
+def test_tools_that_cannot_be_built(small: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    need("cmake", "aarch64-linux-gnu-gcc")
+    monkeypatch.setattr(tools, "_places", lambda *_: iter(()))
+    cache = small("nonsense;")
+    with pytest.raises(
+        linnet.Error, match=r"the tools for aarch64 cannot be built.*error.*nonsense.*read .*aarch64.log"
+    ) as caught:
+        tools.find("aarch64", "linnet-run")
+    assert "LINNET_TARGETS" in str(caught.value) and [path.name for path in cache.iterdir()] == ["aarch64.log"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "programs", "text"),
+    [
+        ("aarch64", (), "zig or aarch64-linux-gnu-gcc, got no such compiler; pip install 'linnet-runtime[deploy]', or "
+                        "apt-get install gcc-aarch64-linux-gnu cmake"),
+        ("aarch64", ("aarch64-linux-gnu-gcc",), "got aarch64-linux-gnu-gcc, but no CMake; pip install "
+                                                "'linnet-runtime[deploy]', or apt-get install cmake"),
+        ("armv6", ("cmake",), "zig, got no such compiler; pip install 'linnet-runtime[deploy]'"),
+    ],
+)  # fmt: skip
+def test_a_compiler_that_is_not_installed(
+    arch: str, programs: tuple[str, ...], text: str, small: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(";")
+    monkeypatch.setattr(tools, "_places", lambda *_: iter(()))
+    monkeypatch.setattr("shutil.which", lambda name, path=None: name if name in programs else None)
+    with pytest.raises(linnet.FileError, match=f"there are no tools for {arch}, and they cannot be built") as caught:
+        tools.find(arch, "linnet-run")
+    assert str(caught.value).endswith(text), caught.value
+
+
+def test_an_interrupted_build_leaves_no_process(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    script = f"sleep 1000 & echo $! > {tmp_path}/pid; kill -USR1 {os.getpid()}; wait"
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            native_build._run(["sh", "-c", script], "aarch64", str(tmp_path))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    left = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    end = time.monotonic() + 20
+    while left.exists() and left.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < end:
+        time.sleep(0.02)  # a killed process needs a moment to end
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_an_emulator_that_is_not_installed(place: Place) -> None:

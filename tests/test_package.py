@@ -8,6 +8,7 @@ import ast
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -217,6 +218,9 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
     )
     for tool in ("linnet", "linnet-bench", "linnet-run", "linnet-serve", "linnet-train"):
         assert run([tool, "--version"], cwd=tmp_path, env=environment) == f"{tool} {linnet.__version__}\n"
+        alone = Path(shutil.copy(target / "linnet" / "bin" / tool, tmp_path)) if tool != "linnet" else None
+        if alone is not None:  # one file, which runs without the library of the wheel
+            assert run([str(alone), "--version"], cwd=tmp_path, env={}) == f"{tool} {linnet.__version__}\n"
     run(["linnet", "inspect", str(target / "model.lnt")], cwd=tmp_path, env=environment)
     assert (target / "linnet" / "include" / "linnet.h").is_file()
     assert {path.name for path in (target / "linnet").rglob("*.py")} >= {

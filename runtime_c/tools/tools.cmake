@@ -1,5 +1,5 @@
 # The native tools: linnet-bench, linnet-run, linnet-train and, where liblinnet_sync is built, linnet-serve.
-# They link the static libraries, so that each is one file; those in a wheel link the library beside them.
+# They link the static libraries, so that each is one file, which may be copied to another machine.
 
 function(linnet_tool name library)
   list(TRANSFORM ARGN PREPEND runtime_c/tools/)
@@ -8,10 +8,6 @@ function(linnet_tool name library)
   if(LINNET_OPTIMIZED) # as in the library: nothing here unwinds, and what nothing calls is left out
     target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables)
     target_link_options(${name} PRIVATE -Wl,--gc-sections)
-  endif()
-  if(SKBUILD)
-    string(REPLACE "_static" "" library ${library})
-    set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
   endif()
   target_link_libraries(${name} PRIVATE ${library} m ${CMAKE_DL_LIBS})
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)

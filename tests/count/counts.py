@@ -98,7 +98,7 @@ def _driver(tree: Path, name: str) -> Path:
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         parts = [f"-DLINNET_{part}=OFF" for part in ("LTO", "TESTS", "SYNC", "OPENCL", "MEDIA")]
         _run(["cmake", "-S", str(tree), "-B", str(folder), *generator, *parts, "-DCMAKE_BUILD_TYPE=Release",
-              f"-DCMAKE_TOOLCHAIN_FILE={tree / '.ci' / 'toolchains' / 'gcc.cmake'}"])  # fmt: skip
+              f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'runtime_c' / 'toolchains' / 'gcc.cmake'}"])  # fmt: skip
     _run(["cmake", "--build", str(folder), "-j", str(os.cpu_count() or 2), "--target", "linnet_static"])
     return _linked(folder, tree, folder / "driver")
 

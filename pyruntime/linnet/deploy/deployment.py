@@ -63,8 +63,8 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
         outcome.machine = machine = machine_of(target)
         show(f"{target.name}: {machine.words}")
         wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
-        found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
         with target.held(), target.interrupts.at_once():
+            found = {name: tools.find(machine.architecture, name, target.own_tools, show) for name in wanted}
             show(f"preparing {request.model}")
             models = prepare(
                 request.model, request.dtypes, request.shapes, request.source, request.progress, request.verify

@@ -80,9 +80,10 @@ def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> 
     with connected(target, show):
         machine = machine_of(target)
         show(f"{target.name}: {machine.words}")
-        files = {name: tools.find(machine.architecture, name, target.own_tools).read_bytes() for name in TOOLS}
         subjects = []
         with target.held(), target.interrupts.at_once():
+            found_tools = {name: tools.find(machine.architecture, name, target.own_tools, show) for name in TOOLS}
+            files = {name: path.read_bytes() for name, path in found_tools.items()}
             for i, model in enumerate(request.models):
                 show(f"preparing {model}")
                 subjects.append(_prepared(model, f"{i}-", request, found))

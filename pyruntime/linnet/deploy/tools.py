@@ -8,50 +8,65 @@ import importlib.resources
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from linnet._fetch import cache_dir
 from linnet.clib.errors import FileError
+from linnet.deploy import native_build
+from linnet.deploy.processors import PROCESSORS
 
 
-def find(arch: str, tool: str, own: bool = False) -> Path:
-    """Returns the file of a tool: in the folder that LINNET_TARGETS names, in the package linnet, or in a source tree where
-    `make cross TARGET=ARCH` has put it. own: whether the tools of this installation may be used as well. Raises
-    FileError."""
+def find(arch: str, tool: str, own: bool = False, show: Callable[[str], None] = lambda line: None) -> Path:
+    """Returns the file of a tool: in the folder that the environment variable LINNET_TARGETS names, in the package
+    linnet, or in a source tree where `make cross TARGET=ARCH` has put it. Otherwise builds the tools from the sources
+    that the package carries. own: whether the tools of this installation may be used as well. show: called with a line
+    of progress. Raises FileError if there are no tools and they cannot be built."""
     for path in _places(arch, tool, own):
         if path.is_file():
             return path
+    sources = _package() / "targets" / "sources.tar.xz"
+    if sources.is_file() and arch in PROCESSORS:
+        folder = _kept(sources, arch)
+        if not folder.is_dir():
+            native_build.build(sources, folder, arch, show)
+        return folder / "bin" / tool
     raise FileError(
         f"there is no {tool} for {arch}", code=201,
-        expected="a file of linnet's wheels for x86-64, or ARCH/TOOL in the folder LINNET_TARGETS",
-        got=os.environ.get("LINNET_TARGETS", "no LINNET_TARGETS"),
-        hint=f"run make cross TARGET={arch} in a source tree, and copy build-{arch}/bin to LINNET_TARGETS/{arch}",
+        expected="ARCH/TOOL in the folder that the environment variable LINNET_TARGETS names, or a file in "
+        f"build-{arch}/bin of the source tree",
+        got=f"LINNET_TARGETS={os.environ.get('LINNET_TARGETS', '')}",
+        hint=f"run make cross TARGET={arch} in the source tree, or install linnet by pip",
     )  # fmt: skip
+
+
+def _package() -> Path:
+    return Path(str(importlib.resources.files("linnet")))
 
 
 def _places(arch: str, tool: str, own: bool) -> Iterator[Path]:
     if folder := os.environ.get("LINNET_TARGETS"):
         yield Path(folder, arch, tool)
-    package = Path(str(importlib.resources.files("linnet")))
     if own:
-        yield package / "bin" / tool
+        yield _package() / "bin" / tool
     tree = Path(__file__).resolve().parents[3]
     if (tree / "CMakeLists.txt").is_file():
         if own:
             yield tree / "build" / tool
         yield tree / f"build-{arch}" / "bin" / tool
-    archive = package / "targets" / f"{arch}.tar.xz"
+    archive = _package() / "targets" / f"{arch}.tar.xz"
     if archive.is_file():
-        yield _unpacked(archive) / "bin" / tool
+        yield _unpacked(archive, arch) / "bin" / tool
 
 
-def _unpacked(archive: Path) -> Path:
-    """The folder in the cache with the archive's files. Its name contains their digest, so an update gets a new
-    folder."""
-    data = archive.read_bytes()
-    arch = archive.name.split(".")[0]
-    folder = cache_dir() / "targets" / f"{arch}-{hashlib.sha256(data).hexdigest()[:16]}"
+def _kept(archive: Path, arch: str) -> Path:
+    """The folder in the cache for what an archive contains or what is built of it. Its name contains the digest of the
+    archive, so an update gets a new folder."""
+    return cache_dir() / "targets" / f"{arch}-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
+
+
+def _unpacked(archive: Path, arch: str) -> Path:
+    folder = _kept(archive, arch)
     if folder.is_dir():
         return folder
     folder.parent.mkdir(exist_ok=True)
