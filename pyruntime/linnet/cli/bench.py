@@ -32,6 +32,7 @@ from linnet.cli.options import (
 from linnet.report.tables import count as _count
 from linnet.report.tables import places as _places
 from linnet.report.tables import region as _region
+from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
 
@@ -104,23 +105,23 @@ def bench(
     if as_json:
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}")
-    click.echo(
+    _say(f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}")
+    _say(
         f"median {report['median_ms']:.3f} ms, min {report['min_ms']:.3f}, p95 {report['p95_ms']:.3f} "
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
         f"plan {report['plan_ms']:.3f} ms"
     )
-    click.echo(f"the medians of the ops add up to {report['steps_ms']:.3f} ms")
+    _say(f"the medians of the ops add up to {report['steps_ms']:.3f} ms")
     if devices:
-        click.echo(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
-    click.echo(f"machine {machine_text(report['machine'])}")
-    click.echo(f"before  {state_text(report['before'])}")
-    click.echo(f"after   {state_text(report['after'])}")
+        _say(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
+    _say(f"machine {machine_text(report['machine'])}", " " * 8)
+    _say(f"before  {state_text(report['before'])}", " " * 8)
+    _say(f"after   {state_text(report['after'])}", " " * 8)
     memory = _table("Memory", "region", ">bytes")
     for name, value in report["memory"].items():
         memory.add_row(_region(name), f"{value:,}")
     if most is not None:
-        click.echo(f"at most {_rates(most)}")
+        _say(f"at most {_rates(most)}")
     ops = _table("Ops", "name", "=kernel", ">ms", ">share", ">GFLOP/s", ">GB/s", ">% of peak", "=peak")
     total = sum(times) or 1.0  # --json prints more columns
     for op, ms in sorted(zip(report["ops"], times, strict=True), key=lambda row: -row[1]):

@@ -22,6 +22,7 @@ from linnet.cli.options import (
     user_ops_of,
     user_ops_option,
 )
+from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 
 
@@ -109,5 +110,5 @@ def compare(
         click.echo(json.dumps(found.to_dict()))
         return
     for line in compare_text.lines(found):
-        click.echo(line)
+        _say(line)
     _show(*compare_text.tables(found))

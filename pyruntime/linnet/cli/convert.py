@@ -22,6 +22,7 @@ from linnet.cli.options import (
 )
 from linnet.cli.quantizing import Quantizing, quantize_options
 from linnet.clib.errors import FileError
+from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
 
@@ -175,6 +176,6 @@ def _check(
         click.echo(report.to_json())
     else:
         for line in report_text.lines(report):
-            click.echo(line)
+            _say(line)
         _show(*report_text.tables(report))
     return 0 if report.converts else 1

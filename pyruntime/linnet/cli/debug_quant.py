@@ -23,6 +23,7 @@ from linnet.cli.options import (
     user_ops_option,
 )
 from linnet.cli.quantizing import Quantizing, quantize_options
+from linnet.report.tables import say as print_line
 from linnet.report.tables import show as _show
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def debug_quant(
     if quantizing.table_out is not None and report.fix is not None:
         report.fix.table.write(quantizing.table_out)
     for line in debug_text.lines(report):
-        click.echo(line)
+        print_line(line)
     _show(*debug_text.tables(report))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from linnet.clib.errors import UsageError
 from linnet.report.tables import count as _count
 from linnet.report.tables import places as _places
 from linnet.report.tables import region as _region
+from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
 
@@ -124,14 +124,14 @@ def plan(
     if as_json:
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
-    click.echo(
+    _say(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
+    _say(
         f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
         f"{_count(info['threads'], 'thread')}, {info['isa']}, precision {info['precision']}, "
         f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
     if devices:
-        click.echo(_places(places, transfers, info["fallbacks"]))
+        _say(_places(places, transfers, info["fallbacks"]))
     if passes:
         _show_passes(changes)
     if why:
@@ -139,7 +139,7 @@ def plan(
             _show_missing(name)
         _show_why(choices)
         if info["segments"] > 1:
-            click.echo("Later steps are planned in the run, because their shapes depend on data.")
+            _say("Later steps are planned in the run, because their shapes depend on data.")
     if why or passes:
         return
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
@@ -154,26 +154,25 @@ def plan(
         table.add_row(_region(name), *((most,) if exact else (f"{value:,}", most)))
     _show(table)
     if info["loop_iterations"]:
-        click.echo(f"at most {info['loop_iterations']:,} iterations of loops whose number is known only in the run")
+        _say(f"at most {info['loop_iterations']:,} iterations of loops whose number is known only in the run")
     if bound.unbounded:
-        click.echo(f"no bound: {bound.unbounded}")
+        _say(f"no bound: {bound.unbounded}")
         return
     inside = "" if exact else f" for each of the {bound.shapes:,} shapes inside"
-    click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
+    _say(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
     if not exact:
         made = (
             "every shape was planned"
             if bound.every
             else "upper bound: every shape fits in the memory layout of the largest"
         )
-        click.echo(made)
+        _say(made)
 
 
 def _show_passes(changes: Sequence[PassChange]) -> None:
-    """Shows one row for each pass that ran. If the pass did not change a number, the number appears only once."""
-    table = _table(
-        "Passes", "pass", ">nodes", ">added", ">removed", ">moved", ">fused", ">values", ">bytes of results or memory"
-    )
+    """Shows one row for each pass that ran. If the pass did not change a number, the number appears only once. The bytes
+    are those of all results, and from the pass `offsets` on those of the memory that holds them."""
+    table = _table("Passes", "pass", ">nodes", ">added", ">removed", ">moved", ">fused", ">values", ">bytes")
     for change in changes:
         if not change.ran:
             continue
@@ -186,7 +185,7 @@ def _show_passes(changes: Sequence[PassChange]) -> None:
     _show(table)
     left_out = [change.name for change in changes if not change.ran]
     if left_out:
-        click.echo(f"left out, because this plan does not need them: {', '.join(left_out)}")
+        _say(f"left out, because this plan does not need them: {', '.join(left_out)}")
 
 
 # Why a step is on the CPU although a device was given, by Step.placed.
@@ -202,7 +201,7 @@ def _show_missing(name: str) -> None:
 
     for found in find(name):
         if found.missing:
-            click.echo(f"{name}: {found.missing}")
+            _say(f"{name}: {found.missing}")
 
 
 def _show_why(choices: Sequence[Choice]) -> None:
@@ -215,19 +214,19 @@ def _show_why(choices: Sequence[Choice]) -> None:
         first = same[0]
         names = [choice.step.name for choice in same]
         more = f" and {_count(len(names) - 3, 'more step')}" if len(names) > 3 else ""
-        click.echo(f"\n{first.key or first.step.op}\n  steps   {', '.join(names[:3])}{more}")
+        _say(f"\n{first.key or first.step.op}\n  steps   {', '.join(names[:3])}{more}")
         if not first.candidates:
-            click.echo(f"  runs    {first.step.kernel} ({first.step.device})")
+            _say(f"  runs    {first.step.kernel} ({first.step.device})")
         if first.step.placed in _FALLBACKS:
-            click.echo(f"  on cpu  {_FALLBACKS[first.step.placed]}")
+            _say(f"  on cpu  {_FALLBACKS[first.step.placed]}")
         able = sorted((c for c in first.candidates if not c.why), key=lambda c: (c.cost_ns, not c.chosen))
         for c in able:
             word = "tuned" if c.tuned else "chosen" if c.chosen else "could"
-            click.echo(f"  {word:7} {c.kernel:44} {c.cost_ns / 1000:12.3f} us by the model")
+            _say(f"  {word:7} {c.kernel:40} {c.cost_ns / 1000:10.3f} us by the model")
         reasons: dict[str, list[str]] = {}
         for c in first.candidates:
             if c.why:
                 reasons.setdefault(c.why, []).append(c.kernel)
         for reason, kernels in reasons.items():
-            click.echo(f"  cannot  {reason}:")
-            click.echo(textwrap.fill(", ".join(kernels), 118, initial_indent=" " * 10, subsequent_indent=" " * 10))
+            _say(f"  cannot  {reason}:")
+            _say(" " * 10 + ", ".join(kernels), " " * 10, 118)

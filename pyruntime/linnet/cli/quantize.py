@@ -26,6 +26,7 @@ from linnet.cli.options import (
     user_ops_option,
 )
 from linnet.cli.quantizing import Quantizing, quantize_options
+from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
 from linnet.report.tables import table as _table
@@ -124,16 +125,16 @@ def quantize(
         }  # fmt: skip
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: {_size(bytes_of_model(model))} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
+    _say(f"{model}: {_size(bytes_of_model(model))} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
-        click.echo(f"  {scores}")
+        _say(f"  {scores}")
     tables = []
     if found is not None:
         for line in compare_text.lines(found):
-            click.echo(line)
+            _say(line)
         tables = compare_text.tables(found)
     for line in _ran_lines(ran, quantizing):
-        click.echo(line)
+        _say(line)
     if kept:
         macs, total = {step.layer: step.macs for step in ran}, sum(step.macs for step in ran)
         shown = _table(f"Layers that do not compute in {dtype}", "layer", "=as", ">products", "why")

@@ -11,6 +11,7 @@ from linnet.report.compare_text import db
 from linnet.report.debug_text import lines, tables
 from linnet.report.tables_page import page
 
+_ROWS, _LETTERS = 200, 1000  # the page itself shortens names, and shows them in full in tooltips
 _WIDE, _HIGH, _LEFT, _TOP = 640, 110, 10, 6
 
 
@@ -34,8 +35,8 @@ def debug_page(report: DebugReport, title: str) -> str:
         "counts. Below: the range that was seen (blue), and the range that the quantized tensor can hold (orange).</p>"
     )
     columns = "".join(f"<p><b>{name}</b>: {meaning}.</p>" for name, meaning in _COLUMNS.items())
-    above = (legend + "".join(map(_layer, drawn)) if drawn else "") + f"<h2>Columns of the tables</h2>{columns}"
-    return page(title, lines(report), tables(report, 200), above)
+    below = f"<h2>Columns of the tables</h2>{columns}" + (legend + "".join(map(_layer, drawn)) if drawn else "")
+    return page(title, lines(report), tables(report, _ROWS, _LETTERS), below)
 
 
 def _layer(layer: Layer) -> str:

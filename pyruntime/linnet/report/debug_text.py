@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from linnet.quantization.debug_report import DebugReport, Layer
 from linnet.report.compare_text import db
-from linnet.report.tables import count, table
+from linnet.report.tables import count, shortened, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MOST = 12  # layers in the tables of a terminal
-_NAME = 24  # columns of a name; of a longer one the end is shown, which differs
+_NAME = 21  # columns of a name
+_IN_ROWS = 40  # columns at most of a name in a row of the quantization table
 
 
 def lines(report: DebugReport) -> list[str]:
@@ -53,19 +55,21 @@ def _cause(layer: Layer) -> str:
     return "most of its error is from its weights, or from rounding its input"
 
 
-def tables(report: DebugReport, most: int = MOST) -> list[Table]:
+def tables(report: DebugReport, most: int = MOST, letters: int = _NAME) -> list[Table]:
     """Tables of the layers that hurt the outputs most, of their ranges, of the fix, and of the layers that stayed in
-    floats. most: the largest number of rows of each table."""
+    floats. most: the largest number of rows of each table. letters: the length to which names are shortened."""
     ranked = report.ranked
     hurting = table(
         "Layers that hurt, worst first", "layer", "as", ">alone dB", ">local dB", ">SQNR dB", ">cosine", ">stored"
     )
     ranges = table("Ranges", "tensor", ">seen", ">can hold", ">beyond", ">zeros")
     names = labels(report)
+    short = shortened(_names(report, names), letters)
+    in_rows = shortened(short, min(letters, _IN_ROWS))
     for layer in ranked[:most]:
         stored = f"{layer.storage:.0%}" if layer.range is not None else ""
         hurting.add_row(
-            short(names[layer.name]),
+            short[names[layer.name]],
             layer.dtype,
             db(layer.output_db) or "?",
             db(layer.local_db),
@@ -75,7 +79,7 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         )
         if layer.range is not None:
             zeros = f"{100 * layer.zeros[0]:.0f} / {100 * layer.zeros[1]:.0f}%"
-            ranges.add_row(short(layer.name), _span(layer.seen), _span(layer.range), f"{layer.saturated:.2%}", zeros)
+            ranges.add_row(short[layer.name], _span(layer.seen), _span(layer.range), f"{layer.saturated:.2%}", zeros)
     if len(ranked) > most:
         hurting.add_row(f"... and {len(ranked) - most} more")
     made = [hurting, *([ranges] if ranges.row_count else [])]
@@ -83,8 +87,8 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         rows = table("Tried, each beside those before", "layer", "rows of the table", ">outputs dB")
         for t in report.fix.tries[: 2 * most]:
             rows.add_row(
-                short(names.get(t.name, t.layer)),
-                "\n".join(f"{_key(n)} {d}" for n, d in t.rows.items()),
+                short[names.get(t.name, t.layer)],
+                "\n".join(f"{_key(n, in_rows)} {d}" for n, d in t.rows.items()),
                 db(t.output_db) or "refused",
             )
         rows.columns[1].max_width = 36
@@ -92,7 +96,7 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
     if report.left:
         rows = table("Products left in float", "layer", "op", "as", "why")
         for left in report.left[:most]:
-            rows.add_row(short(left.layer), left.op, left.dtype, left.why)
+            rows.add_row(short[left.layer], left.op, left.dtype, left.why)
         if len(report.left) > most:
             rows.add_row(f"... and {len(report.left) - most} more")
         rows.columns[3].max_width = 30
@@ -101,7 +105,7 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         rows = table("Values at the limits of their type", "op", ">saturated", ">infinite", ">NaN", "most in")
         for entry in report.special[:most]:
             figures = (f"{entry[key]:,}" for key in ("saturated", "infinite", "not_a_number"))
-            rows.add_row(entry["op"], *figures, short(entry["most_in"]))
+            rows.add_row(entry["op"], *figures, short[entry["most_in"]])
         made.append(rows)
     for rows in made:
         for i, column in enumerate(rows.columns):
@@ -115,14 +119,18 @@ def labels(report: DebugReport) -> dict[str, str]:
     return {o.name: o.layer if often[o.layer] == 1 else f"{o.layer}: {o.name}" for o in report.layers}
 
 
-def short(name: str) -> str:
-    """The name, or only its end if it is long."""
-    return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
+def _names(report: DebugReport, names: dict[str, str]) -> list[str]:
+    """All names in the tables."""
+    found = [name for layer in report.layers for name in (layer.name, names[layer.name])]
+    for t in report.fix.tries if report.fix is not None else ():
+        found += [names.get(t.name, t.layer), *(row.partition(" ")[2] for row in t.rows)]
+    return [*found, *(left.layer for left in report.left), *(entry["most_in"] for entry in report.special)]
 
 
-def _key(name: str) -> str:
-    kind, _, name = name.partition(" ")
-    return f"{kind} {short(name)}"
+def _key(row: str, short: Mapping[str, str]) -> str:
+    """The kind of a row of the quantization table, and its name."""
+    kind, _, name = row.partition(" ")
+    return f"{kind} {short[name]}"
 
 
 def _db(value: float) -> str:

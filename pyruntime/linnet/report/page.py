@@ -4,6 +4,7 @@ template). All text from the model is escaped, because a name may contain anythi
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from html import escape
 from importlib.resources import files
@@ -15,6 +16,7 @@ from linnet.report import drawing
 from linnet.report import text as report_text
 from linnet.report.contents import Contents, is_reference
 from linnet.report.drawing import NO_DRAWING, draw
+from linnet.report.tables import shortened
 
 # The colour class of each family of ops on the page. All other ops only move numbers.
 FAMILIES = {
@@ -66,20 +68,31 @@ def page(report: Contents) -> str:
     return frame
 
 
+_LETTERS = 40  # of a name in a table; the tooltip has the rest of a longer one
+
+
 def table_html(table: Any) -> str:
-    """A rich table as HTML."""
-    cells = [list(column.cells) for column in table.columns]
+    """A rich table as HTML. Long names are shortened in the middle, and a tooltip shows them in full."""
     right = [column.justify == "right" for column in table.columns]
     head = "".join(
         f"<th{' class=n' if r else ''}>{escape(str(c.header))}</th>" for c, r in zip(table.columns, right, strict=True)
     )
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=n' if r else ''}>{escape(str(c))}</td>" for c, r in zip(row, right, strict=True))
-        + "</tr>"
-        for row in zip(*cells, strict=True)
-    )
+    columns = [_cells([str(cell) for cell in c.cells], r) for c, r in zip(table.columns, right, strict=True)]
+    rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return f"<details open><summary>{escape(str(table.title))}</summary><table><tr>{head}</tr>{rows}</table></details>"
+
+
+def _cells(texts: list[str], number: bool) -> list[str]:
+    """The cells of a column. Names may be broken after the characters that separate their parts."""
+    if number:
+        return [f"<td class=n>{escape(text)}</td>" for text in texts]
+    short = shortened((text for text in texts if not re.search(r"\s", text)), _LETTERS)
+    made = []
+    for text in texts:
+        shown = re.sub(r"([_/;:.]+)(?=\w)", "\\1\0", short.get(text, text))
+        title = f' title="{escape(text)}"' if short.get(text, text) != text else ""
+        made.append(f"<td{title}>{escape(shown).replace(chr(0), '<wbr>').replace(chr(10), '<br>')}</td>")
+    return made
 
 
 def _details(report: Contents) -> list[dict[str, Any]]:

@@ -4,8 +4,10 @@ The wording of sizes, counts and memory regions is here, so that all commands us
 from __future__ import annotations
 
 import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,27 +44,46 @@ def region(name: str) -> str:
 
 def table(title: str, *columns: str) -> Table:
     """Creates a table. A column whose title begins with ">" holds numbers. A column whose title begins with "=" holds
-    words that are not wrapped."""
+    words. Neither is wrapped."""
     from rich.table import Table
 
     made = Table(title=title, title_justify="left")
     for column in columns:
         made.add_column(
             column.lstrip(">="), justify="right" if column.startswith(">") else "left", overflow="fold",
-            no_wrap=column.startswith("="),
+            no_wrap=column.startswith((">", "=")),
         )  # fmt: skip
     return made
 
 
+def say(text: str, indent: str = "  ", width: int | None = None) -> None:
+    """Prints lines to stdout. A line that is wider than the terminal is continued below, after `indent`. If the output is
+    not a terminal, lines are cut at `width`, or not at all."""
+    if sys.stdout.isatty():
+        terminal = shutil.get_terminal_size().columns
+        width = terminal if width is None else min(width, terminal)
+    if width is not None:
+        text = "\n".join(
+            textwrap.fill(
+                line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+            for line in text.split("\n")
+        )
+    print(text)
+
+
 def show(*tables: Table, error: bool = False) -> None:
     """Prints tables to stdout, or to stderr with `error`. Long names are shortened in the middle, so that a table fits
-    the terminal, or 100 columns if the output is not a terminal. Sentences are wrapped at the width of the terminal, or
-    at 200 columns if the output is not a terminal."""
+    the terminal, or 100 columns if the output is not a terminal. If it still does not fit the terminal, some columns are
+    left out, and a line says which. Sentences are wrapped at the width of the terminal, or at 200 columns if the output
+    is not a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
     console = Console(file=stream, width=None if stream.isatty() else 200, highlight=False, markup=False)
     for item in tables:
+        if stream.isatty():
+            _leave_out(item, console.width)
         _fit(item, *((console.width, 12) if stream.isatty() else (100, _LEAST)))
         console.print(item)
 
@@ -70,11 +91,28 @@ def show(*tables: Table, error: bool = False) -> None:
 _LEAST = 24  # columns that a name keeps in output that is not a terminal
 _WHOLE = ("kernel", "file", "attributes")  # columns that are never shortened
 _LISTS = ("inputs", "outputs")  # columns of names among other words
+_OPTIONAL = ("peak", "% of peak", "GB/s", "GFLOP/s", "moved", "values")  # left out of a narrow terminal, in this order
 
 
-def _fit(table: Table, width: int, least: int) -> None:
-    """Shortens words in the widest columns of a table until the table is `width` wide. No word gets shorter than
-    `least`."""
+def _leave_out(table: Table, width: int) -> None:
+    """Removes columns that may be left out, until the others fit the width with names of `_LEAST` letters."""
+    missing = []
+    for title in _OPTIONAL:
+        _, widths, words = _widths(table)
+        least = [min(w, _LEAST) if word else w for w, word in zip(widths, words, strict=True)]
+        at = [i for i, column in enumerate(table.columns) if column.header == title]
+        if sum(least) <= width - 1 - 3 * len(least):
+            break
+        if at:
+            del table.columns[at[0]]
+            missing.append(title)
+    if missing:
+        table.caption = f"too narrow for {', '.join(reversed(missing))}: widen the terminal, or use --json"
+        table.caption_justify = "left"
+
+
+def _widths(table: Table) -> tuple[list[list[str]], list[int], list[bool]]:
+    """The cells of each column, its width, and whether it holds words that may be shortened."""
     cells = [[str(cell) for cell in column.cells] for column in table.columns]
     widths = [
         max([len(str(column.header)), *(len(line) for cell in texts for line in cell.split("\n"))])
@@ -86,6 +124,13 @@ def _fit(table: Table, width: int, least: int) -> None:
         and not any(" " in cell or "\n" in cell for cell in texts)
         for column, texts in zip(table.columns, cells, strict=True)
     ]
+    return cells, widths, words
+
+
+def _fit(table: Table, width: int, least: int) -> None:
+    """Shortens words in the widest columns of a table until the table is `width` wide. No word gets shorter than
+    `least`."""
+    cells, widths, words = _widths(table)
     room = width - 1 - 3 * len(widths)
     if sum(widths) > room:
         for i, column in enumerate(table.columns):
@@ -105,21 +150,60 @@ def _fit(table: Table, width: int, least: int) -> None:
 
 
 def shortened(names: Iterable[str], width: int) -> dict[str, str]:
-    """{name: the name in at most `width` characters}. "…" stands for what is left out of the middle. Different names
-    stay different: if beginnings and ends are the same, the place of the first difference is kept too. If this does not
-    help, a number replaces the end."""
-    found = {name: _cut(name, width) for name in names}
+    """{name: the name in at most `width` characters}. "…" stands for what is left out. Different names stay different.
+    First, the parts that long names share are left out: folders at the beginning, and all but the first of the names
+    that TFLite joins by ";". Then the middle is left out. If beginnings and ends are the same, the place of the first
+    difference is kept too. If this does not help, a number replaces the end."""
+    given = list(dict.fromkeys(names))
+    brief = {name: name for name in given} | _brief([name for name in given if len(name) > width])
+    found = {name: _cut(brief[name], width) for name in given}
+    for group in _alike(found):
+        parts = [brief[name] for name in group]
+        at = next((i for i, letters in enumerate(zip(*parts, strict=False)) if len(set(letters)) > 1), -1)
+        found |= {name: _cut(brief[name], width, at) for name in group}
+    for group in _alike(found):
+        found |= {name: _numbered(brief[name], width, i) for i, name in enumerate(group, 1)}
+    if len(set(found.values())) < len(found):
+        long = [name for name in found if len(name) > width]
+        found |= {name: _numbered(name, width, i) for i, name in enumerate(long, 1)}
+    return found
+
+
+def _alike(found: Mapping[str, str]) -> list[list[str]]:
+    """The groups of names that are shortened to the same text."""
     groups: dict[str, list[str]] = {}
     for name, short in found.items():
         groups.setdefault(short, []).append(name)
-    for group in groups.values():
-        if len(group) > 1:
-            at = next(i for i, letters in enumerate(zip(*group, strict=False)) if len(set(letters)) > 1)
-            found |= {name: _cut(name, width, at) for name in group}
-    if len(set(found.values())) < len(found):
-        long = [name for name in found if len(name) > width]
-        found |= {name: f"{name[: max(width - 1 - len(str(i)), 0)]}…{i}" for i, name in enumerate(long, 1)}
-    return found
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _numbered(name: str, width: int, number: int) -> str:
+    return f"{name[: max(width - 1 - len(str(number)), 0)]}…{number}"
+
+
+def _brief(names: Sequence[str]) -> dict[str, str]:
+    """{name: the name without what the others say too}. Different names stay different."""
+    same: dict[str, list[str]] = {}
+    for name in names:
+        same.setdefault(name.partition(";")[0], []).append(name)
+    heads = [_head(name, same[name.partition(";")[0]]) for name in names]
+    folders = [head.split("/")[:-1] for head in heads]
+    shared = 0
+    while len(heads) > 1 and all(len(f) > shared and f[shared] == folders[0][shared] for f in folders):
+        shared += 1
+    return {
+        name: "…" + head.split("/", shared)[-1] if shared else head for name, head in zip(names, heads, strict=True)
+    }
+
+
+def _head(name: str, same: Sequence[str]) -> str:
+    """The part of a name before the first ";". If others have the same part, also the end that differs from theirs."""
+    head, rest, _ = name.partition(";")
+    if not rest:
+        return head
+    low, high = min(same), max(same)
+    differ = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    return f"{head};…{name[max(differ, len(head) + 1) :] if len(same) > 1 else ''}"
 
 
 def _cut(name: str, width: int, at: int = -1) -> str:

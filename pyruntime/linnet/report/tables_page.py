@@ -19,11 +19,12 @@ _STYLE = """
 body { margin: 0 auto; max-width: 70em; padding: 16px 18px; font: 14px/1.45 Arial, Helvetica, sans-serif; color: var(--ink);
   background: var(--page); }
 h1 { font-size: 18px; } h2 { font-size: 14px; margin: 22px 0 2px; overflow-wrap: anywhere; }
-p { margin: 4px 0; color: var(--dim); } summary { font-weight: bold; cursor: pointer; }
+p { margin: 4px 0; color: var(--dim); overflow-wrap: anywhere; } summary { font-weight: bold; cursor: pointer; }
 details { margin-top: 14px; overflow-x: auto; }
 table { border-collapse: collapse; margin-top: 4px; font-size: 13px; }
-th { text-align: left; color: var(--dim); font-weight: normal; }
+th { text-align: left; color: var(--dim); font-weight: normal; white-space: nowrap; }
 th, td { border-bottom: 1px solid var(--line); padding: 3px 12px 3px 0; vertical-align: top; overflow-wrap: anywhere; }
+td { min-width: 2.5em; } td:first-child { min-width: 8em; }
 .n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 svg { max-width: 100%; height: auto; display: block; } svg text { font-size: 11px; fill: var(--dim); }
 .one { fill: var(--one); } .two { fill: none; stroke: var(--two); stroke-width: 1.5; } .bad { color: var(--bad); }
@@ -33,12 +34,12 @@ svg { max-width: 100%; height: auto; display: block; } svg text { font-size: 11p
 
 
 def page(title: str, lines: Sequence[str], tables: Sequence[Table], drawings: str = "") -> str:
-    """The page. lines: plain text at the top. drawings: HTML above the tables."""
+    """The page. lines: plain text at the top. drawings: HTML below the tables."""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, '
         f'initial-scale=1">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n'
         + "\n".join(f"<p>{escape(line)}</p>" for line in lines)
-        + drawings
         + "\n".join(table_html(made) for made in tables)
+        + drawings
         + "\n</html>\n"
     )
