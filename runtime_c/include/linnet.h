@@ -475,6 +475,9 @@ typedef struct linnet_step_info {
     uint64_t start_ns;  /* start of the step in the last traced run, by the system's monotonic clock; 0: it never ran */
     uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md); 0 for
                            * transfers and for steps on devices */
+    int fork;   /* number of the fork that the step belongs to, from 1 on: its branches run side by side, each on one
+                 * thread; 0: the step runs alone */
+    int branch; /* number of its branch in the fork, from 1 on; 0: none */
 } linnet_step_info;
 
 static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }

@@ -91,6 +91,23 @@ double ln_threads_ns(const struct ln_machine *machine, double ns, int threads) {
     return threads > 1 ? ns / (1 + (threads - 1) * (double)machine->thread) + (double)machine->fork : ns;
 }
 
+void ln_give_lane(double lanes[], int n, double ns) {
+    int least = 0;
+    for (int i = 1; i < n; ++i)
+        if (lanes[i] < lanes[least]) least = i;
+    lanes[least] += ns;
+}
+
+double ln_lanes_ns(const struct ln_machine *machine, const double lanes[], int n) {
+    double total = 0, longest = 0;
+    for (int i = 0; i < n; ++i) {
+        total += lanes[i];
+        if (lanes[i] > longest) longest = lanes[i];
+    }
+    const double shared = total / (1 + (n - 1) * (double)machine->thread); /* threads slow each other down */
+    return (longest > shared ? longest : shared) + (double)machine->fork;
+}
+
 void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel;
     counts->work[LN_RATE_MOVE] += 300 + 8 * elements_of(&call->outputs[0]);

@@ -44,6 +44,13 @@ enum { LN_OWN_CACHE = 512 << 10, LN_SHARED_CACHE = 24 << 20 };
 const struct ln_machine *ln_machine_of(ln_features features);
 /* Whether this processor executes in order, so that kernels have to keep loads and uses apart. */
 bool ln_in_order(void);
+/* Branches that run side by side, each on one thread (a lane). Gives the next branch, of `ns` nanoseconds, to the lane
+ * that is free first. */
+enum { LN_MOST_LANES = 32 };
+void ln_give_lane(double lanes[], int n, double ns);
+/* Nanoseconds until all lanes have finished. */
+double ln_lanes_ns(const struct ln_machine *machine, const double lanes[], int n);
+
 /* The rates of the call's plan, or the built-in rates if the call belongs to none. */
 const struct ln_machine *ln_machine_for(const ln_call *call);
 /* Sets a rate from the words of a line of a tuning file: "avx2 f32", "memory". Returns false if there is no rate of

@@ -32,6 +32,13 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->bytes = step->bytes;
     info->flops = step->call.flops;
     info->modelled_ns = (uint64_t)step->ns;
+    const ln_program *p = &plan->program;
+    const int32_t at = (int32_t)(step - p->steps);
+    for (int32_t f = 0; f < p->n_forks; ++f) {
+        if (at < p->forks[f].first || at >= p->forks[f].end) continue;
+        info->fork = f + 1;
+        while (p->forks[f].branches[info->branch++].end <= at) continue;
+    }
 }
 
 linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {

@@ -241,6 +241,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     w.separate = plan->separate;
     w.steady = plan->steady;
     w.unpacked = plan->unpacked;
+    w.apart = plan->apart;
     w.tuning = plan->tuning;
     w.machine = plan->machine;
     w.frame = frame;
@@ -254,6 +255,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     w.changes = plan->changes;
     linnet_status status = ln_program_build(&w, &plan->memory, &plan->program);
     if (status == LINNET_OK) status = name_ports(plan, c, &w);
+    plan->forked = w.forks.count > 0;
     ln_work_free(&w);
     status = ln_budget_end(&budget, &plan->memory, status, error);
     if (status != LINNET_OK) return status;
@@ -300,6 +302,11 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     if (c->reference == 2) return build_in_frame(plan, c, error);
     linnet_status status = build(plan, c, 0, NULL, error);
     const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
+    if (plan->forked && (status == LINNET_TOO_LARGE || (status == LINNET_OK && plan->info.total > most))) {
+        plan->apart = true;
+        ln_program_free(&plan->program);
+        status = build(plan, c, 0, NULL, error);
+    }
     if (status == LINNET_OK && plan->info.total > most && plan->program.keeps) {
         plan->unpacked = true;
         ln_program_free(&plan->program);

@@ -26,6 +26,7 @@ struct linnet_plan {
     int threads;
     ln_features features;
     bool reference, separate, reads_variables, writes_variables;
+    bool forked, apart;      /* steps run side by side; they do not, because max_bytes has no room for that */
     bool unpacked;           /* variables are packed in each run, because max_bytes has no room for copies */
     bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */

@@ -30,7 +30,7 @@ static void bind(linnet_session *session, ln_instance *instance) {
         bound->buffers.packed = step->kept >= 0 ? ln_kept_content(instance, step) : ln_program_packed(p, step);
         bound->buffers.scratch = ln_at(instance->arena, p->arena);
         bound->buffers.thread_scratch =
-            instance->arena != NULL ? ln_at(instance->arena, p->arena + p->scratch_shared) : (void *)bound;
+            instance->arena != NULL ? ln_at(instance->arena, p->arena + ln_thread_scratch(p)) : (void *)bound;
         bound->buffers.thread_stride = p->scratch_thread;
         bound->buffers.output_dims =
             step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;

@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_status status, linnet_error *error) {
-    ln_run_error_fail(&s->run_error, status, error);
-    ln_at_node(error, bound->step->index, bound->step->name);
-    return status;
-}
-
 static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error);
 
 static inline linnet_status run_step(linnet_session *s, ln_instance *instance, ln_bound *bound, linnet_error *error) {
@@ -23,7 +17,7 @@ static inline linnet_status run_step(linnet_session *s, ln_instance *instance, l
         const linnet_status status = threads > 1 ? ln_run_parallel(s, bound, phase, threads)
                                                  : step->kernel->code->run(&step->call, &bound->buffers, phase, 0,
                                                                            step->call.work[phase > 0], 0);
-        if (status != LINNET_OK) return fail(s, bound, status, error);
+        if (status != LINNET_OK) return ln_step_failed(s, bound, status, error);
     }
     return LINNET_OK;
 }
@@ -33,6 +27,12 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         const ln_step *step = instance->steps[i].step;
         linnet_status status = ln_watch_step(&s->watch, step, step->slow, error);
         if (status != LINNET_OK) return status;
+        if (step->fork > 0) {
+            const ln_fork *fork = &instance->program->forks[step->fork - 1];
+            if ((status = ln_run_fork(s, instance, fork, true, error)) != LINNET_OK) return status;
+            i = fork->end - 1;
+            continue;
+        }
         const uint64_t start = ln_now_ns();
         status = run_step(s, instance, &instance->steps[i], error);
         if (status != LINNET_OK) return status;
@@ -52,7 +52,13 @@ static linnet_status run_plain(linnet_session *s, ln_instance *instance, linnet_
     for (; bound < end; ++bound) {
         linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
         if (status != LINNET_OK) return status;
-        status = run_step(s, instance, bound, error);
+        if (bound->step->fork > 0) {
+            const ln_fork *fork = &p->forks[bound->step->fork - 1];
+            status = ln_run_fork(s, instance, fork, false, error);
+            bound = instance->steps + fork->end - 1;
+        } else {
+            status = run_step(s, instance, bound, error);
+        }
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;

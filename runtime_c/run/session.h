@@ -55,6 +55,16 @@ void *ln_kept_content(const ln_instance *instance, const ln_step *step);
 
 /* share.c: runs a phase of a step on `count` threads. */
 linnet_status ln_run_parallel(linnet_session *session, ln_bound *bound, int phase, int count);
+/* fork.c: runs the branches of a fork side by side. `traced`: and measures their steps. */
+linnet_status ln_run_fork(linnet_session *session, ln_instance *instance, const ln_fork *fork, bool traced,
+                          linnet_error *error);
+/* The error of a step. */
+static inline linnet_status ln_step_failed(linnet_session *s, const ln_bound *bound, linnet_status status,
+                                           linnet_error *error) {
+    ln_run_error_fail(&s->run_error, status, error);
+    ln_at_node(error, bound->step->index, bound->step->name);
+    return status;
+}
 /* run.c. `submits`: as linnet_session_submit, otherwise as linnet_run_with. */
 linnet_status ln_run(linnet_session *session, const linnet_run_config *config, bool submits, linnet_error *error);
 /* ln_queues_drain, under the store's lock if others may use the queues. */
@@ -68,6 +78,11 @@ linnet_status ln_watch_look(ln_watch *watch, const ln_step *step, linnet_error *
 uint64_t ln_watch_left(const ln_watch *watch, uint64_t most);
 static inline bool ln_watch_cancelled(const ln_watch *watch) {
     return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller may not use <stdatomic.h> */
+}
+/* Whether the run should end, for threads that cannot say why: the thread that has begun the run looks afterwards. */
+static inline bool ln_watch_over(const ln_watch *watch, bool slow) {
+    return watch->on &&
+           (ln_watch_cancelled(watch) || (slow && watch->deadline != UINT64_MAX && ln_now_ns() >= watch->deadline));
 }
 /* Called before each step and iteration. */
 static inline linnet_status ln_watch_step(ln_watch *watch, const ln_step *step, bool slow, linnet_error *error) {

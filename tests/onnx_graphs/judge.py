@@ -83,7 +83,11 @@ def listing(found: Array, wanted: Array, wrong: Array) -> str:
 
 
 def plans() -> list[dict[str, Any]]:
-    return [{"threads": 1}, {"threads": 2}, {"reference": True}, {"isa_max": "scalar"}]
+    # With this machine, small branches run side by side.
+    forks = b"linnet-tuning 1 library 0.1.0 machine any threads 1\nmachine fork = 40\n"
+    return [
+        {"threads": 1}, {"threads": 2}, {"threads": 3, "tuning": forks}, {"reference": True}, {"isa_max": "scalar"},
+    ]  # fmt: skip
 
 
 def judge(case: Case, optimize: bool = True) -> tuple[str, str]:

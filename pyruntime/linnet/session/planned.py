@@ -152,6 +152,8 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
                 info.device_ns / 1e6 / runs if runs else 0.0,
                 int(info.start_ns),
                 info.modelled_ns / 1e6,
+                int(info.fork),
+                int(info.branch),
             )
         )
     return steps

@@ -1,22 +1,10 @@
-/* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, locates operands.
- * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
+/* lower.c - turns nodes into steps: fills in calls, locates operands, and shares work among threads.
+ * In a plan, only graph/prepare.c and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
 #include "plan/build/program.h"
 
-#include "kernel/cost.h"
-#include "kernel/map.h"
-#include "plan/graph/tuning.h"
-
 #include <stdio.h>
 #include <string.h>
-
-/* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
-static int threads_for(const ln_call *call, int phase, double ns) {
-    const int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
-    const double repeated = call->phases > 2 ? call->phases - 1 : 1;
-    const int best = ln_best_threads(call->machine, ns / repeated, call->threads);
-    return n < 1 ? 1 : n < best ? (int)n : best;
-}
 
 /* The number of pieces of a thread's range. A piece takes much longer than taking it. */
 static uint8_t pieces_for(const ln_call *call, int phase, double ns, int threads) {
@@ -26,38 +14,13 @@ static uint8_t pieces_for(const ln_call *call, int phase, double ns, int threads
     return (uint8_t)ln_max(1, ln_min(MOST, ln_min(items, most)));
 }
 
-/* Lets the kernel pack variables in each run, if it can. It is the kernel that would keep copies, so that max_bytes
- * changes no bit of a result. */
-static void leave_unpacked(ln_call *call, const ln_kernel *kernel) {
-    ln_tensor *inputs = (ln_tensor *)call->inputs; /* lower() allocated them for this call */
-    for (int i = 0; i < call->n_inputs; ++i) {
-        inputs[i].lasting = inputs[i].steady;
-        inputs[i].steady = false;
-    }
-    if (kernel->code->can == NULL || kernel->code->can(call)) return;
-    for (int i = 0; i < call->n_inputs; ++i) inputs[i].steady = inputs[i].lasting;
-}
-
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     double ns = 0;
-    step->kernel = ln_node_kernel(w, call, &ns);
-    linnet_status status;
-    if (step->kernel == NULL) {
-        status = ln_no_kernel(call, w->error);
-        ln_at_node(w->error, node->index, node->name);
-        return status;
-    }
-    if (w->unpacked) leave_unpacked(call, step->kernel);
-    if (call->epilogue != NULL && (status = ln_epilogue_prepare((ln_epilogue *)call->epilogue, call)) != LINNET_OK)
-        return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
-    if (step->kernel->code->configure != NULL && (status = step->kernel->code->configure(call)) != LINNET_OK) {
-        ln_fail(w->error, status, "cannot prepare kernel %s: %s", step->kernel->name, linnet_status_name(status));
-        ln_at_node(w->error, node->index, node->name);
-        return status;
-    }
+    const linnet_status status = ln_node_prepare(w, node, call, &step->kernel, &ns);
+    if (status != LINNET_OK) return status;
     for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
-        step->threads[phase] = threads_for(call, phase, ns);
+        step->threads[phase] = node->branch > 0 ? 1 : ln_phase_threads(call, phase, ns);
         step->pieces[phase] = pieces_for(call, phase, ns, step->threads[phase]);
         if (step->threads[phase] > 1) program->parallel = true;
     }
@@ -89,6 +52,8 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
     if (call->scratch_thread > program->scratch_thread)
         program->scratch_thread = ln_round_up(call->scratch_thread, LN_ALIGNMENT);
+    if (node->branch > 0 && call->scratch_bytes > program->scratch_beside)
+        program->scratch_beside = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
     return LINNET_OK;
 }
 
@@ -187,6 +152,44 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     return step->kind == LN_STEP_KERNEL ? configure(w, program, step, node) : LINNET_OK;
 }
 
+/* Counts the branches of each fork, and how many steps they have. A branch whose nodes all became views has none. */
+static linnet_status make_forks(ln_work *w, ln_program *program) {
+    program->forks = ln_pool_array(&program->pool, w->forks.count, sizeof *program->forks);
+    for (int32_t f = 0; program->forks != NULL && f < w->forks.count; ++f) {
+        ln_fork_branch *branches = ln_pool_array(&program->pool, ln_fork_at(w, f + 1)->branches, sizeof *branches);
+        program->forks[f].branches = branches;
+    }
+    return program->pool.failed ? ln_work_no_memory(w) : LINNET_OK;
+}
+
+/* Adds the step to the fork of its node. `before`: the node of the step before it. */
+static void enter_fork(ln_program *program, const ln_work_node *before, const ln_work_node *node, const ln_step *step) {
+    ln_fork *fork = &program->forks[node->fork - 1];
+    if (fork->n_branches == 0) fork->first = program->n_steps;
+    if (fork->n_branches == 0 || before->branch != node->branch) ++fork->n_branches;
+    ln_fork_branch *branch = (ln_fork_branch *)(uintptr_t)&fork->branches[fork->n_branches - 1];
+    branch->end = fork->end = program->n_steps + 1;
+    branch->ns += (double)step->ns;
+}
+
+/* Keeps the forks that still have several branches. */
+static void finish_forks(ln_work *w, ln_program *program) {
+    program->lanes = 1;
+    for (int32_t f = 0; f < w->forks.count; ++f) {
+        ln_fork fork = program->forks[f];
+        if (fork.n_branches < 2) continue;
+        for (int32_t b = 0; b < fork.n_branches; ++b) fork.ns += fork.branches[b].ns;
+        double lanes[LN_MOST_LANES] = {0};
+        const int n = ln_lanes_of(&fork, w->threads);
+        for (int32_t b = 0; b < fork.n_branches; ++b) ln_give_lane(lanes, n, fork.branches[b].ns);
+        program->ns += ln_lanes_ns(w->machine, lanes, n) - fork.ns;
+        program->lanes = (int32_t)ln_max(program->lanes, n);
+        program->parallel = true;
+        program->forks[program->n_forks++] = fork;
+        program->steps[fork.first].fork = program->n_forks;
+    }
+}
+
 enum { SLOW = 10000 }; /* nanoseconds; the time to check the clock is negligible in comparison */
 
 linnet_status ln_lower_steps(ln_work *w) {
@@ -209,9 +212,11 @@ linnet_status ln_lower_steps(ln_work *w) {
     program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
     for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
     program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
+    if (w->forks.count > 0 && make_forks(w, program) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
     program->n_events = w->n_events;
     if (w->n_events > 0) program->event_devices = ln_pool_array(&program->pool, w->n_events, 1);
     if (program->pool.failed) return ln_work_no_memory(w);
+    before = NULL;
     for (int32_t i = 0; (node = next_node(w, &i)) != NULL;) {
         if (ln_is_assign(node)) {
             /* The value's step overwrites the variable, or the value is copied into the variable when nothing can fail
@@ -237,10 +242,13 @@ linnet_status ln_lower_steps(ln_work *w) {
         if (status != LINNET_OK) return status;
         step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->ns >= SLOW;
         program->ns += (double)step->ns;
+        if (node->fork > 0) enter_fork(program, before, node, step);
+        before = node;
         program->fallbacks +=
             step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST || step->reason == LN_REASON_REFUSED;
         ++program->n_steps;
     }
+    if (w->forks.count > 0) finish_forks(w, program);
     program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);
     if (program->packed == NULL) return ln_work_no_memory(w);
     return w->moves.count > 0 ? ln_lower_moves(w, program) : LINNET_OK;

@@ -20,7 +20,7 @@ void ln_program_free(ln_program *program) {
 }
 
 uint64_t ln_program_scratch(const ln_program *program, int threads) {
-    return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
+    return ln_thread_scratch(program) + program->scratch_thread * (uint64_t)threads;
 }
 
 static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {

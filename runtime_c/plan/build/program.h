@@ -3,6 +3,7 @@
 #ifndef LN_PROGRAM_H
 #define LN_PROGRAM_H
 
+#include "kernel/cost.h"
 #include "plan/graph/work.h"
 
 typedef struct ln_operand {
@@ -68,6 +69,7 @@ typedef struct ln_step {
     int32_t threads[2]; /* of phase 0, and of each later phase */
     int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;      /* of the node in its function */
+    int32_t fork;       /* 1 + the number of the fork that the step begins; 0: it begins none */
     float ns;           /* modelled, on its threads; 0: not modelled */
     /* Of devices: */
     int32_t event;    /* transfers and waits: number of the event, from 1 on; 0: none */
@@ -78,6 +80,20 @@ typedef struct ln_step {
     uint64_t token_bytes;  /* transfers: of the private layout on the device */
     uint32_t token;
 } ln_step;
+
+/* A branch begins where the one before it ends. */
+typedef struct ln_fork_branch {
+    int32_t end; /* the step after its last one */
+    double ns;   /* modelled, on one thread */
+} ln_fork_branch;
+
+/* Steps that fall into branches, which threads run side by side. A thread takes one branch after another. */
+typedef struct ln_fork {
+    int32_t first, end; /* steps */
+    int32_t n_branches; /* at least 2 */
+    const ln_fork_branch *branches;
+    double ns; /* modelled, of all its steps on one thread */
+} ln_fork;
 
 /* A tensor that enters or leaves the program. */
 typedef struct ln_port {
@@ -98,6 +114,8 @@ typedef struct ln_program {
     ln_memory *memory;
     linnet_model *model;
     ln_pool pool;
+    int32_t n_forks;
+    ln_fork *forks;
     int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_kept, n_grown, n_bodies;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
@@ -110,6 +128,9 @@ typedef struct ln_program {
     int32_t fallbacks;     /* steps of the CPU that no device took */
     double ns;             /* modelled, of a run: the sum over the steps */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t
+        scratch_beside;    /* of each thread after the first that runs branches: what scratch_shared is to the first */
+    int32_t lanes;         /* threads that run branches at the same time, at most; 1: there are no forks */
     uint64_t stored_bytes; /* of constants that the file holds packed */
     uint64_t kept_bytes;   /* of packed_bytes: copies of variables, which belong to the store */
     uint64_t packed_only;  /* bytes of folded values that are freed after packing */
@@ -163,8 +184,19 @@ const void *ln_program_packed(const ln_program *program, const ln_step *step); /
 /* Releases the program's shares of packed constants. Returns the number of bytes that are no longer needed, including
    the bytes of its bodies. */
 uint64_t ln_program_unpack(ln_program *program);
-/* Bytes of scratch after the arena: a shared part, then one part per thread. */
+/* The threads that take branches of the fork. */
+static inline int ln_lanes_of(const ln_fork *fork, int threads) {
+    const int most = threads < LN_MOST_LANES ? threads : LN_MOST_LANES;
+    return fork->n_branches < most ? fork->n_branches : most;
+}
+/* Bytes of scratch after the arena: a shared part, then that of each further lane, then one part per thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
+static inline uint64_t ln_lane_scratch(const ln_program *p, int lane) { /* where the shared part of the lane begins */
+    return lane == 0 ? 0 : p->scratch_shared + p->scratch_beside * (uint64_t)(lane - 1);
+}
+static inline uint64_t ln_thread_scratch(const ln_program *p) { /* where the parts of the threads begin */
+    return ln_lane_scratch(p, p->lanes > 1 ? p->lanes : 1);
+}
 
 /* body_steps.c: builds programs for the bodies of a loop or a branch, and sizes the scratch that they run in. */
 linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step);

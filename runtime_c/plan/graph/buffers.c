@@ -14,6 +14,7 @@ typedef struct alias {
     int32_t *next;      /* per value: next value in the same buffer, -1 */
     int32_t *head;      /* per buffer: first value; grows with the buffers (at most one per value) */
     int32_t *variables; /* per variable: its buffer, -1 none */
+    int32_t *branch;    /* per value: the branch that makes it, 0: none; NULL if the graph has no forks */
 } alias;
 
 static bool leaves(const ln_work_value *v) { return v->fetched || v->exported || v->committed; }
@@ -269,6 +270,38 @@ static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
     return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
 }
 
+/* The position until which node i needs a value. What comes from outside its branch is kept until the fork ends,
+ * because the other branches may still read it, or have not run yet. */
+static int32_t needed_until(const alias *a, int32_t i, int32_t value) {
+    const ln_work_node *node = ln_node_at(a->w, i);
+    if (node->branch == 0 || a->branch[value] == node->branch) return i;
+    return ln_fork_at(a->w, node->fork)->end;
+}
+
+static linnet_status find_branches(alias *a) {
+    ln_work *w = a->w;
+    if (w->forks.count == 0) return LINNET_OK;
+    a->branch = ln_pool_array(&w->pool, w->values.count, sizeof *a->branch);
+    if (a->branch == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->nodes.count; ++i)
+        for (int32_t o = 0; o < ln_node_at(w, i)->n_outputs; ++o)
+            if (ln_node_at(w, i)->outputs[o] >= 0) a->branch[ln_node_at(w, i)->outputs[o]] = ln_node_at(w, i)->branch;
+    return LINNET_OK;
+}
+
+/* A buffer that one branch uses alone belongs to it. Any other that a branch writes is in use during the whole fork. */
+static void widen(const ln_work *w, ln_work_buffer *b) {
+    const ln_work_node *node = ln_node_at(w, b->first);
+    if (node->branch == 0) return;
+    const ln_work_fork *fork = ln_fork_at(w, node->fork);
+    if (b->last < fork->end && ln_node_at(w, b->last)->branch == node->branch) {
+        b->branch = node->branch;
+        return;
+    }
+    b->first = fork->first;
+    b->last = (int32_t)ln_max(b->last, fork->end - 1);
+}
+
 /* Makes the table of homes, in which no value has one yet. */
 static linnet_status begin_homes(ln_work *w) {
     const int32_t n = w->values.count;
@@ -289,6 +322,7 @@ linnet_status ln_find_buffers(ln_work *w) {
     linnet_status status = begin_homes(w);
     if (status != LINNET_OK) return status;
     const size_t bytes = ((size_t)4 * (size_t)n + 1 + (size_t)w->model->n_variables) * sizeof(int32_t);
+    if ((status = find_branches(&a)) != LINNET_OK) return status;
     a.last = ln_memory_alloc(w->memory, bytes);
     if (a.last == NULL) return ln_work_no_memory(w);
     a.next = a.last + n;
@@ -305,7 +339,8 @@ linnet_status ln_find_buffers(ln_work *w) {
         if (node->state != LN_NODE_READY) continue;
         for (int k = ln_is_assign(node); k < ln_slots(node); ++k)
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
-                a.last[node->inputs[k]] = i;
+                a.last[node->inputs[k]] =
+                    (int32_t)ln_max(a.last[node->inputs[k]], needed_until(&a, i, node->inputs[k]));
     }
     status = make_input_buffers(&a);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
@@ -337,6 +372,8 @@ linnet_status ln_find_buffers(ln_work *w) {
         }
     }
     ln_memory_free(w->memory, a.last, bytes);
+    for (int32_t i = 0; i < w->buffers.count && w->forks.count > 0 && status == LINNET_OK; ++i)
+        if (ln_buffer_at(w, i)->kind == LN_REGION_ARENA) widen(w, ln_buffer_at(w, i));
     return status;
 }
 

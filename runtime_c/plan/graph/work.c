@@ -37,6 +37,7 @@ void ln_work_free(ln_work *w) {
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));
     list_free(w, &w->buffers, sizeof(ln_work_buffer));
+    list_free(w, &w->forks, sizeof(ln_work_fork));
     ln_memory_free(w->memory, w->homes, (size_t)w->room_for_homes * sizeof *w->homes);
     list_free(w, &w->claims, sizeof(ln_work_claim *));
     list_free(w, &w->moves, sizeof(ln_work_move));

@@ -58,19 +58,27 @@ typedef struct ln_work_node {
     int32_t n_inputs, n_outputs;
     int32_t *inputs; /* values, -1: absent; for a fused node the operands of the map follow */
     int32_t *outputs;
-    uint8_t state;              /* ln_node_state */
-    uint8_t device;             /* the place that runs it; of transfers and waits: the device whose queue is used */
-    uint8_t reason;             /* ln_reason */
-    bool checks;                /* runs only for its checks: nothing reads its result */
-    bool continues;             /* its first input is the last result of the step before it (lower.c) */
-    bool dense;                 /* computes in dense memory although its op prefers another layout (layouts.c) */
-    int32_t event;              /* transfers and waits: number of the event, from 1 on; 0: none */
+    uint8_t state;        /* ln_node_state */
+    uint8_t device;       /* the place that runs it; of transfers and waits: the device whose queue is used */
+    uint8_t reason;       /* ln_reason */
+    bool checks;          /* runs only for its checks: nothing reads its result */
+    bool continues;       /* its first input is the last result of the step before it (lower.c) */
+    bool dense;           /* computes in dense memory although its op prefers another layout (layouts.c) */
+    int32_t fork, branch; /* set by ln_pass_branches: 1 + the number of its fork, and the number of its branch, from 1
+                           * on; 0: it runs beside no other node */
+    int32_t event;        /* transfers and waits: number of the event, from 1 on; 0: none */
     const ln_work_claim *claim; /* on a device, set by ln_pass_claims */
     /* epilogue, set by ln_pass_fuse */
     const struct ln_work_node *map;
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
     struct ln_work *bodies[2];          /* of a loop or branch that is one step: its functions, inferred */
 } ln_work_node;
+
+/* Nodes that fall into branches, which run side by side. The nodes of a branch are one after another. */
+typedef struct ln_work_fork {
+    int32_t first, end; /* positions in the order */
+    int32_t branches;
+} ln_work_fork;
 
 /* What ln_pass_order finds out: which new values may be written over their variables, and from which node on. */
 typedef struct ln_updates {
@@ -93,6 +101,7 @@ typedef struct ln_work_buffer {
     uint8_t kind;        /* ln_region of program.h */
     uint8_t device;
     bool gradient;   /* an update reads it */
+    int32_t branch;  /* only the nodes of this branch use it; 0: others do as well */
     int32_t chunk;   /* on a device: the number of its allocation */
     uint64_t offset; /* result */
 } ln_work_buffer;
@@ -163,6 +172,9 @@ typedef struct ln_work {
     ln_home *homes;   /* per value, from ln_find_buffers */
     int32_t n_homes, room_for_homes;
     int32_t n_events;
+    ln_list forks; /* ln_work_fork */
+    int32_t n_branches;
+    bool apart;         /* no steps run side by side, because that needs more memory */
     uint64_t max_bytes; /* 0: no bound */
     int32_t waiting;    /* nodes left for later segments */
     int32_t depth;      /* of inlined calls */
@@ -273,6 +285,15 @@ const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *n
  * where its op prefers that. INFINITY: no kernel can compute it. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
 
+/* prepare.c. Chooses the kernel of the node's call, which fills in the fields of the call that it sets. *ns: its
+ * modelled time on one thread. */
+linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *call, const ln_kernel **out, double *ns);
+/* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
+int ln_phase_threads(const ln_call *call, int phase, double ns);
+/* Modelled nanoseconds of the node on one thread, and on the threads that it would use alone. The layouts of its
+ * operands must be final. */
+linnet_status ln_node_times(ln_work *w, const ln_work_node *node, double ns[2]);
+
 /* call.c: whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
 /* call.c: whether such a node of the CPU runs in f32 between casts: only that form has a fast kernel. */
@@ -283,6 +304,10 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node);
 /* views.c: the bytes at which output o of a copy begins in the memory of input 0; -1: it is not a part of it. */
 int64_t ln_view_offset(const ln_work *w, const ln_work_node *node, int o);
 bool ln_same_strides(const ln_tensor *a, const ln_tensor *b);
+
+static inline const ln_work_fork *ln_fork_at(const ln_work *w, int32_t number) {
+    return (const ln_work_fork *)w->forks.items + number - 1;
+}
 
 /* buffers.c: finds views, concats without a copy and in-place results, and makes buffers with lifetimes. */
 linnet_status ln_find_buffers(ln_work *w);

@@ -27,6 +27,8 @@ linnet_status ln_pass_recompute(ln_work *w);
 linnet_status ln_pass_waits(ln_work *w);
 /* claims.c: private layouts, and the runs of nodes that devices take as one. */
 linnet_status ln_pass_claims(ln_work *w);
+/* branches.c: finds the branches of the graph that run side by side, and orders the nodes of each one after another. */
+linnet_status ln_pass_branches(ln_work *w);
 /* alias.c: puts every value into a buffer, and marks the buffers that updates read. */
 linnet_status ln_pass_alias(ln_work *w);
 /* offsets.c: sets the offsets of the host's buffers, and counts their bytes. */
