@@ -112,9 +112,9 @@ def test_the_first_step_that_fails_is_named() -> None:
     session = session_of(branch_nets.looks_up(), threads=2)
     assert len(forks(session)) == 1
     for _ in range(20):
-        with pytest.raises(linnet.Error, match="words0.*50"):  # a word of the second table alone
+        with pytest.raises(linnet.Error, match=r"words0.*50"):  # a word of the second table alone
             session.run({"x": np.full((1, 20), 50)})
-        with pytest.raises(linnet.Error, match="words0.*99"):
+        with pytest.raises(linnet.Error, match=r"words0.*99"):
             session.run({"x": np.full((1, 20), 99)})
         session.run({"x": np.full((1, 20), 49)})
 

@@ -363,6 +363,7 @@ static void print_json(const bench *b) {
         else
             printf(", \"ms\": null");
         if (s->device_ns > 0) printf(", \"device_ms\": %.6f", 1e-6 * (double)s->device_ns);
+        if (s->fork > 0) printf(", \"fork\": %d, \"branch\": %d", s->fork, s->branch);
         printf(", \"bytes\": %llu, \"flops\": %llu}", (unsigned long long)s->bytes, (unsigned long long)s->flops);
     }
     printf("]}\n");
@@ -396,6 +397,9 @@ static void print_text(const bench *b) {
     if (!b->ops) return;
     traced = step_times_sum(b->steps, m->steps, &left);
     printf("steps   %.4g ms together: the sum of the steps' medians\n", 1e-6 * traced);
+    int beside = 0;
+    for (int i = 0; i < m->steps; i++) beside += b->steps[i].fork > 0;
+    if (beside > 0) printf("        %d of them run side by side on several threads, so their times overlap\n", beside);
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
