@@ -4,6 +4,7 @@ one thread, exact memory, errors, ends of runs, traces. tests/branch_nets.py has
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import linnet
 from tests import branch_nets
+from tests.command import run_here as linnet_command
 from tests.native import SANITIZED, build, run
 
 # Giving work to another thread costs next to nothing, so that small graphs fork on every machine.
@@ -151,6 +153,22 @@ def test_every_step_is_traced() -> None:
     assert all(step.runs == 3 and step.start_ns > 0 for step in session.steps)
     last = max(session.steps, key=lambda step: step.start_ns)
     assert last.fork == 0 and last.name == session.steps[-1].name
+
+
+def test_tools_say_which_steps_run_side_by_side(tmp_path: Path) -> None:
+    path, tuning = tmp_path / "net.lnt", tmp_path / "tuning"
+    branch_nets.interleaved().save(path)
+    tuning.write_bytes(TUNING)
+    words = (str(path), "--threads", "2", "--tuning", str(tuning))
+    assert "12 steps side by side with others" in linnet_command("plan", *words).stdout
+    assert "12 of them run side by side" in linnet_command("bench", *words, "--seconds", "0.01").stdout
+    native = str(build("release", "linnet-bench") / "linnet-bench")
+    assert "12 of them run side by side" in run([native, *words, "--seconds", "0.01", "--ops"])
+    for report in (
+        json.loads(linnet_command("bench", *words, "--seconds", "0.01", "--json").stdout),
+        json.loads(run([native, *words, "--seconds", "0.01", "--json"])),
+    ):
+        assert [op["branch"] for op in report["ops"] if "fork" in op] == [1] * 5 + [2] * 4 + [3] * 3
 
 
 @pytest.mark.more

@@ -111,7 +111,9 @@ def bench(
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
         f"plan {report['plan_ms']:.3f} ms"
     )
-    _say(f"the medians of the ops add up to {report['steps_ms']:.3f} ms")
+    beside = sum("fork" in op for op in report["ops"])
+    overlap = f"; {beside} of them run side by side on several threads" if beside else ""
+    _say(f"the medians of the ops add up to {report['steps_ms']:.3f} ms{overlap}")
     if devices:
         _say(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
     _say(f"machine {machine_text(report['machine'])}", " " * 8)

@@ -130,6 +130,8 @@ def plan(
         f"{_count(info['threads'], 'thread')}, {info['isa']}, precision {info['precision']}, "
         f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
+    if beside := sum(step.fork > 0 for step in planner.steps):
+        click.echo(f"{_count(beside, 'step')} side by side with others, each on one thread")
     if devices:
         _say(_places(places, transfers, info["fallbacks"]))
     if passes:

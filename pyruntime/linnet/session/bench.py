@@ -105,6 +105,7 @@ def measure(
                 "device_ms": s.device_ms,
                 "bytes": s.bytes,
                 "flops": s.flops,
+                **({"fork": s.fork, "branch": s.branch} if s.fork else {}),
             }
             for s in steps
         ],
