@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import struct
 import threading
 from pathlib import Path
@@ -260,3 +261,73 @@ def test_image_folder_gives_what_the_deployed_model_would_see(tmp_path: Path) ->
     for folder in (tmp_path / "empty", tmp_path / "none"):
         with pytest.raises(linnet.FileError):
             data.image_folder(folder, (4, 4))
+
+
+class Shards:
+    """A source by its methods alone, which gives lists and plain numbers."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def take(self, indices: np.ndarray) -> dict[str, Any]:
+        return {"x": [[float(i)] * 4 for i in indices], "t": (indices % 3).astype(np.int32)}
+
+    def digest(self) -> str:
+        return "40"
+
+
+def test_any_object_with_the_methods_is_a_source(tmp_path: Path) -> None:
+    graph = linnet.Graph(seed=1)
+    x, t = graph.placeholder("x", ("batch", 4)), graph.placeholder("t", ("batch",), "i32")
+    scores = linnet.nn.dense(x * 0.01, 3)
+    loss = linnet.softmax_cross_entropy(scores, t).mean()
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.SGD(0.1).minimize(loss))
+    graph.signature("eval", {"x": x, "t": t}, {"loss": loss})
+    arrays = {"x": np.repeat(np.arange(40, dtype=np.float32)[:, None], 4, 1), "t": (np.arange(40) % 3).astype(np.int32)}
+
+    class Subclass(Shards, data.Source):
+        pass
+
+    losses = []
+    for source in (arrays, Shards(), Subclass(), data.Loader(Shards(), 8, seed=2), data.Loader(Subclass(), 8, seed=2)):
+        own = {} if isinstance(source, data.Loader) else {"batch_size": 8, "seed": 2, "validation": 0.25}
+        losses.append(linnet.fit(graph, source, epochs=2, progress=False, **own)["loss"])
+    assert losses[0] == losses[1] == losses[2] and losses[3] == losses[4] != losses[0]
+    store = linnet.fit(graph, Shards(), directory=tmp_path, progress=False).store
+    assert json.loads((tmp_path / "manifest.json").read_text())["run"]["data"] == "40"
+    found = [linnet.evaluate(graph, source) for source in (arrays, Shards())]
+    assert found[0] == found[1] and store
+
+
+def test_what_is_no_source_is_refused() -> None:
+    class NoDigest:
+        def __len__(self) -> int:
+            return 4
+
+        def take(self, indices: np.ndarray) -> dict[str, Any]:
+            return {"x": indices}
+
+    class Wrong(NoDigest):
+        def take(self, indices: np.ndarray) -> Any:
+            return indices
+
+        def digest(self) -> Any:
+            return 5
+
+    for given, text in (
+        (NoDigest(), "got NoDigest, without digest"), (5, "got int, without __len__, take, digest"),
+        (Shards, "got the class Shards; call the class"),
+    ):  # fmt: skip
+        with pytest.raises(linnet.UsageError, match=text):
+            data.Loader(given, 2)  # type: ignore[arg-type]
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("batch",))
+    graph.signature("train", {"x": x}, {"loss": x.mean()})
+    for wrong, text in (
+        (NoDigest(), "an object with __len__, take and digest"),
+        (Wrong(), "digest of a source must be text"),
+    ):
+        with pytest.raises(linnet.UsageError, match=text):
+            linnet.fit(graph, wrong, progress=False)
+    with pytest.raises(linnet.UsageError, match=r"Wrong.take.*a batch must be a mapping.*got 'ndarray'|got ndarray"):
+        next(data.Loader(Wrong(), 2).batches())

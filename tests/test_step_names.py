@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import linnet
 from linnet.cli.main import cli
-from linnet.file.node_names import merged_into, node_names
 from linnet.file.reader import read
 from linnet.ir.function import emit
+from linnet.ir.node_names import merged_into, node_names
 from linnet.quantization.debug import debug_quantization
 from linnet.quantization.table import Row, Table
 from linnet.report import debug_text

@@ -183,7 +183,7 @@ def _kept(
 ) -> list[tuple[str, str, str]]:
     """(layer, scheme, why) for each layer that computes in another way than `dtype`: the layers that the quantizer
     decides on, and those of `ran` whose ops have no integer form. The layers with most multiply-accumulates come first."""
-    from linnet.file.node_names import step_names
+    from linnet.ir.node_names import step_names
     from linnet.quantization.computed import FLOATS
     from linnet.quantization.debug import left_float
     from linnet.quantization.table import Table

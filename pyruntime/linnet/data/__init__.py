@@ -7,7 +7,7 @@ from linnet.data.augment import crop, flip, shift
 from linnet.data.files import mnist, read_csv, read_idx
 from linnet.data.images import ImageFolder, image_folder
 from linnet.data.loader import Loader
-from linnet.data.source import Arrays, Batch, Source
+from linnet.data.source import Arrays, Batch, Source, SourceLike
 from linnet.data.text import Characters, characters
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "ImageFolder",
     "Loader",
     "Source",
+    "SourceLike",
     "characters",
     "crop",
     "flip",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.data.shuffle import permutation
-from linnet.data.source import Arrays, Batch, Source
+from linnet.data.source import Arrays, Batch, SourceLike, as_source
 
 Augment = Callable[[Batch, np.random.Generator], Batch]
 
@@ -23,6 +23,7 @@ class Loader:
     """Batches of `batch_size` examples. Each depends only on the seed, the epoch and its position, not on earlier
     batches.
 
+    source: a Source, or any object with its methods __len__, take and digest.
     shuffle: use a different order in every epoch. drop_last: leave out the last batch of an epoch if it is not full.
     augment: functions of (batch, random generator), applied in order (linnet.data.flip, shift, crop, or your own).
     shard: (index, count): this worker's part of every epoch; all workers get the same number of examples. prefetch: how
@@ -30,7 +31,7 @@ class Loader:
     than it saves.
     """
 
-    source: Source
+    source: SourceLike
     batch_size: int = 32
     shuffle: bool = True
     seed: int = 0
@@ -40,6 +41,7 @@ class Loader:
     prefetch: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "source", as_source(self.source))
         index, count = self.shard
         for what, good in (
             ("batch_size", self.batch_size >= 1), ("seed", 0 <= self.seed < 1 << 64), ("shard", 0 <= index < count),
@@ -81,9 +83,9 @@ class Loader:
         return _ahead(made, depth) if depth else made
 
     def _batches(self, epoch: int, start: int, every: int) -> Iterator[Batch]:
-        order = self.order(epoch)
+        order, source = self.order(epoch), as_source(self.source)
         for i in range(start, len(self), every):
-            batch = self.source.take(order[i * self.batch_size : (i + 1) * self.batch_size])
+            batch = source.take(order[i * self.batch_size : (i + 1) * self.batch_size])
             if self.augment:
                 generator = self._generator(epoch, 1 + i, self.shard[0])
                 for change in self.augment:

@@ -1,11 +1,11 @@
-"""Sources of examples. A source is any object that has a length and returns a batch for a list of indices. Arrays in
-memory are one kind."""
+"""Sources of examples. A source is any object with a length that returns a batch for a list of indices and has a digest
+of the data (`SourceLike`). `Source` adds subsets and splits. Arrays in memory are one kind."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,15 @@ from linnet.data.shuffle import permutation
 
 Array = npt.NDArray[Any]
 Batch = dict[str, Array]
+
+
+@runtime_checkable
+class SourceLike(Protocol):
+    """What an object needs to be a source. Its class need not be a subclass of Source. The methods are those of Source."""
+
+    def __len__(self) -> int: ...
+    def take(self, indices: npt.NDArray[np.int64], /) -> Mapping[str, npt.ArrayLike]: ...
+    def digest(self) -> str: ...
 
 
 class Source:
@@ -50,6 +59,50 @@ class Source:
     def loaded(self) -> Arrays:
         """The same examples as arrays in memory. They are read once."""
         return Arrays(self.take(np.arange(len(self))))
+
+
+def as_source(given: SourceLike) -> Source:
+    """The object as a Source, whose other methods then work too. Raises UsageError if it is not a source."""
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, type) or not isinstance(given, SourceLike):
+        names = ("__len__", "take", "digest")
+        missing = [name for name in names if isinstance(given, type) or not callable(getattr(given, name, None))]
+        raise UsageError(
+            "the data is not a source", code=101, expected="an object with the methods __len__, take and digest",
+            got=f"the class {given.__name__}" if isinstance(given, type) else
+            f"{type(given).__name__}, without {', '.join(missing)}",
+            hint="call the class" if isinstance(given, type) else "add these methods (docs/training.md)",
+        )  # fmt: skip
+    return _Adapted(given)
+
+
+class _Adapted(Source):
+    """An object of the user's with the methods of a source."""
+
+    def __init__(self, given: SourceLike) -> None:
+        self._given = given
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Batch:
+        batch = self._given.take(indices)
+        if not isinstance(batch, Mapping):
+            raise UsageError(
+                "a batch must be a mapping", code=101, tensor=f"{type(self._given).__name__}.take",
+                expected="{input name: array}", got=type(batch).__name__,
+            )  # fmt: skip
+        return {name: np.asarray(value) for name, value in batch.items()}
+
+    def digest(self) -> str:
+        digest = self._given.digest()
+        if not isinstance(digest, str):
+            raise UsageError(
+                "the digest of a source must be text", code=101, tensor=f"{type(self._given).__name__}.digest",
+                expected="hexadecimal digits that identify the data", got=repr(digest),
+            )  # fmt: skip
+        return digest
 
 
 class _Subset(Source):

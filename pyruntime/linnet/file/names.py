@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from linnet.clib.errors import nearest
 from linnet.file import tables
 from linnet.file.dim_names import entry_of, model_of
-from linnet.file.node_names import merged_into
+from linnet.ir.node_names import merged_into
 
 if TYPE_CHECKING:
     from pathlib import Path

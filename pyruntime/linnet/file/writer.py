@@ -23,12 +23,12 @@ from linnet.clib.errors import GraphError
 from linnet.file.atomic import write_atomic
 from linnet.file.digests import CRC32C, crc32c
 from linnet.file.layout import ALIGNMENT, HEADER, INLINE_LIMIT, LARGE, LARGE_ALIGNMENT, MAGIC
-from linnet.file.node_names import node_names
 from linnet.ir.dtypes import DTYPE_IDS, Quantization, bits_of, dtype_of, numpy_dtype, packed
 from linnet.ir.encode import encode_attributes
 from linnet.ir.function import Function, Node, Tensor, check_order, functions_of
 from linnet.ir.function import Variable as GraphVariable
 from linnet.ir.graph import Graph
+from linnet.ir.node_names import node_names
 
 
 class _Piece(NamedTuple):

@@ -138,19 +138,12 @@ class Graph:
         return self.main.constant(floats_as_f32(value) if dtype is None else numbers_of(value, dtype), name)
 
     def find(self, name: str) -> Tensor:
-        """The tensor with this name in `main`: an input, an output of "infer", or any tensor in between. Raises
-        UsageError."""
-        results = self.signatures["infer"].outputs if "infer" in self.signatures else []
-        table = {t.name: t for t in self.main.tensors()}
-        table.update(zip(results, self.main.outputs, strict=False))
-        if name in table:
-            return table[name]
-        import difflib
+        """The tensor with this name: an input, an output of "infer", any tensor in between, or the first result of the step
+        with this name. `main` is searched first, then the signatures. If the graph comes from a file or a converter,
+        `main` gets a copy of "infer", on which a loss or other outputs can be built. Raises UsageError."""
+        from linnet.ir.finding import find
 
-        near = difflib.get_close_matches(name, table, n=3, cutoff=0.3) or list(table)[:3]
-        raise UsageError(
-            f"the graph has no tensor named {name!r}", code=102, tensor=name, hint=f"similar names: {', '.join(near)}"
-        )
+        return find(self.main, self.signatures, name)
 
     def variable(
         self, name: str, value: npt.ArrayLike | Initial, *, trainable: bool = True, dtype: DTypeLike | None = None,

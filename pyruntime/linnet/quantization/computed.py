@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from linnet.facade import Graph
-from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.function import Node
+from linnet.ir.node_names import step_names
 from linnet.session.step import Step
 
 PRODUCTS = traits.family("product", "recurrent")  # the ops whose operations are multiply-accumulates

@@ -16,10 +16,10 @@ from typing import Any
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
 from linnet.ir.graph import dtype_of_graph
+from linnet.ir.node_names import step_names
 from linnet.quantization.agreement import Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_measure import (

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from linnet.clib.errors import Error, UsageError
 from linnet.facade import Graph
-from linnet.file.node_names import step_names
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
+from linnet.ir.node_names import step_names
 from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_measure import real_output, relative_noise

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from linnet.facade import Graph
-from linnet.file.node_names import merged_into, step_names
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.node_names import merged_into, step_names
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import Choice, choose, noise
 from linnet.quantization.clamps import clamp_limits, takes_logarithm

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from linnet._generated.op_table import OPS
-from linnet.file.node_names import node_names
+from linnet.ir.node_names import node_names
 from linnet.report import drawing
 from linnet.report import text as report_text
 from linnet.report.contents import Contents, is_reference

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linnet.clib.errors import Error, FileError, UsageError
-from linnet.data.source import Arrays, Source
+from linnet.data.source import Arrays, Source, SourceLike, as_source
 from linnet.facade import Graph
 from linnet.session.model import Model
 from linnet.training import manifest
@@ -34,10 +34,10 @@ def model_of(model: Any) -> tuple[Model, Graph | None]:
 
 def source_of(data: Any, inputs: Sequence[Any]) -> Source:
     """The data as a source, from which a fraction can be taken."""
-    if isinstance(data, Source):
-        return data
     if isinstance(data, Mapping):
         return Arrays(data)
+    if isinstance(data, SourceLike) and not isinstance(data, type):
+        return as_source(data)
     if isinstance(data, Sequence) and len(data) == len(inputs):
         return Arrays({spec.name: value for spec, value in zip(inputs, data, strict=True)})
     raise UsageError(

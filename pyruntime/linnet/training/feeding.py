@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.data.loader import Augment, Loader
-from linnet.data.source import Arrays, Batch, Source
+from linnet.data.source import Arrays, Batch, Source, SourceLike, as_source
 from linnet.ir.dtypes import numpy_dtype
 from linnet.session.model import TensorSpec
 
 BATCH = 32  # the usual number of examples in a batch
 Array = npt.NDArray[Any]
-Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] | Callable[[int], Iterable[Batch]]
+Data = Loader | SourceLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] | Callable[[int], Iterable[Batch]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +138,8 @@ def feed_of(
     training, also if a batch is larger than the data."""
     if isinstance(data, Loader):
         loader = data
-    elif isinstance(data, Source):
-        loader = _loader(data, inputs, batch_size, shuffle, seed, augment, training)
+    elif isinstance(data, SourceLike) and not isinstance(data, Mapping | type):
+        loader = _loader(as_source(data), inputs, batch_size, shuffle, seed, augment, training)
     elif callable(data):
         return Feed(_stream(data), None, {"data": getattr(data, "__qualname__", type(data).__name__)})
     else:
@@ -149,7 +149,8 @@ def feed_of(
                     "the training data has an unsupported type",
                     code=101,
                     expected="{input name: array}, a sequence of arrays for the inputs "
-                    f"{', '.join(spec.name for spec in inputs)}, a source of linnet.data, or a function of the epoch",
+                    f"{', '.join(spec.name for spec in inputs)}, a source (an object with __len__, take and digest), or a "
+                    "function of the epoch",
                     got=f"{len(data)} arrays" if isinstance(data, list | tuple) else type(data).__name__,
                 )
             data = {spec.name: value for spec, value in zip(inputs, data, strict=True)}
