@@ -158,7 +158,7 @@ def test_operators(operation: Callable[[Any], Any]) -> None:
         (lambda g: linnet.Session(g).run({"x": np.ones((1, 4), np.float32)}, [3]), "fetches has the wrong type"),
         (lambda g: linnet.EarlyStopping(patience="x"), "linnet.EarlyStopping: the argument 'patience'.*integer, got 'x'"),
         (lambda g: linnet.Saver(keep=2.5), "linnet.Saver: the argument 'keep'.*got 2.5"),
-        (lambda g: linnet.data.Loader([1]), r"linnet.data.Loader: the argument 'source'.*a Source, got \[1\]"),
+        (lambda g: linnet.data.Loader([1]), r"linnet.data.Loader: the argument 'source'.*a source \(an object .*\), got \[1\]"),
         (lambda g: linnet.schedules.cosine("x", 3), "linnet.schedules.cosine: the argument 'rate'.*a number, got 'x'"),
         (lambda g: g.placeholder("q", (-4,)), r"a dimension is negative.*got \[-4\]"),
         (lambda g: g.signature("s", [], {}), "the inputs of signature 's' are not a dictionary"),

@@ -180,6 +180,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, number) or scalar
     if _is_path(hint):
         return isinstance(value, os.PathLike)
+    if isinstance(hint, type) and getattr(hint, "_is_runtime_protocol", False):
+        return isinstance(value, hint) and not isinstance(value, type)
     if isinstance(hint, type) and not getattr(hint, "_is_protocol", False):
         return isinstance(value, hint)
     return True
@@ -206,6 +208,8 @@ def _words(hint: Any) -> str:
     name = getattr(kind, "__name__", str(kind))
     if name == "Operators":
         return "a tensor or variable"
+    if name == "SourceLike":
+        return "a source (an object with __len__, take and digest)"
     return ("a " if name[0] not in "AEIO" else "an ") + (f"linnet.{name}" if name in PUBLIC else name)
 
 

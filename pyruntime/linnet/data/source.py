@@ -62,19 +62,8 @@ class Source:
 
 
 def as_source(given: SourceLike) -> Source:
-    """The object as a Source, whose other methods then work too. Raises UsageError if it is not a source."""
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, type) or not isinstance(given, SourceLike):
-        names = ("__len__", "take", "digest")
-        missing = [name for name in names if isinstance(given, type) or not callable(getattr(given, name, None))]
-        raise UsageError(
-            "the data is not a source", code=101, expected="an object with the methods __len__, take and digest",
-            got=f"the class {given.__name__}" if isinstance(given, type) else
-            f"{type(given).__name__}, without {', '.join(missing)}",
-            hint="call the class" if isinstance(given, type) else "add these methods (docs/training.md)",
-        )  # fmt: skip
-    return _Adapted(given)
+    """The object as a Source, whose other methods then work too."""
+    return given if isinstance(given, Source) else _Adapted(given)
 
 
 class _Adapted(Source):
