@@ -7,7 +7,6 @@ import importlib.util
 import io
 import json
 import os
-import signal
 import subprocess
 import tarfile
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import linnet
 from linnet.deploy import native_build, outcome_text, tools, verify
@@ -138,7 +138,9 @@ def test_a_model_with_picture_steps_is_timed_without_them(place: Place) -> None:
     done = place.deploy(*words, "--bench")
     assert done.returncode == 0 and "the times are those of the signature raw" in done.stderr, done.stderr
     assert "Times of the signature raw" in done.stdout
-    assert "input 'input' has no fixed shape" in error(place.deploy(*words))
+    done = place.deploy(*words)
+    assert "the sample is a picture of 640x480 pixels; --shape input=H,W,3 sets another size" in done.stderr
+    assert done.returncode == 0 and "Results on random input" in done.stdout
     done = place.deploy(*words, "--shape", "input=40,30,3", "--keep", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -149,6 +151,67 @@ def test_a_model_with_picture_steps_is_timed_without_them(place: Place) -> None:
     assert "--signature raw" in bench and "--shape" not in bench and "--shape input=40,30,3" in run
     for line in found["commands"]:
         subprocess.run(["sh", "-c", line], check=True, stdout=subprocess.DEVNULL, env=place.env)
+
+
+@pytest.fixture
+def open_photo(place: Place) -> Path:
+    """A model that takes pictures, and whose own input, of the same name, has an open batch."""
+    graph = linnet.from_onnx(DIGITS / "mnist_small.onnx")
+    assert not isinstance(graph.signatures["infer"].function.inputs[0].shape[0], int)
+    linnet.preprocess.recipe(graph, "unit").save(place.folder / "photo.lnt")
+    return place.folder / "photo.lnt"
+
+
+@pytest.mark.parametrize(
+    ("shape", "picture", "batch"),
+    [
+        ((), (480, 640, 3), 1),
+        (("--shape", "input=40,30,3"), (40, 30, 3), 1),
+        (("--shape", "input=2,1,28,28"), (480, 640, 3), 2),
+    ],
+)
+def test_a_model_with_picture_steps_and_an_open_batch(
+    shape: tuple[str, ...], picture: tuple[int, ...], batch: int, open_photo: Path, place: Place
+) -> None:
+    """A shape is for the picture or for the batch of the model inside, whichever it fits."""
+    done = place.deploy("local", open_photo, "--threads", 1, "--seconds", 0.02, "--keep", "--json", *shape)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    [row] = found["results"]
+    assert [i["shape"] for i in row["inputs"]] == [[batch, 1, 28, 28]] and [
+        row["good"] for row in found["verified"]
+    ] == [True]
+    size = ",".join(map(str, picture))
+    assert f"--shape input={size}" in found["commands"][1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ("input=7,7", "input 'input' cannot have this shape; expected [?, ?, 3], got [7, 7]; correct --shape"),
+        ("inptu=40,30,3", "the model has no input named 'inptu'; expected"),
+    ],
+)
+def test_shapes_that_no_input_can_have(shape: str, text: str, open_photo: Path, place: Place) -> None:
+    done = place.deploy("local", open_photo, "--seconds", 0.02, "--shape", shape)
+    assert text in error(done) and "sending" not in done.stderr
+
+
+def test_samples_of_a_function_and_of_one_picture(open_photo: Path, place: Place) -> None:
+    script = place.folder / "samples.py"
+    script.write_text(
+        "import numpy as np\n\ndef digits():\n    return [{'input': np.full((1, 1, 28, 28), i, 'f4')} for i in range(4)]\n"
+    )
+    words = ("--verify", "--json", "--calibration")
+    done = place.deploy("local", DIGITS / "mnist_small.onnx", *DIGIT, *words, f"{script}:digits")
+    assert done.returncode == 0, done.stderr
+    assert [row["dtype"] for row in json.loads(done.stdout)["verified"]] == ["f32", "i8"]
+    assert "has no function 'digit'; expected" in error(place.deploy("local", open_photo, *words, f"{script}:digit"))
+    picture = place.folder / "one.png"
+    Image.fromarray(np.arange(40 * 30 * 3, dtype=np.uint8).reshape(40, 30, 3)).save(picture)
+    found = json.loads(place.deploy("local", open_photo, *words, picture, "--dtypes", "f32,i8").stdout)
+    assert [row["dtype"] for row in found["verified"]] == ["f32", "i8"] and not found["random_sample"]
+    assert "no such file" in error(place.deploy("local", open_photo, *words, place.folder / "absent.png"))
 
 
 # ---- wrong command lines and models
@@ -354,18 +417,18 @@ def test_a_compiler_that_is_not_installed(
     assert str(caught.value).endswith(text), caught.value
 
 
-def test_an_interrupted_build_leaves_no_process(tmp_path: Path) -> None:
-    def interrupt(*_: object) -> None:
+def test_an_interrupted_build_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[str] = []
+
+    def interrupted(process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        pids.append(process.stdout.readline().decode().strip())
         raise KeyboardInterrupt
 
-    script = f"sleep 1000 & echo $! > {tmp_path}/pid; kill -USR1 {os.getpid()}; wait"
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            native_build._run(["sh", "-c", script], "aarch64", str(tmp_path))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    left = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        native_build._run(["sh", "-c", "sleep 1000 & echo $!; wait"], "aarch64", str(tmp_path))
+    left = Path("/proc", *pids, "stat")
     end = time.monotonic() + 20
     while left.exists() and left.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < end:
         time.sleep(0.02)  # a killed process needs a moment to end

@@ -388,3 +388,28 @@ def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> Non
         if file.endswith("bmp"):  # two versions of libjpeg may differ by a level
             assert [entry["label"] for entry in same] == [name for _, name in found]
         assert any(entry["label"] in names for entry in same[:most])
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "good"),
+    [
+        (0, 1, ["unit"]),
+        (-1, 1, ["unit", "symmetric"]),
+        (0, 255, ["raw"]),
+        (-2.12, 2.64, ["imagenet", "symmetric", "unit"]),
+    ],
+)
+def test_a_recipe_that_the_quantization_cannot_represent(least: float, most: float, good: list[str]) -> None:
+    """Pixels from 0 to 255 in an input that holds 0 to 1 would all be 1, and the answer would be the same for every photo."""
+    scale = (most - least) / 255
+    q = Quantization(np.array([scale], np.float32), np.array([-128 - round(least / scale)], np.int32))
+    for name in ("unit", "symmetric", "raw", "imagenet"):
+        if name in good:
+            linnet.preprocess.recipe(identity((1, 32, 32, 3), "i8", q), name)
+            continue
+        with pytest.raises(
+            linnet.UsageError, match="the pixels do not fit the quantization of input 'input'"
+        ) as caught:
+            linnet.preprocess.recipe(identity((1, 32, 32, 3), "i8", q), name)
+        best = {(0, 1): "0..1", (-1, 1): "-1..1", (0, 255): "0..255", (-2.12, 2.64): "imagenet"}[least, most]
+        assert f"of the recipes (--image, --pixels), {best} fits best" in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.graphs import bytes_of, feeds
 from tests.native import build
 
 FAILED, USAGE = 1, 2
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def _tool(name: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -186,3 +188,20 @@ def test_bench_takes_shapes(tmp_path: Path) -> None:
     assert done.returncode == USAGE and "ranges such as 1..8" in done.stderr
     by_data = _tool("linnet-bench", _model(tmp_path, "data_dependent"), "--seconds", 0.02, cwd=tmp_path)
     assert "including later segments" in by_data.stdout, by_data.stdout
+
+
+@pytest.mark.parametrize(("count", "shown"), [(10, 10), (16, 16), (17, 8)])
+def test_all_values_of_small_outputs_are_printed(
+    count: int, shown: int, tmp_path: Path, linnet_command: Command
+) -> None:
+    """Ten scores are ten numbers, from linnet-run and from linnet run."""
+    graph = Graph()
+    x = graph.placeholder("x", (1, count))
+    graph.signature("infer", {"x": x}, {"y": x * 2.0})
+    graph.save(tmp_path / "m.lnt")
+    np.save(tmp_path / "x.npy", np.arange(count, dtype=np.float32)[None])
+    values = " ".join(str(2 * i) for i in range(shown))
+    done = _tool("linnet-run", "m.lnt", "x.npy", cwd=tmp_path)
+    assert done.stdout.splitlines()[1:] == [f"  {values}" + (" ..." if shown < count else "")]
+    lines = linnet_command("run", tmp_path / "m.lnt", tmp_path / "x.npy").stdout.splitlines()
+    assert [line for line in lines if line.startswith("y")] == ([f"y: {values}"] if shown == count else []), lines

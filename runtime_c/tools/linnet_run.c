@@ -78,7 +78,7 @@ typedef struct run_options {
     trace spans;
 } run_options;
 
-enum { SHOWN_VALUES = 8, JSON_VALUES = 1000 };
+enum { ALL_VALUES = 16, SHOWN_VALUES = 8, JSON_VALUES = 1000 }; /* up to 16 are all shown, of more the first 8 */
 
 /* Takes [NAME=]FILE, and splits it in place. */
 static int take_input(run_options *o, char *text) {
@@ -296,7 +296,7 @@ static void print_output(const results *words, const linnet_tensor_info *info, c
     putchar('\n');
     if (results_print(words, info, data) || !any) return;
     fputs("  ", stdout);
-    tool_print_values(info, data, SHOWN_VALUES, false);
+    tool_print_values(info, data, tool_count(info) <= ALL_VALUES ? ALL_VALUES : SHOWN_VALUES, false);
     putchar('\n');
 }
 

@@ -104,9 +104,9 @@ labels_option = click.option(
 calibration_option = click.option(
     "--calibration",
     type=click.Path(path_type=Path),
-    metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-    help="Sample inputs for quantization: an .npz file; a folder of pictures, sounds, .npy or .npz files; or a function that "
-    "gives {input name: array}.",
+    metavar="NPZ|DIR|PICTURE|SCRIPT.py:FUNCTION",
+    help="Sample inputs for quantization: an .npz file; a picture or sound, or a folder of pictures, sounds, .npy or .npz "
+    "files; or a function that gives {input name: array}.",
 )
 eval_option = click.option(
     "--eval",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _FIGURES = ("min", "mean", "max")
 _SHOWN = 1000  # elements; --json has the values of smaller outputs
+_PRINTED = 16  # elements; the values of smaller outputs are printed, as linnet-run does
 
 
 @click.command(short_help="Run a model once on arrays, images or audio.")
@@ -225,6 +226,9 @@ def run(
         for entry in rows:
             tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
     _show(*tables)
+    for row in report if tables and tables[0] is table else []:
+        if row["values"] and len(row["values"]) <= _PRINTED:
+            click.echo(f"{row['name']}: " + " ".join(f"{number:.6g}" for number in row["values"]))
 
 
 def _rounded(score: float) -> str:

@@ -69,6 +69,10 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
             models = prepare(
                 request.model, request.dtypes, request.shapes, request.source, request.progress, request.verify
             )
+            for name, shape in models.assumed.items():
+                show(
+                    f"the sample is a picture of {shape[1]}x{shape[0]} pixels; --shape {name}=H,W,{shape[2]} sets another size"
+                )
             files = {name: path.read_bytes() for name, path in found.items()}
             files |= {variant.file: variant.content for variant in models.variants}
         outcome.files = {name: len(data) for name, data in files.items()}

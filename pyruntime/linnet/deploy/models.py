@@ -7,13 +7,16 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import UsageError, nearest
 from linnet.facade import Graph
+
+if TYPE_CHECKING:
+    from linnet.session.model import TensorSpec
 
 DTYPES: Final = ("f32", "f16", "i16", "i8")
 CALIBRATED: Final = ("i16", "i8")
@@ -60,7 +63,8 @@ class Variant:
 class Models:
     """variants: in the requested order. reference: the float model with which the others are compared, if there is one.
     sample: values of all inputs of `infer`. drawn: whether they are random. open: inputs whose shapes must be given to
-    the tools. timed: the signature to time. timed_open: its input shapes that must be given to the tool."""
+    the tools. timed: the signature to time. timed_open: its input shapes that must be given to the tool. assumed: the
+    shapes of random pictures whose size the user did not give."""
 
     variants: list[Variant]
     reference: Variant | None
@@ -69,6 +73,7 @@ class Models:
     open: dict[str, tuple[int, ...]]
     timed: str
     timed_open: dict[str, tuple[int, ...]]
+    assumed: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
 def prepare(
@@ -80,7 +85,7 @@ def prepare(
     FileError and ConversionError."""
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
-    from linnet.quantization.samples import calibration_samples
+    from linnet.quantization.sources import samples_of
 
     calibration = source.calibration
     graph = load_graph(path, None if is_linnet(path) else shapes or None, trust_pickle=source.trust_pickle)
@@ -101,7 +106,7 @@ def prepare(
             )  # fmt: skip
     batches: Iterable[Feeds] | None = None
     if calibration is not None:
-        batches = calibration_samples(graph, calibration, source.samples, image=source.image, note=source.note)
+        batches = samples_of(graph, calibration, source.samples, image=source.image, note=source.note)
     first = None if batches is None else next(iter(batches), None)
     return make(graph, content, dtypes, batches, first, shapes, progress, verify)
 
@@ -134,9 +139,11 @@ def make(
     if reference is None and own == "f32":
         reference = Variant(own, graph, content, False)
     timed = _RAW if _RAW in graph.signatures else "infer"
-    sample, opened = random_sample(content, "infer", shapes, first) if verify or timed == "infer" else ({}, {})
+    sample, opened, assumed = (
+        random_sample(content, "infer", shapes, first) if verify or timed == "infer" else ({}, {}, {})
+    )
     timed_open = opened if timed == "infer" else random_sample(content, timed, shapes)[1]
-    return Models(variants, reference, sample, first is None, opened, timed, timed_open)
+    return Models(variants, reference, sample, first is None, opened, timed, timed_open, assumed)
 
 
 def is_exact(graph: Graph) -> bool:
@@ -154,21 +161,54 @@ def is_exact(graph: Graph) -> bool:
 
 def random_sample(
     content: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None = None
-) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
+) -> tuple[Feeds, dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
     """Seeded random inputs for a model's file, or `first`. Also returns the shapes of the inputs that the model leaves
-    open."""
+    open, and those of pictures that are in neither the model nor `shapes`.
+
+    `infer` and `raw` have an input of the same name, which is a picture for one and the model's own input for the
+    other. A shape that fits only one of them is meant for that one."""
     from linnet.session.model import Model
-    from linnet.session.open_sizes import open_batches
+    from linnet.session.open_sizes import kind_of, open_batches
     from linnet.session.random_inputs import random_feeds
-    from linnet.session.usable_sizes import usable_shapes
+    from linnet.session.usable_sizes import PHOTO, usable_shapes
 
     model = Model(content)
     specs = model.inputs(signature)
+    others = {
+        spec.name: spec for name in {"infer", _RAW} & set(model.signatures) - {signature} for spec in model.inputs(name)
+    }
+    assumed: dict[str, tuple[int, ...]] = {}
     is_open = {spec.name for spec in specs if spec.shape is None or None in spec.shape}
     if first is not None:
         sample = {spec.name: np.ascontiguousarray(first[spec.name]) for spec in specs}
     else:
-        given = {name: shape for name, shape in shapes.items() if signature == "infer" or name in is_open}
-        given |= open_batches(model, signature, specs, given)
+        given = {spec.name: shapes[spec.name] for spec in specs if _fits(spec, shapes.get(spec.name))}
+        for name in shapes.keys() - given.keys():
+            if not (name in others and _fits(others[name], shapes[name])):
+                raise _unfit(name, shapes[name], specs)
+        for spec in specs:
+            if spec.name in is_open - given.keys() and kind_of(model, signature, spec.name) == "image":
+                assumed[spec.name] = (*PHOTO[:2], (spec.shape or PHOTO)[-1] or PHOTO[2])
+        given |= assumed | open_batches(model, signature, specs, given)
         sample = random_feeds(specs, given, partial(usable_shapes, model, signature, given))
-    return sample, {name: sample[name].shape for name in is_open}
+    return sample, {name: sample[name].shape for name in is_open}, assumed
+
+
+def _unfit(name: str, shape: tuple[int, ...], specs: Sequence[TensorSpec]) -> UsageError:
+    """The error for a shape that the input cannot have, or for an input that there is not."""
+    spec = next((spec for spec in specs if spec.name == name), None)
+    if spec is None:
+        expected = nearest(name, [spec.name for spec in specs])
+        return UsageError(f"the model has no input named {name!r}", code=102, tensor=name, expected=expected)
+    sizes = ", ".join("?" if size is None else str(size) for size in spec.shape or ())
+    return UsageError(
+        f"input {name!r} cannot have this shape", code=104, tensor=name, expected=f"[{sizes}]", got=str(list(shape)),
+        hint="correct --shape",
+    )  # fmt: skip
+
+
+def _fits(spec: TensorSpec, shape: tuple[int, ...] | None) -> bool:
+    """Whether an input may have this shape."""
+    if shape is None or spec.shape is None:
+        return shape is not None
+    return len(shape) == len(spec.shape) and all(d in (None, n) for d, n in zip(spec.shape, shape, strict=True))

@@ -123,12 +123,12 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
         name += "+"  # two files of one name in two folders
     own = own_dtype(graph)
     dtypes = (request.dtypes or DTYPES) if own == "f32" else (own,)
-    sample, _ = random_sample(content, "infer", shapes)
+    sample, *_ = random_sample(content, "infer", shapes)
     models = make(graph, content, dtypes, [sample], None, shapes, False, effort="fast")
     for variant in models.variants:
         variant.prefix = prefix
     floats = models.reference or models.variants[0]
-    timed, _ = random_sample(content, models.timed, shapes)
+    timed, *_ = random_sample(content, models.timed, shapes)
     session = Session(
         Model(content), models.timed, input_shapes={n: v.shape for n, v in timed.items()}, isa_max="scalar"
     )

@@ -18,7 +18,8 @@ from linnet.preprocess._edit import Edit
 from linnet.preprocess._geometry import FITS, Fit, new_size, offset, photo_size
 
 _FILTERS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
-_COLOURS = {"RGB": 3, "BGR": 3, "grey": 1}
+COLOURS = {"RGB": 3, "BGR": 3, "grey": 1}
+INTEGERS = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8"}
 SOURCES = ("RGB", "BGR", "RGBA", "BGRA")
 
 
@@ -70,10 +71,10 @@ def image(
     old = edit.input(input)
     _one_of("fit", fit, FITS)
     _one_of("filter", filter, tuple(_FILTERS))
-    _one_of("colour", colour, tuple(_COLOURS))
+    _one_of("colour", colour, tuple(COLOURS))
     _one_of("align", align, ("centre", "corner"))
     _one_of("source", source, SOURCES)
-    order = _layout(old, layout, _COLOURS[colour], input)
+    order = _layout(old, layout, COLOURS[colour], input)
     height, width = (old.shape[order.index(axis)] if old.shape else None for axis in "HW")
     own = (height, width) if isinstance(height, int) and isinstance(width, int) else None
     how = _fit(fit, resize, crop, multiple, align, own)
@@ -86,7 +87,7 @@ def image(
         if how.canvas is not None:
             x = _place(x, resized, how, pad)
         picked = [] if colour == "grey" else [source.index(c) for c in colour]
-        return _values(x, old, order, picked, _affine(old, scale, mean, std, _COLOURS[colour]))
+        return _values(x, old, order, picked, affine(old, scale, mean, std, COLOURS[colour]))
 
     edit.prepend(input, "u8", (f"{input} height", f"{input} width", len(source)), "image", build)
     edit.describe(input, "image", colour=source, **how.words())
@@ -221,7 +222,7 @@ def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float) -> Tensor:
     return ops.reshape(placed, [*fit.canvas, _channels(x)])  # the size is known, whatever the photo's size
 
 
-def _affine(
+def affine(
     old: Tensor, scale: float | None, mean: float | Sequence[float], std: float | Sequence[float], channels: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """(factor, offset) per channel in f64, for (pixel * scale - mean) / std."""
@@ -294,7 +295,7 @@ def _looked_up(
     numbers = np.arange(256) * factor[:, None] + shift[:, None]
     if old.quantization is not None:
         numbers = numbers / np.float64(old.quantization.scale[0]) + int(old.quantization.zero[0])
-    dtype = np.dtype({"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8"}[old.dtype])
+    dtype = np.dtype(INTEGERS[old.dtype])
     limits = np.iinfo(dtype)
     table = np.clip(np.rint(numbers), limits.min, limits.max).astype(dtype)
     if old.dtype == "u8" and np.array_equal(table, np.tile(np.arange(256), (len(table), 1))):

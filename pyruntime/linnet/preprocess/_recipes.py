@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.dtypes import Dim, Quantization
-from linnet.ir.function import emit
+from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import copy_signature
-from linnet.preprocess._image import image
+from linnet.preprocess._image import COLOURS, INTEGERS, affine, image
 
 PRESETS: dict[str, dict[str, Any]] = {
     "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},  # torchvision, timm
@@ -20,6 +22,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "raw": {"scale": 1.0},  # [0, 255]
 }
 RANGES = {"0..1": "unit", "-1..1": "symmetric", "0..255": "raw"}  # other names of presets
+_VALUES = {"0..1": (0, 1), "-1..1": (-1, 1), "0..255": (0, 255), "imagenet": (-2.12, 2.64)}  # after a recipe
+_MOST_CLIPPED = 0.4  # of the 256 values of a pixel; a calibrated range cuts off fewer
+_LEAST_LEVELS = 16  # different values of the input
 RECIPES = (
     "imagenet (torchvision's and timm's: the middle 224 of 256 pixels, minus mean, by std), unit or 0..1, symmetric or "
     "-1..1, raw or 0..255, or details such as mean=0.5:0.4:0.3,std=0.2,layout=NHWC"
@@ -60,9 +65,12 @@ def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | Non
     Examples: colour=BGR, fit=letterbox, resize=256, crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255,
     mean=0.5:0.4:0.3, std=0.25.
     keep: name of a signature that keeps the model's own input, for runs without these steps. None: no such signature.
-    Raises UsageError for a spec that does not have this form, or that does not fit the model.
+    Raises UsageError for a spec that does not have this form, or that does not fit the model or the quantization of its
+    input.
     """
     name, steps = recipe_steps(graph, spec, signature)
+    entry = graph.signatures[signature]
+    _check_range(entry.function.inputs[list(entry.inputs).index(name)], steps, name)
     if keep is not None and keep not in graph.signatures:
         graph = copy_signature(graph, signature, keep)
     return image(graph, name, signature=signature, **steps)
@@ -93,6 +101,30 @@ def recipe_steps(graph: Graph, spec: str, signature: str = "infer") -> tuple[str
             hint=f"give input_shapes={{{name!r}: (1, 3, 224, 224)}}, or a detail such as resize=224",
         )  # fmt: skip
     return name, steps | {"fit": fit} | details
+
+
+def _check_range(old: Tensor, steps: dict[str, Any], name: str) -> None:
+    """Raises UsageError if the quantization of an input would clip many of the pixels, or make most of them equal: then
+    the model was trained on another range of values."""
+    if old.quantization is None or old.dtype not in INTEGERS:
+        return
+    scale, zero = float(old.quantization.scale[0]), int(old.quantization.zero[0])
+    limits = np.iinfo(INTEGERS[old.dtype])
+    least, most = ((int(limit) - zero) * scale for limit in (limits.min, limits.max))
+    colours = COLOURS.get(steps.get("colour", "RGB"), 3)
+    factor, shift = affine(old, steps.get("scale"), steps.get("mean", 0.0), steps.get("std", 1.0), colours)
+    numbers = np.arange(256) * factor[:, None] + shift[:, None]
+    clipped = np.mean((numbers < least - scale) | (numbers > most + scale))
+    levels = len(np.unique(np.rint(np.clip(numbers, least, most) / scale)))
+    if clipped <= _MOST_CLIPPED and levels >= _LEAST_LEVELS:
+        return
+    found = min(_VALUES, key=lambda word: sum(abs(a - b) for a, b in zip(_VALUES[word], (least, most), strict=True)))
+    raise UsageError(
+        f"the pixels do not fit the quantization of input {name!r}", code=101, tensor=name,
+        expected=f"values from {least:.4g} to {most:.4g} in steps of {scale:.4g}",
+        got=f"values from {numbers.min():.4g} to {numbers.max():.4g}",
+        hint=f"of the recipes (--image, --pixels), {found} fits best; or give scale, mean and std",
+    )  # fmt: skip
 
 
 def _parsed(spec: str) -> tuple[str, dict[str, Any]]:
@@ -154,12 +186,15 @@ def _picture(
     )  # fmt: skip
 
 
-def pixels_graph(shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]) -> Graph:
-    """A graph of only the steps, without the model. It turns a photo "x" into "y", which has the shape and dtype of the
-    model's input."""
+def pixels_graph(
+    name: str, shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]
+) -> Graph:
+    """A graph of only the steps, without the model. It turns a photo into "y", which has the shape and dtype of the
+    model's input `name`; so is the photo called."""
     plain = Graph()
-    x = plain.placeholder("x", shape, dtype)
+    x = plain.placeholder(name, shape, dtype)
     x.quantization = quantization
+    _check_range(x, steps, name)
     y = emit("copy", [x], {"kind": "identity"}, quantization=[quantization])[0]
-    plain.signature("infer", {"x": x}, {"y": y})
-    return image(plain, "x", **steps)
+    plain.signature("infer", {name: x}, {"y": y})
+    return image(plain, name, **steps)

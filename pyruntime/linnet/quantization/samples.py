@@ -34,25 +34,29 @@ def calibration_samples(
 ) -> Iterable[Feeds]:
     """The samples of a file or folder as `linnet.quantize(graph, samples)` takes them. They can be iterated more than once.
 
-    source: an .npz file (see `load_batches`) or a folder, whose sub-folders are searched too. Each file of the folder
-    holds one sample. For a model that takes pictures, the files are JPEG, PNG or BMP files; for a model that takes
-    sound, sound files. For other models, they are .npy files (one input) or .npz files (an array per input). limit: the
-    largest number of samples, spread evenly over the sorted files; default: 100 of a folder, all of a file. image: the
-    recipe that turns pictures into the model's own input, as for `linnet.preprocess.recipe`, if the graph does not
-    contain these steps. note: called with a text that names the files that could not be read. Raises UsageError if the
-    folder has no sample that the model takes. While iterating, raises it if none of the samples can be read.
+    source: an .npz file (see `load_batches`), one picture or sound, or a folder, whose sub-folders are searched too.
+    Each file of the folder holds one sample. For a model that takes pictures, the files are JPEG, PNG or BMP files; for
+    a model that takes sound, sound files. For other models, they are .npy files (one input) or .npz files (an array per
+    input). limit: the largest number of samples, spread evenly over the sorted files; default: 100 of a folder, all of
+    a file. image: the recipe that turns pictures into the model's own input, as for `linnet.preprocess.recipe`, if the
+    graph does not contain these steps. note: called with a text that names the files that could not be read. Raises
+    UsageError if the folder has no sample that the model takes. While iterating, raises it if none of the samples can
+    be read.
     """
     path = Path(source)
     if limit is not None and limit < 1:
         raise UsageError("the number of samples is too small", code=101, expected="1 or more", got=str(limit))
-    if not path.is_dir():
+    single = path.suffix.lower() in (*PICTURES, *_KINDS["sounds"])
+    if not path.is_dir() and not single:
         return _spread(batches_for(path, graph), limit)
     kind, read = _reader(graph, image)
     files: dict[str, list[Path]] = {name: [] for name in _KINDS}
-    for file in sorted(path.rglob("*")):
+    for file in [path] if single and path.is_file() else sorted(path.rglob("*")):
         for name, endings in _KINDS.items():
             if file.suffix.lower() in endings and not file.name.startswith("."):
                 files[name].append(file)
+    if single and not path.exists():
+        raise FileError("no such file", code=201, tensor=str(path), hint="check the path")
     if not files[kind]:
         raise _nothing(path, kind, files)
     return Samples(_spread(files[kind], limit or FOLDER_SAMPLES), read, note)
@@ -158,8 +162,8 @@ def _pictures(name: str, tensor: Tensor, steps: dict[str, Any]) -> Callable[[Pat
     shape = list(tensor.shape or ())
     if len(shape) == 4:
         shape[0] = 1
-    session = Session(pixels_graph(shape, tensor.dtype, tensor.quantization, steps))
-    return lambda path: {name: session.run({"x": read_image(path)})["y"]}
+    session = Session(pixels_graph(name, shape, tensor.dtype, tensor.quantization, steps))
+    return lambda path: {name: session.run({name: read_image(path)})["y"]}
 
 
 def _nothing(path: Path, kind: str, files: dict[str, list[Path]]) -> UsageError:

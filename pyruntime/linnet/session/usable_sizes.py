@@ -13,7 +13,7 @@ from linnet.session.planner import Planner
 from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
 
-_PHOTO = (480, 640, 3)  # rows, columns, colours of a file
+PHOTO = (480, 640, 3)  # rows, columns, colours of a file
 _SIDE, _SAMPLES = 224, 16000
 # Usual sizes, in the order in which they are tried: batches, sides of pictures, channels, and lengths of sequences, sounds
 # and vectors.
@@ -67,7 +67,7 @@ def _sizes(spec: TensorSpec, kind: str) -> list[tuple[int, ...]]:
     channel_axis = 3 if rank == 4 and last is not None and last <= 4 else 1
     return [
         (size,) if size is not None
-        else (_PHOTO[min(axis, 2)],) if kind == "image"
+        else (PHOTO[min(axis, 2)],) if kind == "image"
         else (_SAMPLES if axis == 0 else 1,) if kind == "audio"
         else _BATCHES if axis == 0
         else _CHANNELS if rank == 4 and axis == channel_axis

@@ -332,14 +332,14 @@ class _Photos(datasets.ImageFolder):
             )
         if preset is not None and preset not in PRESETS:
             raise UsageError("unknown preset", code=101, expected=" or ".join(PRESETS), got=repr(preset))
-        quantized = tensor.dtype != "f32"
-        chosen = {} if quantized else PRESETS[preset or ("symmetric" if last else "imagenet")]
+        usual = "unit" if tensor.dtype != "f32" else "symmetric" if last else "imagenet"
+        chosen = PRESETS[preset or usual]
         self.steps = {"fit": "shortest", **chosen, **steps}
         super().__init__(folder, (size[0], size[1]), (name, "labels"))
         if not self.own_steps:
             sides = [1, *size, 3] if last else [1, 3, *size]
             self.size = (size[0], size[1])
-            plain = pixels_graph(sides, tensor.dtype, tensor.quantization, self.image_steps())
+            plain = pixels_graph(name, sides, tensor.dtype, tensor.quantization, self.image_steps())
             self._session = Session(plain, threads=1)
 
     def image_steps(self) -> dict[str, Any]:
@@ -349,7 +349,7 @@ class _Photos(datasets.ImageFolder):
     def take(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         pixels = [read_image(self.paths[i]) for i in indices]
         if not self.own_steps:
-            pixels = [self._session.run({"x": p})["y"] for p in pixels]
+            pixels = [self._session.run({self.name: p})["y"] for p in pixels]
         made = pixels[0] if self.own_steps else np.concatenate(pixels)
         return {self.name: made, "labels": self.labels[indices]}
 
