@@ -181,6 +181,10 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("inspect", tmp_path / "none.lnt"), "not_found", "none.lnt")
     refused(linnet_command("bench", tmp_path / "none.lnt"), "none.lnt")
     refused(linnet_command("run", tmp_path / "text.lnt", "--input", x), "bad_magic")
+    with (tmp_path / "huge.lnt").open("wb") as file:
+        file.truncate(1 << 40)  # a hole: only the beginning can be read into memory
+    for command in ("inspect", "verify", "run", "bench"):
+        refused(linnet_command(command, tmp_path / "huge.lnt"), "bad_magic")
     refused(linnet_command("inspect", tmp_path / "half.lnt"), "truncated")
     refused(linnet_command("run", mlp), "missing_input", "'x'")
     refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE", status=2)

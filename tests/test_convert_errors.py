@@ -14,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.converters.formats import bytes_of_model
+from linnet.converters.onnx import outside
 from linnet.converters.onnx.registry import RULES
 
 
@@ -224,6 +226,52 @@ def test_external_data_through_a_link_is_refused(tmp_path: Path) -> None:
     path = external(tmp_path, "weights.bin")
     (path.parent / "weights.bin").symlink_to(tmp_path / "secret.bin")
     assert "outside" in problems(path)[0].reason
+
+
+def test_external_data_in_the_cache_of_a_hub(tmp_path: Path) -> None:
+    """The model and its data are links to files with other names, side by side in another folder."""
+    path = external(tmp_path, "model.onnx_data")
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1a2b"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    path.rename(blobs / "aaaa")
+    (blobs / "bbbb").write_bytes(np.array([1, 2, 3, 4], "<f4").tobytes())
+    (snapshot / "model.onnx").symlink_to("../../blobs/aaaa")
+    (snapshot / "model.onnx_data").symlink_to("../../blobs/bbbb")
+    graph = linnet.from_onnx(snapshot / "model.onnx")
+    constants = [t.data for t in graph.functions[0].tensors() if t.data is not None]
+    assert any(np.array_equal(c, [1, 2, 3, 4]) for c in constants)
+    assert bytes_of_model(snapshot / "model.onnx") == (blobs / "aaaa").stat().st_size + 16
+    # A link to any other folder is refused, and so is a path out of the model's folder.
+    (tmp_path / "secret.bin").write_bytes(bytes(16))
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to(tmp_path / "secret.bin")
+    assert "outside" in problems(snapshot / "model.onnx")[0].reason
+    external(tmp_path, "../../blobs/bbbb").replace(blobs / "aaaa")
+    assert "outside" in problems(snapshot / "model.onnx")[0].reason
+
+
+def test_a_linked_model_with_data_beside_the_link(tmp_path: Path) -> None:
+    path = external(tmp_path, "weights.bin")
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "model.onnx"
+    link.symlink_to(path)
+    (link.parent / "weights.bin").write_bytes(np.array([1, 2, 3, 4], "<f4").tobytes())
+    assert not linnet.load_graph(link).variables and problems(path)[0].reason.endswith("is missing")
+
+
+def test_files_of_very_many_fields_are_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros, a million nodes, and dimensions without end: reading them one by one would take gigabytes and minutes."""
+    with pytest.raises(ValueError, match="number 0"):
+        next(outside._fields(memoryview(bytes(100)), 0, 100, [100]))
+    content = model([helper.make_node("Neg", ["x"], ["y"])] * 50, {"x": [2]}, ["y"]).SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    monkeypatch.setattr(outside, "MOST_FIELDS", 40)
+    with pytest.raises(linnet.FileError, match=r"too many nodes.*at most 40"):
+        linnet.from_onnx(path)
+    for dims in (b"\x08\x02" * 10_000, b"\x0a\x90\x4e" + b"\x02" * 10_000):  # one by one, and packed
+        assert outside._initializer(memoryview(dims), 0, len(dims), "m.onnx", [1 << 20]) is None
 
 
 @pytest.mark.parametrize(("length", "offset"), [(16, 60), (16, -16), (12, 0), (1 << 62, 0)])

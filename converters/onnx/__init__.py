@@ -60,15 +60,15 @@ def examine(
 
     weights: whether rewrites may change weights (fold batch norms into them, pack 4-bit weights).
     Raises `FileError`."""
-    folder = None
+    place = None
     if not isinstance(model, str | os.PathLike | onnx.ModelProto):
         raise UsageError(
             "the model has the wrong type", code=101, expected="a path or an onnx.ModelProto", got=type(model).__name__,
             hint="for bytes, call onnx.load_model_from_string(content) first",
         )  # fmt: skip
     if not isinstance(model, onnx.ModelProto):
-        model, folder = loader.load(Path(model))
-    importer = Importer(model, folder, user_ops)
+        model, place = loader.load(Path(model))
+    importer = Importer(model, place, user_ops)
     graph = importer.convert_model(input_shapes)
     graph.metadata["source"] = "onnx"
     for key, value in (("producer", model.producer_name), ("model", model.graph.name)):

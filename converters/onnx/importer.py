@@ -45,8 +45,8 @@ MAX_GROWTH = 100  # limit on converted nodes per node in the file (functions inl
 class Importer:
     """One conversion: the graph being built and the problems found."""
 
-    def __init__(self, model: onnx.ModelProto, folder: str | None, user_ops: Iterable[UserOp] = ()) -> None:
-        self.model, self.folder = model, folder
+    def __init__(self, model: onnx.ModelProto, place: str | None, user_ops: Iterable[UserOp] = ()) -> None:
+        self.model, self.place = model, place
         self.graph = Graph()
         self.user_ops = register({}, user_ops)
         self.function: Function = self.graph.function("main")
@@ -113,7 +113,7 @@ class Importer:
             if name in at.values:
                 return at.values[name]
             if name in at.initializers:
-                data, dtype = array_from(at.initializers[name], self.folder)
+                data, dtype = array_from(at.initializers[name], self.place)
                 constant = self.function.constant(data, name=self.function.claim(name), dtype=dtype)
                 if (kind := narrow.KINDS.get(at.initializers[name].data_type)) is not None:
                     self.kinds[constant] = kind

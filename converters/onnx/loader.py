@@ -1,9 +1,11 @@
 """Reads an ONNX model from disk: the protobuf, and tensors stored in separate files.
-External data is read only from inside the model's folder, and only if offset and length fit the file."""
+External data is read only from inside the model's folder, or from beside the file to which a link to the model leads, and
+only if offset and length fit the file."""
 
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ _PIECE = 8 << 20
 
 
 def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
-    """Returns the model and its folder, without external data. Raises FileError."""
+    """Returns the model without external data, and its absolute path. Raises FileError."""
     path = Path(path)
     if not path.exists():
         raise FileError("there is no such file", tensor=str(path), code=201, hint="check the path")
@@ -45,18 +47,23 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
             code=202,
             hint="give a file that you have permission to read",
         ) from None
+    except outside.TooManyFields:
+        raise FileError(
+            "has too many nodes, initializers and other parts", tensor=str(path), code=206, hint=again,
+            expected=f"at most {outside.MOST_FIELDS:,}", got="more",
+        ) from None  # fmt: skip
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
         _other_format(path)
         raise FileError("is not an ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None
     if not model.HasField("graph"):
         raise FileError("is not an ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
-    return model, str(path.resolve().parent)
+    return model, os.path.abspath(path)
 
 
 def data_files(path: str | Path) -> list[Path]:
     """The files in which a model stores tensors outside its own file, each once. Files that are missing are left out.
     Raises FileError."""
-    model, folder = load(path)
+    model, place = load(path)
     names = dict.fromkeys(
         entry.value
         for proto in _tensors(model.graph)
@@ -65,7 +72,18 @@ def data_files(path: str | Path) -> list[Path]:
         for entry in proto.external_data
         if entry.key == "location"
     )
-    return [file for file in (Path(folder) / name for name in names if name) if file.is_file()]
+    found = (_inside(name, place) for name in names)
+    return [file for file in found if file is not None and file.is_file()]
+
+
+def _inside(location: str, place: str) -> Path | None:
+    """The data file of the model at `place`; None if it is outside the model's folder. In the cache of a model hub, the
+    model and its data files are links to files that lie in another folder, side by side. Raises ValueError and OSError
+    for a path that cannot be resolved."""
+    folder = Path(place).parent.resolve()
+    file = (folder / location).resolve()
+    linked = file.parent == Path(place).resolve().parent and folder in Path(os.path.abspath(folder / location)).parents
+    return file if folder in file.parents or linked else None
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -87,8 +105,9 @@ def _other_format(path: Path) -> None:
         raise FileError("is a PyTorch file", tensor=str(path), code=203, hint="convert it with linnet.load_graph")
 
 
-def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray[Any], str]:
-    """The value and linnet dtype of an initializer, wherever its bytes are stored. Raises Unsupported."""
+def array_from(proto: onnx.TensorProto, place: str | None) -> tuple[npt.NDArray[Any], str]:
+    """The value and linnet dtype of an initializer, wherever its bytes are stored. place: the path of the model's file.
+    Raises Unsupported."""
     what = f"tensor {proto.name!r}"
     if any(d < 0 for d in proto.dims):
         raise Unsupported(f"{what} has a negative dimension: {list(proto.dims)}", "export the model again")
@@ -98,18 +117,17 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
         except (ValueError, TypeError) as error:
             raise Unsupported(f"{what} is damaged: {error}", "export the model again") from None
     dtype, kind = storage_of(proto.data_type, what), KINDS.get(proto.data_type)
-    if folder is None:
+    if place is None:
         raise Unsupported(f"{what} is stored in another file", "pass the path of the model, not a loaded ModelProto")
     entries = {e.key: e.value for e in proto.external_data}
-    root = Path(folder).resolve()
     try:
-        file = (root / entries.get("location", "")).resolve()
-        there = file.is_file()
+        file = _inside(entries.get("location", ""), place)
+        there = file is not None and file.is_file()
     except (ValueError, OSError) as error:  # the path contains a NUL or is too long
         raise Unsupported(
             f"{what} is stored in a file that cannot be read: {error}", "put the data file in the model's folder"
         ) from None
-    if root not in file.parents:
+    if file is None:
         raise Unsupported(
             f"{what} is stored outside the model's folder: {entries.get('location')!r}",
             "put the data file in the model's folder",

@@ -50,12 +50,12 @@ def verify(model: Path, as_json: bool) -> int:
 
 def _opened(path: Path) -> Model:
     """The model. The bytes of a file can be checked without the user ops that it names."""
-    from linnet.file.reader import from_bytes, read_bytes
+    from linnet.file.reader import from_bytes, read_linnet
     from linnet.ir.user_op import named_in
     from linnet.session.model import Model
 
     try:
         return Model(path, verify=False)
     except GraphError:
-        graph = from_bytes(read_bytes(path), str(path), verify=False)
+        graph = from_bytes(read_linnet(path), str(path), verify=False)
         return Model(path, verify=False, user_ops=named_in(graph))

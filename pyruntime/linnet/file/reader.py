@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ G = TypeVar("G", bound=Graph)
 def read(path: Path, kind: type[G]) -> G:
     """Reads a .lnt file into a graph of class `kind`. Raises FileError if it is missing, not a .lnt file, too new,
     truncated or damaged (weights are checked too), or if it is a checkpoint."""
-    return read_model(kind(), read_bytes(path), str(path))
+    return read_model(kind(), read_linnet(path), str(path))
 
 
 def read_model(graph: G, content: bytes | mmap.mmap, where: str) -> G:
@@ -52,6 +53,31 @@ def read_bytes(path: Path) -> bytes:
             tensor=str(path),
             hint="give a file that you have permission to read",
         ) from None
+
+
+def read_linnet(path: Path) -> bytes:
+    """The whole .lnt file. Raises FileError as read_bytes does, and before it reads the rest if the file begins as no .lnt
+    file does."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(MAGIC))
+            if begin == MAGIC and file.seekable():
+                file.seek(0)
+                return file.read()
+            if begin == MAGIC:
+                return begin + file.read()
+            size = os.fstat(file.fileno()).st_size
+    except OSError:
+        return read_bytes(path)  # says what is wrong
+    raise _not_linnet(str(path), size)
+
+
+def _not_linnet(where: str, size: int) -> FileError:
+    return FileError(
+        f"'{where}' is not a .lnt file", code=203, tensor=where,
+        expected="a file that begins with the bytes LINNET", got=f"{size} bytes with another beginning",
+        hint="convert the model first: linnet convert model.onnx -o model.lnt",
+    )  # fmt: skip
 
 
 def from_bytes(content: bytes | mmap.mmap, where: str = "memory", verify: bool = True) -> Graph:
@@ -89,12 +115,7 @@ def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
     """Checks the header and returns (offset, size) of the structure."""
     again = "create or copy the file again"
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
-        raise FileError(
-            f"'{where}' is not a .lnt file", code=203, tensor=where, expected="a file that begins with the bytes "
-                                                                              "LINNET",
-            got=f"{len(content)} bytes with another beginning",
-            hint="convert the model first: linnet convert model.onnx -o model.lnt",
-        )  # fmt: skip
+        raise _not_linnet(where, len(content))
     if len(content) < HEADER.size:
         raise FileError(
             f"'{where}' is truncated",

@@ -10,7 +10,7 @@ from linnet._generated.fb import Model
 from linnet._generated.op_table import OPCODES, OPS
 from linnet.clib.errors import Error
 from linnet.file.layout import HEADER
-from linnet.file.reader import from_bytes, read_bytes
+from linnet.file.reader import from_bytes, read_linnet
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, bytes_of
 from linnet.ir.function import Function, Node, Tensor
@@ -30,7 +30,7 @@ def details(path: str | Path) -> dict[str, Any]:
     damaged."""
     from linnet.session.model import Model as Opened
 
-    content = read_bytes(Path(path))
+    content = read_linnet(Path(path))
     graph = from_bytes(content, str(path), verify=False)
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
     model = Model.Model.GetRootAs(content[start : start + size])

@@ -9,14 +9,14 @@ import numpy as np
 from linnet.clib.errors import FileError
 from linnet.file.checkpoint import Checkpoint
 from linnet.file.layout import CHECKPOINT_KEY
-from linnet.file.reader import from_bytes, read_bytes
+from linnet.file.reader import from_bytes, read_linnet
 from linnet.session.model import Model
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Reads and verifies a checkpoint without its model. Raises FileError if the file is missing, truncated, damaged or
     not a checkpoint."""
-    content = read_bytes(Path(path))
+    content = read_linnet(Path(path))
     graph = from_bytes(content, str(path), verify=False)
     Model(content, verify=True)
     metadata = dict(graph.metadata)

@@ -16,7 +16,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
 from linnet.file.atomic import write_atomic
-from linnet.file.reader import read_bytes, read_model
+from linnet.file.reader import read_linnet, read_model
 from linnet.file.writer import chunks
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp, register
@@ -83,7 +83,7 @@ def _load(path: Path, user_ops: Iterable[UserOp]) -> Graph:
         with open(path, "rb") as file:
             content: bytes | mmap.mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
-        content = read_bytes(path)  # reports what is wrong
+        content = read_linnet(path)  # reports what is wrong
     graph = read_model(Graph(), content, str(path))
     register(graph.user_ops, user_ops)
     return graph
