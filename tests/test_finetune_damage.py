@@ -111,7 +111,7 @@ def test_a_directory_belongs_to_all_of_a_model_and_all_settings(place: Path) -> 
 def test_a_damaged_manifest_is_an_error(content: Any, tmp_path: Path) -> None:
     (tmp_path / manifest.NAME).write_text(json.dumps(content))
     with pytest.raises(linnet.UsageError, match="cannot read the run's description"):
-        manifest.resume(tmp_path, {"seed": 0}, 1)
+        manifest.resume(tmp_path, {"seed": 0}, 1, linnet.SessionOptions())
 
 
 def test_damaged_lines_of_metrics_are_left_out(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instructio
 endforeach()
 linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
             results.c trace.c values.c)
-linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_loop.c train_nan.c train_order.c
-            train_program.c train_setup.c)
+linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_lock.c train_loop.c train_nan.c
+            train_order.c train_program.c train_setup.c)
 if(LINNET_SYNC)
   linnet_tool(linnet-serve linnet_sync_static linnet_serve.c values.c)
 endif()

@@ -168,6 +168,8 @@ typedef struct trainer {
     bool has_best;
     double best;  /* the best value so far; of a loss, minus the value */
     double since; /* time of the steps since the last line, in seconds */
+    int lock;     /* the open lock file of the checkpoint, if `locked` */
+    bool locked;
 } trainer;
 
 /* Runs one step. Steps count from 0, and the number decides which examples the step takes. Returns TOOL_OK, or prints
@@ -184,6 +186,12 @@ int trainer_keep_best(trainer *t, const double *values);
 /* Fails if --checkpoint could not be written at the end. Finds the best value of an earlier part of this training. */
 int trainer_check_checkpoint(trainer *t);
 void trainer_report(trainer *t);
+
+/* ---- train_lock.c ----------------------------------------------------------------------------------------------- */
+
+/* Locks --checkpoint against other processes of linnet-train. Fails if another one has the lock, and names it. */
+int trainer_lock(trainer *t);
+void trainer_unlock(trainer *t);
 
 /* ---- train_setup.c ---------------------------------------------------------------------------------------------- */
 

@@ -327,6 +327,7 @@ int trainer_open(trainer *t, const train_options *o) {
     *t = (trainer){.o = o, .tool = o->common.tool, .seed = o->common.seed};
     memory_init(&t->memory, o->common.memory);
     status = trainer_check_checkpoint(t);
+    if (status == TOOL_OK) status = trainer_lock(t);
     if (status == TOOL_OK) status = open_model(t);
     if (status == TOOL_OK) status = open_data(t);
     if (status == TOOL_OK && (!take_room(t) || t->memory.refused)) return refuse(t);
@@ -335,6 +336,7 @@ int trainer_open(trainer *t, const train_options *o) {
 }
 
 void trainer_close(trainer *t) {
+    trainer_unlock(t);
     free_programs(t);
     free_room(t);
     data_close(&t->data);

@@ -13,7 +13,7 @@ from linnet.clib.errors import Error, FileError, UsageError
 from linnet.data.source import Arrays, Source, SourceLike, as_source
 from linnet.facade import Graph
 from linnet.session.model import Model
-from linnet.training import manifest
+from linnet.training import directory_lock, manifest
 from linnet.training.run import TrainingRun
 
 
@@ -54,10 +54,10 @@ def total_of(epochs: int | None, steps: int | None, length: int | None, accumula
     return min(found, default=None)
 
 
-def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any]) -> None:
-    """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run. If no step
-    of a new run succeeds, `run.forget` removes the files that this function wrote, so that a corrected run can use the
-    directory."""
+def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any], held: contextlib.ExitStack) -> None:
+    """Prepares the run's directory and starting point. The directory stays locked until `held` is closed. Raises
+    UsageError if another process trains there, or if the directory holds another run. If no step of a new run succeeds,
+    `run.forget` removes the files that this function wrote, so that a corrected run can use the directory."""
     directory = run.directory
     if directory is None:
         if resume is True:
@@ -68,6 +68,7 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
     existed = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        held.enter_context(directory_lock.locked(directory))
         latest, old = run.checkpoint(), (directory / manifest.NAME).exists()
         if resume is True and (latest is not None or old):
             if latest is not None:
@@ -101,7 +102,7 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
 def _forget(metrics: Path | None, directory: Path, existed: bool) -> None:
     """Removes the files of a run that made no step. Also removes the directory if the run created it and it holds
     nothing else."""
-    for path in (directory / manifest.NAME, metrics):
+    for path in (directory / manifest.NAME, directory / directory_lock.NAME, metrics):
         if path is not None:
             path.unlink(missing_ok=True)
     if not existed:

@@ -145,75 +145,76 @@ def finetune(
         "steps": {key: str(value) for key, value in (steps or {}).items()}, "seed": seed,
     }  # fmt: skip
     kept = Directory(place, model, about)
-    logits = replace_head(graph, len(photos.classes), standardize=True)
-    features = graph.find("features")
-    x, batch = graph.find(photos.name), graph.find(photos.name).shape
-    open_batch = batch is not None and not isinstance(batch[0], int)
-    if unfreeze and not open_batch:
-        raise UsageError(
-            "a network with a batch size of 1 can only train its head",
-            code=104,
-            tensor=photos.name,
-            expected="an input whose first dimension is open",
-            got=str(list(batch or ())),
-            hint="export it with an open batch dimension",
+    with kept.held():
+        logits = replace_head(graph, len(photos.classes), standardize=True)
+        features = graph.find("features")
+        x, batch = graph.find(photos.name), graph.find(photos.name).shape
+        open_batch = batch is not None and not isinstance(batch[0], int)
+        if unfreeze and not open_batch:
+            raise UsageError(
+                "a network with a batch size of 1 can only train its head",
+                code=104,
+                tensor=photos.name,
+                expected="an input whose first dimension is open",
+                got=str(list(batch or ())),
+                hint="export it with an open batch dimension",
+            )
+        rule = getattr(optimizers, OPTIMIZERS[optimizer])
+        graph.signature("features", {photos.name: x}, {"features": features})
+        labels = graph.placeholder("labels", (1 if photos.own_steps or batch is None else batch[0],), "i32")
+        _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
+        started = time.monotonic()
+        given: Any = {}
+        session = chosen.session(Model(graph), "features")
+        if unfreeze:
+            sets: list[Any] = [train, held]
+            some = np.random.default_rng(seed).permutation(len(train))[:256]
+            some_photos = train.subset(np.sort(some))
+            vectors = _features(session, some_photos, photos.name, True, kept, "some", progress)["features"]
+        else:
+            parts = ("train", train), ("validation", held)
+            sets = [_features(session, part, photos.name, open_batch, kept, role, progress) for role, part in parts]
+            vectors = sets[0]["features"]
+            examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
+            answers = graph.placeholder("labels_in", ("examples",), "i32")
+            inputs = {"features": examples, "labels": answers}
+            _signatures(graph, inputs, apply_head(examples), answers, rule(learning_rate), "_head")
+            given = {"train": "train_head", "eval": "eval_head"}
+        graph.variables["head/mean"].value = vectors.mean(0)
+        graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
+        spent = time.monotonic() - started
+        watch = _Watch()
+        history = _until_stopped(
+            watch,
+            graph,
+            sets[0],
+            epochs=epochs,
+            batch_size=min(batch_size, len(sets[0])),
+            validation=sets[1],
+            seed=seed,
+            options=chosen,
+            progress=progress,
+            directory=place,
+            resume=place is not None,
+            saver=Saver(minutes=1),
+            **given,
         )
-    rule = getattr(optimizers, OPTIMIZERS[optimizer])
-    graph.signature("features", {photos.name: x}, {"features": features})
-    labels = graph.placeholder("labels", (1 if photos.own_steps or batch is None else batch[0],), "i32")
-    _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
-    started = time.monotonic()
-    given: Any = {}
-    session = chosen.session(Model(graph), "features")
-    if unfreeze:
-        sets: list[Any] = [train, held]
-        some = np.random.default_rng(seed).permutation(len(train))[:256]
-        some_photos = train.subset(np.sort(some))
-        vectors = _features(session, some_photos, photos.name, True, kept, "some", progress)["features"]
-    else:
-        parts = ("train", train), ("validation", held)
-        sets = [_features(session, part, photos.name, open_batch, kept, role, progress) for role, part in parts]
-        vectors = sets[0]["features"]
-        examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
-        answers = graph.placeholder("labels_in", ("examples",), "i32")
-        inputs = {"features": examples, "labels": answers}
-        _signatures(graph, inputs, apply_head(examples), answers, rule(learning_rate), "_head")
-        given = {"train": "train_head", "eval": "eval_head"}
-    graph.variables["head/mean"].value = vectors.mean(0)
-    graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
-    spent = time.monotonic() - started
-    watch = _Watch()
-    history = _until_stopped(
-        watch,
-        graph,
-        sets[0],
-        epochs=epochs,
-        batch_size=min(batch_size, len(sets[0])),
-        validation=sets[1],
-        seed=seed,
-        options=chosen,
-        progress=progress,
-        directory=place,
-        resume=place is not None,
-        saver=Saver(minutes=1),
-        **given,
-    )
-    if history.epoch > epochs:
-        raise UsageError(
-            "the directory holds a run of more epochs", code=101, tensor=str(directory), expected=f"at most {epochs} epochs",
-            got=str(history.epoch), hint="give as many epochs, or another directory",
+        if history.epoch > epochs:
+            raise UsageError(
+                "the directory holds a run of more epochs", code=101, tensor=str(directory), expected=f"at most {epochs} epochs",
+                got=str(history.epoch), hint="give as many epochs, or another directory",
+            )  # fmt: skip
+        made = history.graph
+        made.metadata["classes"] = "\n".join(photos.classes)
+        if not photos.own_steps:
+            made.metadata[IMAGE_STEPS] = json.dumps(
+                photos.image_steps()
+            )  # for later training with `linnet train --data DIR`
+        deployed = photos.deployed(made)
+        accuracy = history["val_accuracy"][-1]
+        return Result(
+            made, deployed, photos.classes, accuracy, len(train), len(held), spent, history, bool(history.stopped)
         )  # fmt: skip
-    made = history.graph
-    made.metadata["classes"] = "\n".join(photos.classes)
-    if not photos.own_steps:
-        made.metadata[IMAGE_STEPS] = json.dumps(
-            photos.image_steps()
-        )  # for later training with `linnet train --data DIR`
-    deployed = photos.deployed(made)
-    accuracy = history["val_accuracy"][-1]
-    return Result(
-        made, deployed, photos.classes, accuracy, len(train), len(held), spent, history, bool(history.stopped)
-    )  # fmt: skip
 
 
 class _Watch(Callback):

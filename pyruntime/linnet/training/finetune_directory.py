@@ -3,6 +3,7 @@ own files in the same directory. So a killed run can continue, and gives the sam
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ from linnet.facade import Graph
 from linnet.file.atomic import write_atomic
 from linnet.ir.dtypes import for_npy
 from linnet.session.model import Model
+from linnet.training import directory_lock
 from linnet.training.progress import left_text
 
 SETTINGS = "finetune.json"
@@ -87,7 +89,7 @@ class Directory:
         known, before = path / SETTINGS, None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            other = not known.exists() and any(path.iterdir())
+            other = not known.exists() and any(entry.name != directory_lock.NAME for entry in path.iterdir())
             if known.exists():
                 before = _read_settings(known)
         except FileError:
@@ -112,6 +114,10 @@ class Directory:
                 got=", ".join(f"{name} {settings[name]!s:.60}" for name in differ),
                 hint="repeat the arguments of that run, or give another directory",
             )  # fmt: skip
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which no other process uses the directory. Raises UsageError if one does."""
+        return directory_lock.locked(self.path)
 
     def piece(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
         """Returns the arrays that an earlier run computed under this name. If there are none, or if the file differs in

@@ -72,7 +72,7 @@ def fit(
     accumulate: number of batches whose gradients are added up for one step, for batches that do not fit into memory. It
         needs the signatures of linnet.training.signatures(accumulate=True). The last step of an epoch may have fewer
         batches.
-    directory: for checkpoints, metrics.jsonl and manifest.json.
+    directory: for checkpoints, metrics.jsonl and manifest.json. Two processes cannot train in one directory.
     saver: when to write checkpoints; default Saver().
     resume: continue from the latest checkpoint in the directory (from the start if there is none), or from the given
         one. The result is bit-identical to an uninterrupted run: 10 steps and then 10 more give the same bits as 20
@@ -136,9 +136,10 @@ def fit(
     if validation is not None:
         description["validation"] = _validate_by(run, eval, validation, batch_size, seed)
     resume = resume or (company is not None and company.again and place is not None)
-    begin(run, resume if chief else False, description)
-    start = time.monotonic()
-    _train(run, epochs, steps, validate_every, resume is True)
+    with contextlib.ExitStack() as held:
+        begin(run, resume if chief else False, description, held)
+        start = time.monotonic()
+        _train(run, epochs, steps, validate_every, resume is True)
     return _finished(run, saver, time.monotonic() - start)
 
 
