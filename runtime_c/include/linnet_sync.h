@@ -170,8 +170,13 @@ typedef struct linnet_worker_config {
     int32_t pull_compression; /* PLAIN, F16 or BF16 (linnet_sync_compression): how servers send f32 variables of 1024 or
                                  more elements, and rows of such tables. With F16 or BF16, the store has rounded values;
                                  the servers keep f32 */
-    bool writer; /* the worker only pulls and puts values (linnet_worker_put). It is not a member of the group, so no
-                    step waits for it. Members may also put values, without this flag */
+    bool writer;    /* the worker only pulls and puts values (linnet_worker_put). It is not a member of the group, so no
+                       step waits for it. Members may also put values, without this flag */
+    linnet_log log; /* receives a warning when a call begins to wait for a server that refuses the worker for now, for
+                       example because another process has the worker's number. Each reason is told once, until the
+                       server accepts the worker. Also called in the thread that sends heartbeats. The callback must not
+                       call the library. NULL: no messages */
+    void *log_context;
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init_sized(linnet_worker_config *config, size_t size);

@@ -19,6 +19,16 @@ static ln_sync_refusal deny(sync_connection *c, ln_sync_refusal why, uint32_t de
     return why;
 }
 
+/* Refuses a process whose number another process has, and notes it for the status. */
+static ln_sync_refusal deny_rival(sync_connection *c, sync_member *m) {
+    char text[96];
+    m->rivals++;
+    m->rival_at = c->server->now;
+    memcpy(m->rival, c->peer, sizeof m->rival);
+    snprintf(text, sizeof text, "worker %u is already connected from %.40s", (unsigned)c->claim, m->connection->peer);
+    return deny(c, LN_SYNC_IN_USE, c->claim, text);
+}
+
 static bool number_is_free(const ln_sync_server *s, uint32_t id) {
     sync_member *m = ln_sync_member((ln_sync_server *)s, id, false);
     if (m && (m->live || m->connection)) return false;
@@ -53,7 +63,7 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
     static const unsigned char no_job[16];
     ln_sync_server *s = c->server;
     ln_sync_hello *hello = &c->hello;
-    const sync_member *m;
+    sync_member *m;
     char text[96];
     if (c->state != AWAIT_HELLO) return LN_SYNC_UNEXPECTED;
     if (!ln_sync_hello_read(hello, payload, header->length)) return LN_SYNC_MALFORMED;
@@ -76,11 +86,7 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
     if (hello->role == LN_SYNC_WORKER) {
         c->claim = hello->worker == LN_SYNC_NO_WORKER ? choose_number(s, hello) : hello->worker;
         m = ln_sync_member(s, c->claim, false);
-        if (m && m->connection && m->incarnation != hello->incarnation) {
-            snprintf(text, sizeof text, "worker %u is already connected from %.40s", (unsigned)c->claim,
-                     m->connection->peer);
-            return deny(c, LN_SYNC_IN_USE, c->claim, text);
-        }
+        if (m && m->connection && m->incarnation != hello->incarnation) return deny_rival(c, m);
     }
     if (hello->chunk > s->config.chunk) hello->chunk = s->config.chunk;
     hello->encodings = (hello->encodings & s->config.encodings) | 1u << LN_SYNC_PLAIN;
@@ -180,8 +186,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
     g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
     if (!g) return deny(c, LN_SYNC_FULL, 0, "the server has no room for another worker");
     step = step_of(s, g);
-    if (m->connection && m->incarnation != c->hello.incarnation)
-        return deny(c, LN_SYNC_IN_USE, c->claim, "a worker with this number is already connected");
+    if (m->connection && m->incarnation != c->hello.incarnation) return deny_rival(c, m);
     if (m->connection) { /* the same process has an older connection, which it has given up */
         sync_connection *old = m->connection;
         old->member = NULL;

@@ -83,7 +83,8 @@ struct sync_member {
     ln_sync_size size; /* class of the largest pushed element */
     ln_sync_commit commit;
     /* for the status, and for dividing batches */
-    char name[17], peer[64];
+    char name[17], peer[64], rival[64]; /* rival: the last process that was refused because it has the same number */
+    uint64_t rivals, rival_at;          /* number of these refusals, and when the last one was */
     uint64_t applied, late, not_finite, staleness, heard, received, sent, first_example, examples;
     double speed; /* examples per second of computation, smoothed */
     double loss;

@@ -61,6 +61,9 @@ static void put_worker(text *t, const ln_sync_server *s, const sync_member *m) {
     put_number(t, "examples_per_s", m->speed);
     put_number(t, "loss", m->loss);
     put_number(t, "silent_s", s->now > m->heard ? seconds(s->now - m->heard) : 0);
+    put(t, ",\"rivals\":%" PRIu64 ",\"rival\":", m->rivals);
+    put_name(t, m->rival);
+    put_number(t, "rival_s", m->rivals && s->now > m->rival_at ? seconds(s->now - m->rival_at) : 0);
     put(t, "}");
 }
 

@@ -2,6 +2,7 @@
  * "States", describes it. */
 #include "sync/worker_state.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static uint64_t first_word(const unsigned char *bytes) {
@@ -201,6 +202,17 @@ ln_sync_refusal ln_worker_announced(worker_link *link, const void *payload, size
     return link->announced == 0 ? agree(link) : LN_SYNC_FINE;
 }
 
+/* Tells the log that the worker waits, because it is refused for now. */
+static void tell(worker_link *link, const ln_sync_refuse *refuse, const linnet_error *error) {
+    const linnet_worker_config *config = &link->worker->config;
+    char text[512];
+    if (!config->log || link->told == (int)refuse->why) return;
+    link->told = (int)refuse->why;
+    snprintf(text, sizeof text, "the worker waits for the server %.80s, for at most %g s: %s; %s", link->address,
+             1e-3 * config->lost_ms, error->what, error->hint);
+    config->log(config->log_context, LINNET_LOG_WARNING, text);
+}
+
 void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     linnet_error error;
     linnet_status status = LINNET_REFUSED;
@@ -213,7 +225,9 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
         hint = "start servers and workers with files of one linnet.sync.signatures or partition";
         status = LINNET_OTHER_MODEL, fatal = true;
         break;
-    case LN_SYNC_IN_USE: hint = "give each worker its own number, or let the server choose (-1)"; break;
+    case LN_SYNC_IN_USE:
+        hint = "end the other process, or give each worker its own number, or let the server choose (-1)";
+        break;
     case LN_SYNC_FULL: hint = "raise max_workers of the server"; break;
     case LN_SYNC_NOT_AUTHENTICATED:
         hint = "give both sides the same key file", status = LINNET_NOT_AUTHENTICATED, fatal = true;
@@ -245,5 +259,6 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     ln_sync_fail(&error, status, "the server refuses: %s%s%.100s", ln_sync_refusal_name(refuse->why),
                  refuse->text[0] ? ": " : "", refuse->text);
     ln_sync_hint(&error, "%s", hint);
+    if (!fatal) tell(link, refuse, &error);
     ln_worker_end(link, &error, fatal);
 }

@@ -36,7 +36,7 @@ void ln_worker_opened(worker_link *link) {
     if (link->opened) link->reconnects++;
     link->opened = true;
     link->state = WORKER_OPEN;
-    link->attempts = 0;
+    link->attempts = link->told = 0;
     link->heard_at = now;
     link->beat_at = 0;
     ln_worker_restart(link);

@@ -75,6 +75,7 @@ typedef struct worker_link {
     linnet_error why; /* reason of the last loss */
     uint64_t retry_at, lost_at, begun_at, heard_at, beat_at;
     int attempts; /* number of attempts since the link was last open */
+    int told;     /* the refusal that the log was told since then, or 0 */
     int failures; /* number of failures since the worker last completed a task */
     uint32_t reconnects;
     unsigned char nonce[16], server_nonce[16];

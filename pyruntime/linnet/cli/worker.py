@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from linnet.cli.options import session_options, user_ops_of, user_ops_option
+from linnet.cli.options import note, session_options, user_ops_of, user_ops_option
 from linnet.cli.serve import link_options
 from linnet.clib.errors import SyncError
 
@@ -112,7 +112,7 @@ def worker(
     source = examples(data, made, signature, scale)
     joined = Worker(
         made, servers, number=number, compression=compression, pull_compression=pull_compression,
-        keep_pulled=local_steps > 0, lost=lost, options=options, link=link,
+        keep_pulled=local_steps > 0, lost=lost, log=note, options=options, link=link,
     )  # fmt: skip
     with joined:
         mine = joined.info.worker

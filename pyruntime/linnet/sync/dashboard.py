@@ -22,7 +22,7 @@ class Row:
 
     state: "computing", "pushed" (waits for others at its barrier), "held" (too far ahead), "awaited" (all others have
     pushed), "lost" (a member without a connection), "left". slow: for a straggler, its speed divided by the median
-    speed; else None.
+    speed; else None. rival: the address of another process that wants the same number and is refused, or "".
     """
 
     worker: int
@@ -42,6 +42,7 @@ class Row:
     received_per_s: float | None
     silent_s: float
     slow: float | None
+    rival: str = ""
 
 
 def rows(reports: Sequence[Report], before: Sequence[Report] = ()) -> list[Row]:
@@ -68,10 +69,19 @@ def rows(reports: Sequence[Report], before: Sequence[Report] = ()) -> list[Row]:
                 number, w["name"], w["peer"], w["group"], w["step"], _state(w, groups.get(w["group"])), rate, speed,
                 w["examples"], w["staleness"], w["late"], w["not_finite"], w["loss"],
                 _worker_rate(reports, before, number, "sent"), _worker_rate(reports, before, number, "received"),
-                w["silent_s"] or 0.0, slow,
+                w["silent_s"] or 0.0, slow, _rival(reports, number),
             )
         )  # fmt: skip
     return found
+
+
+_RECENT = 30.0  # seconds after which a process that was refused has given up
+
+
+def _rival(reports: Sequence[Report], number: int) -> str:
+    """The last process that a server has refused in favour of this worker, if it still tries."""
+    entries = [w for report in reports for w in report["workers"] if w["worker"] == number]
+    return next((str(w["rival"]) for w in entries if w.get("rivals") and (w["rival_s"] or 0.0) < _RECENT), "")
 
 
 def _state(worker: Mapping[str, Any], group: Mapping[str, Any] | None) -> str:
@@ -185,7 +195,7 @@ _ORDER = ("lost", "awaited", "held", "computing", "pushed", "left")
 
 def _concern(row: Row) -> tuple[int, float, int]:
     """Sort key: how much a worker delays others."""
-    return _ORDER.index(row.state), row.slow if row.slow is not None else 1.0, row.worker
+    return _ORDER.index(row.state) if not row.rival else 0, row.slow if row.slow is not None else 1.0, row.worker
 
 
 def _others(found: Sequence[Row], shown: Sequence[Row]) -> str:
@@ -245,6 +255,8 @@ def _workers(found: Sequence[Row], width: int | None) -> RenderableType:
         state = row.state + (f" {row.silent_s:.0f} s" if row.state == "lost" else "")
         if row.slow is not None:
             state += f", slow ({row.slow:.2f}x)"
+        if row.rival:
+            state += f"; {row.rival} waits for this number"
         cell = {
             ">#": str(row.worker), "peer": row.peer, ">group": str(row.group), ">step": f"{row.step:,}", "state": state,
             "name": row.name if len(row.name) <= _NAME else row.name[: _NAME - 1] + "…",
@@ -255,7 +267,9 @@ def _workers(found: Sequence[Row], width: int | None) -> RenderableType:
             ">out/s": _bytes(row.sent_per_s),
         }  # fmt: skip
         cells.append([cell[name] for name, _ in columns])
-        styles.append("yellow" if row.slow is not None and row.state not in colours else colours.get(row.state))
+        styles.append(
+            "yellow" if (row.slow is not None or row.rival) and row.state not in colours else colours.get(row.state)
+        )
     return _fitted("Workers", columns, cells, styles, width)
 
 

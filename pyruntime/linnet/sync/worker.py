@@ -4,7 +4,9 @@ servers."""
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -119,6 +121,9 @@ class Worker:
     lost: seconds that a server may be unreachable before a call fails.
     timeout: the longest time of a call in seconds, including waiting for slower workers; None: no limit.
     name: for display.
+    log: is called with a sentence when the worker begins to wait for a server that refuses it for now, for example
+        because another process has its number. It may be called in another thread, and must not use the worker.
+        Default: warnings.warn.
     threads, device, isa_max: as in Session, for the worker's sessions. The device computes gradients; servers apply
         them. options: further options of these sessions. Broken connections are made again. A step that was pushed
         twice counts only once.
@@ -143,6 +148,7 @@ class Worker:
         timeout: float | None = None,
         name: str = "",
         link: Link | None = None,
+        log: Callable[[str], None] | None = None,
         threads: int | None = None,
         device: str | Device | None = None,
         isa_max: str | None = None,
@@ -171,6 +177,8 @@ class Worker:
         config.name = c_text(name, keep)
         self._signal = Signals()
         config.interrupted = self._signal.callback
+        self._log = ffi.callback("linnet_log", partial(_told, log or warnings.warn))
+        config.log = self._log
         addresses = [servers] if isinstance(servers, str) else list(servers)
         out = ffi.new("linnet_worker **")
         names = c_texts(addresses, keep)
@@ -379,6 +387,10 @@ def _link_info(record: Any) -> LinkInfo:
         delay=record.delay_ns / 1e9 if record.delay_ns >= 0 else None,
         clock=tuple(ns / 1e9 for ns in record.clock_ns),
     )
+
+
+def _told(log: Callable[[str], None], context: Any, level: int, text: Any) -> None:
+    log(string_of(text))
 
 
 def results(planned: Planned) -> dict[str, Array]:
