@@ -41,12 +41,12 @@ def lstms(count: int = 4, steps: int = 30, inputs: int = 24, size: int = 48) -> 
 
 
 def interleaved() -> linnet.Graph:
-    """Three towers whose nodes alternate, of different lengths."""
+    """Three towers whose nodes alternate. The last one is as long as the others together."""
     graph = linnet.Graph(seed=1)
     x = graph.placeholder("x", (1, 16, 14, 14))
-    parts = [conv(x, 16) for _ in range(3)]
-    for k in range(1, 6):
-        parts = [conv(part, 16) if k < 3 + i else part for i, part in enumerate(parts)]
+    parts = [x, x, x]
+    for k in range(6):
+        parts = [conv(part, 16) if k < depth else part for part, depth in zip(parts, (3, 3, 6), strict=True)]
     graph.signature("infer", {"x": x}, {"y": ops.concat(parts, axis=1)})
     return graph
 

@@ -89,8 +89,8 @@ def test_graphs_without_branches_stay_as_they_are() -> None:
 def test_the_longest_branch_comes_first() -> None:
     session = session_of(branch_nets.interleaved(), threads=2)
     [branches] = forks(session).values()
-    assert [len(steps) for steps in branches.values()] == [5, 4, 3]
-    assert [step.branch for step in session.steps if step.fork] == [1] * 5 + [2] * 4 + [3] * 3
+    assert [len(steps) for steps in branches.values()] == [6, 3, 3]
+    assert [step.branch for step in session.steps if step.fork] == [1] * 6 + [2] * 3 + [3] * 3
 
 
 def test_memory_is_counted_and_given_up_for_a_bound() -> None:
@@ -168,7 +168,7 @@ def test_tools_say_which_steps_run_side_by_side(tmp_path: Path) -> None:
         json.loads(linnet_command("bench", *words, "--seconds", "0.01", "--json").stdout),
         json.loads(run([native, *words, "--seconds", "0.01", "--json"])),
     ):
-        assert [op["branch"] for op in report["ops"] if "fork" in op] == [1] * 5 + [2] * 4 + [3] * 3
+        assert [op["branch"] for op in report["ops"] if "fork" in op] == [1] * 6 + [2] * 3 + [3] * 3
 
 
 @pytest.mark.more

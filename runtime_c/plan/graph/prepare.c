@@ -41,7 +41,7 @@ linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *cal
     return status;
 }
 
-linnet_status ln_node_times(ln_work *w, const ln_work_node *node, double ns[2]) {
+linnet_status ln_node_times(ln_work *w, const ln_work_node *node, const struct ln_machine *machine, double ns[2]) {
     ln_pool pool;
     ln_call call;
     const ln_kernel *kernel;
@@ -52,7 +52,7 @@ linnet_status ln_node_times(ln_work *w, const ln_work_node *node, double ns[2]) 
         const double repeated = call.phases > 2 ? call.phases - 1 : 1;
         const int last = call.phases > 1, threads = ln_phase_threads(&call, last, ns[0]);
         ns[1] = repeated *
-                ln_threads_ns(call.machine, ns[0] / repeated, (int)ln_max(threads, ln_phase_threads(&call, 0, ns[0])));
+                ln_threads_ns(machine, ns[0] / repeated, (int)ln_max(threads, ln_phase_threads(&call, 0, ns[0])));
     }
     ln_pool_free(&pool);
     return status;

@@ -290,9 +290,9 @@ linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, dou
 linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *call, const ln_kernel **out, double *ns);
 /* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
 int ln_phase_threads(const ln_call *call, int phase, double ns);
-/* Modelled nanoseconds of the node on one thread, and on the threads that it would use alone. The layouts of its
- * operands must be final. */
-linnet_status ln_node_times(ln_work *w, const ln_work_node *node, double ns[2]);
+/* Modelled nanoseconds of the node on one thread, and on the threads that it would use alone on `machine`. The layouts
+ * of its operands must be final. */
+linnet_status ln_node_times(ln_work *w, const ln_work_node *node, const struct ln_machine *machine, double ns[2]);
 
 /* call.c: whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
