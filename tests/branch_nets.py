@@ -88,6 +88,19 @@ def views() -> linnet.Graph:
     return graph
 
 
+def residual() -> linnet.Graph:
+    """One branch begins with a step that could overwrite a value which the end of the other one reads."""
+    graph = linnet.Graph(seed=1)
+    x = graph.placeholder("x", (64, 96))
+    w = [graph.constant(np.random.default_rng(i).standard_normal((96, 96)).astype(np.float32) / 10) for i in range(8)]
+    shared = ops.tanh(x @ w[0]) @ w[1]
+    long, short = shared, ops.tanh(shared * 2.0)
+    for i in range(2, 7):
+        long, short = ops.tanh(long @ w[i]), short @ w[7] if i < 6 else short
+    graph.signature("infer", {"x": x}, {"y": ops.exp((long + shared) @ w[7]) - ops.tanh(short @ w[2]) @ w[3]})
+    return graph
+
+
 def heads() -> linnet.Graph:
     """A trunk and three heads of different kinds. Each head is an output, and so is a value inside one of them."""
     graph = linnet.Graph(seed=1)
@@ -118,6 +131,6 @@ def looks_up(rows: int = 50) -> linnet.Graph:
 
 
 ALL: dict[str, Callable[[], linnet.Graph]] = {
-    "towers": towers, "lstms": lstms, "interleaved": interleaved, "nested": nested, "views": views, "heads": heads,
-    "looks_up": looks_up,
+    "towers": towers, "lstms": lstms, "interleaved": interleaved, "nested": nested, "views": views,
+    "residual": residual, "heads": heads, "looks_up": looks_up,
 }  # fmt: skip

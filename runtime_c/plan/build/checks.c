@@ -172,8 +172,26 @@ static bool alive(const ln_work *w, int32_t value, int32_t at) {
     return b->kind != LN_REGION_ARENA || (b->first <= at && at <= b->last);
 }
 
+/* Whether two values share bytes. placed: buffers of the arena have their offsets. Parts of one value that are not
+ * dense have its strides, so their bytes may lie between each other's. */
+static bool share_bytes(const ln_work *w, int32_t x, int32_t y, bool placed) {
+    const ln_home a = ln_home_of(w, x), b = ln_home_of(w, y);
+    if (a.buffer < 0 || b.buffer < 0) return false;
+    const ln_work_buffer *in = ln_buffer_at(w, a.buffer), *of = ln_buffer_at(w, b.buffer);
+    const ln_tensor *t = &ln_value_at(w, x)->tensor, *u = &ln_value_at(w, y)->tensor;
+    int64_t first = a.offset, second = b.offset;
+    if (a.buffer == b.buffer) {
+        if (!ln_is_dense(t) || !ln_is_dense(u)) return false;
+    } else {
+        if (!placed || in->kind != LN_REGION_ARENA || of->kind != LN_REGION_ARENA) return false;
+        first += (int64_t)in->offset;
+        second += (int64_t)of->offset;
+    }
+    return first < second + (int64_t)ln_known_bytes(u) && second < first + (int64_t)ln_known_bytes(t);
+}
+
 /* Whether no other branch of the fork touches memory that this node writes. */
-static bool is_apart(const ln_work *w, int32_t at) {
+static bool is_apart(const ln_work *w, int32_t at, bool placed) {
     const ln_work_node *node = ln_node_at(w, at);
     const ln_work_fork *fork = ln_fork_at(w, node->fork);
     for (int32_t i = fork->first; i < fork->end; ++i) {
@@ -181,18 +199,8 @@ static bool is_apart(const ln_work *w, int32_t at) {
         if (!ready(other) || other->branch == node->branch) continue;
         for (int32_t k = 0; k < ln_slots(other) + other->n_outputs; ++k) {
             const int32_t v = k < ln_slots(other) ? other->inputs[k] : other->outputs[k - ln_slots(other)];
-            const ln_home home = v >= 0 ? ln_home_of(w, v) : (ln_home){.buffer = -1};
-            for (int32_t o = 0; home.buffer >= 0 && o < node->n_outputs; ++o) {
-                const int32_t y = node->outputs[o];
-                const ln_home own = y >= 0 ? ln_home_of(w, y) : (ln_home){.buffer = -1};
-                if (own.buffer != home.buffer) continue;
-                const int64_t end = own.offset + (int64_t)ln_known_bytes(&ln_value_at(w, y)->tensor);
-                const int64_t theirs = home.offset + (int64_t)ln_known_bytes(&ln_value_at(w, v)->tensor);
-                /* Parts of one value have its strides, so their bytes may lie between each other's. */
-                if (own.offset < theirs && home.offset < end && ln_is_dense(&ln_value_at(w, y)->tensor) &&
-                    ln_is_dense(&ln_value_at(w, v)->tensor))
-                    return false;
-            }
+            for (int32_t o = 0; v >= 0 && o < node->n_outputs; ++o)
+                if (node->outputs[o] >= 0 && share_bytes(w, node->outputs[o], v, placed)) return false;
         }
     }
     return true;
@@ -206,7 +214,7 @@ static where check_buffers(const ln_work *w) {
             if (!alive(w, node->inputs[k], i)) return here(node);
         for (int32_t o = 0; o < node->n_outputs; ++o)
             if (!alive(w, node->outputs[o], i)) return here(node);
-        if (node->branch > 0 && !is_apart(w, i)) return here(node);
+        if (node->branch > 0 && !is_apart(w, i, false)) return here(node);
     }
     return NULL;
 }
@@ -236,12 +244,6 @@ static where check_updates(const ln_work *w) {
     return NULL;
 }
 
-/* Whether the branches that use the buffers alone run side by side. */
-static bool side_by_side(const ln_work *w, const ln_work_buffer *a, const ln_work_buffer *b) {
-    return a->branch > 0 && b->branch > 0 && a->branch != b->branch &&
-           ln_node_at(w, a->first)->fork == ln_node_at(w, b->first)->fork;
-}
-
 static where check_offsets(const ln_work *w) {
     enum { MOST = 2048 }; /* every pair is compared */
     for (int32_t i = 0; i < w->buffers.count && w->buffers.count <= MOST; ++i) {
@@ -249,9 +251,14 @@ static where check_offsets(const ln_work *w) {
         for (int32_t k = 0; k < i && a->kind == LN_REGION_ARENA && a->size > 0; ++k) {
             const ln_work_buffer *b = ln_buffer_at(w, k);
             if (b->kind != LN_REGION_ARENA || a->device != b->device || a->chunk != b->chunk || b->size == 0) continue;
-            const bool both = (a->first <= b->last && b->first <= a->last) || side_by_side(w, a, b);
-            if (both && a->offset < b->offset + b->size && b->offset < a->offset + a->size) return "two buffers";
+            if (a->first <= b->last && b->first <= a->last && a->offset < b->offset + b->size &&
+                b->offset < a->offset + a->size)
+                return "two buffers";
         }
+    }
+    for (int32_t i = 0; i < w->nodes.count && w->buffers.count <= MOST; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (ready(node) && node->branch > 0 && !is_apart(w, i, true)) return here(node);
     }
     return NULL;
 }

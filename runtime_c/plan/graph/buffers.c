@@ -289,17 +289,12 @@ static linnet_status find_branches(alias *a) {
     return LINNET_OK;
 }
 
-/* A buffer that one branch uses alone belongs to it. Any other that a branch writes is in use during the whole fork. */
-static void widen(const ln_work *w, ln_work_buffer *b) {
+/* A buffer that one branch uses alone belongs to it. Any other that a branch writes lives until the fork ends or
+ * longer, as does all that the fork reads, so no two of them share memory. */
+static void find_owner(const ln_work *w, ln_work_buffer *b) {
     const ln_work_node *node = ln_node_at(w, b->first);
-    if (node->branch == 0) return;
-    const ln_work_fork *fork = ln_fork_at(w, node->fork);
-    if (b->last < fork->end && ln_node_at(w, b->last)->branch == node->branch) {
-        b->branch = node->branch;
-        return;
-    }
-    b->first = fork->first;
-    b->last = (int32_t)ln_max(b->last, fork->end - 1);
+    const bool inside = node->branch > 0 && b->last < ln_fork_at(w, node->fork)->end;
+    if (inside && ln_node_at(w, b->last)->branch == node->branch) b->branch = node->branch;
 }
 
 /* Makes the table of homes, in which no value has one yet. */
@@ -373,7 +368,7 @@ linnet_status ln_find_buffers(ln_work *w) {
     }
     ln_memory_free(w->memory, a.last, bytes);
     for (int32_t i = 0; i < w->buffers.count && w->forks.count > 0 && status == LINNET_OK; ++i)
-        if (ln_buffer_at(w, i)->kind == LN_REGION_ARENA) widen(w, ln_buffer_at(w, i));
+        if (ln_buffer_at(w, i)->kind == LN_REGION_ARENA) find_owner(w, ln_buffer_at(w, i));
     return status;
 }
 
