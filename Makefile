@@ -56,7 +56,7 @@ demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f1
 	@$(MAKE) --no-print-directory native NATIVE="--target linnet"
 	$(BIN)/python -m examples.demo --out demo-out
 
-docs: $(VENV)/.docs-stamp ## builds the docs site in build/docs, with the API of Python and C; a broken link is an error (2 minutes)
+docs: $(VENV)/.docs-stamp ## builds the docs site in build/docs, with the API of Python and C; a broken link is an error (half a minute)
 	.ci/packages
 	@$(MAKE) --no-print-directory native NATIVE="--target linnet"
 	$(BIN)/python docs/site/build.py

@@ -135,8 +135,8 @@ def _open_shape() -> linnet.Graph:
     return graph
 
 
-def _half_floats(_: Path) -> None:
-    linnet.Session(_open_shape()).run({"x": np.zeros((1, 4), np.float16)})
+def _bytes_for_floats(_: Path) -> None:
+    linnet.Session(_open_shape()).run({"x": np.zeros((1, 4), np.uint8)})
 
 
 def _no_user_op(_: Path) -> None:
@@ -155,7 +155,7 @@ PROVOKERS: dict[str, Callable[[Path], None]] = {
     _message("'model.onnx': is empty"): _empty_file,
     _message("cannot load a device"): _no_device,
     _message("step or tensor named 'n'"): _no_such_fetch,
-    _message("NumPy float32), got f16"): _half_floats,
+    _message("NumPy float32), got u8"): _bytes_for_floats,
     _message("give the op in user_ops="): _no_user_op,
     _message("failed while receiving"): connection_lost,
 }

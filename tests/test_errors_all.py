@@ -70,7 +70,7 @@ def unknown_name(_: Path) -> None:
 
 
 def wrong_dtype(_: Path) -> None:
-    linnet.Session(bytes_of("mlp")).run({"x": np.zeros((4, 8), np.float16)})
+    linnet.Session(bytes_of("mlp")).run({"x": np.zeros((4, 8), np.uint8)})
 
 
 def wrong_shape(_: Path) -> None:

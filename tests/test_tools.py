@@ -118,7 +118,7 @@ def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
         (FAILED, "fortran.npy: the array is in Fortran order", ["mlp.lnt", "--input", "x=fortran.npy"]),
         (FAILED, "objects.npy: element type '|O' is not supported", ["mlp.lnt", "--input", "x=objects.npy"]),
         (FAILED, "expected f32 [4, 8], got f32 [2, 8]", ["mlp.lnt", "--input", "x=small.npy"]),
-        (FAILED, "expected f32 [4, 8], got f64 [4, 8] in double.npy; save", ["mlp.lnt", "--input", "x=double.npy"]),
+        (FAILED, "expected f32 [4, 8], got i32 [4, 8] in whole.npy; save", ["mlp.lnt", "--input", "x=whole.npy"]),
         (FAILED, "unknown_name", ["mlp.lnt", "--random", "--isa-max", "mmx"]),
         (FAILED, "--tuning absent.txt: cannot be read: No such file", ["mlp.lnt", "--tuning", "absent.txt"]),
         (FAILED, "--tuning mlp.lnt: is not a tuning file, because it is not text", ["mlp.lnt", "--tuning", "mlp.lnt"]),
@@ -132,7 +132,7 @@ def test_wrong_use_is_one_line_and_a_status(status: int, words: str, arguments: 
     good = np.zeros((4, 8), np.float32)
     np.save(tmp_path / "x.npy", good)
     np.save(tmp_path / "small.npy", good[:2])
-    np.save(tmp_path / "double.npy", good.astype(np.float64))
+    np.save(tmp_path / "whole.npy", good.astype(np.int32))
     np.save(tmp_path / "fortran.npy", np.asfortranarray(good))
     np.save(tmp_path / "objects.npy", np.array([None, 1], object), allow_pickle=True)
     (tmp_path / "words.npy").write_text("twelve words\n")

@@ -677,6 +677,6 @@ def test_every_budget_trains_or_refuses(folder: Path, tmp_path: Path) -> None:
         done = train(folder, *usual, "--memory", budget, kind="address")
         assert done.returncode in (0, 1), done.stderr[-3000:]
         if done.returncode:
-            refused(done, "is not enough; training needs")
+            refused(done, "not enough; training needs")
         ends.add(done.returncode)
     assert ends == {0, 1}

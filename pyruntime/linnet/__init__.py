@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import linnet.clib.starting as _starting  # noqa: F401 (it acts before the other modules are imported)
 from linnet.clib.arguments import PUBLIC as _PUBLIC
 from linnet.clib.arguments import check_all as _check_all
 from linnet.clib.arguments import checked as _checked

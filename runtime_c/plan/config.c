@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { MOST_THREADS = 1024 };
+
 linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *error) {
     const char *wrong = NULL;
     if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
@@ -16,7 +18,7 @@ linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *er
         wrong = "feeds";
     else if (c->reference < 0 || c->reference > 2)
         wrong = "reference";
-    else if (c->threads < 0 || c->threads > 1024)
+    else if (c->threads < 0 || c->threads > MOST_THREADS)
         wrong = "threads";
     else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
         wrong = "devices";
@@ -24,6 +26,11 @@ linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *er
         wrong = "placement";
     if (wrong != NULL) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
+        if (c->threads < 0 || c->threads > MOST_THREADS) {
+            ln_expected(error, "0 (the machine's default) to %d", MOST_THREADS);
+            ln_got(error, "%d", (int)c->threads);
+            return ln_hint(error, "give a number of threads that the machine has cores for");
+        }
         return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
     }
     if (c->precision >= LINNET_PRECISION_F32 && c->precision <= LINNET_PRECISION_DIRECT) return LINNET_OK;

@@ -138,6 +138,8 @@ typedef struct npy_array {
 /* Reads dtype and shape, and leaves the file position at the first element. */
 bool npy_header(FILE *file, npy_array *out, char *problem, size_t size);
 bool npy_read(const char *path, npy_array *out, char *problem, size_t size);
+/* Rounds an array of f64, NumPy's usual float, to f32 if that is wanted and f32 can represent every value. */
+void npy_round(npy_array *array, int wanted);
 /* Writes atomically: creates a temporary file beside `path` and renames it. */
 bool npy_write(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size);
 

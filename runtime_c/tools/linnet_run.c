@@ -171,7 +171,7 @@ static int read_feed(const run_options *o, const linnet_model *model, const linn
     char problem[256];
     media_kind kind = media_kind_of(f->path);
     if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
-    if (npy_read(f->path, &f->array, problem, sizeof problem)) return TOOL_OK;
+    if (npy_read(f->path, &f->array, problem, sizeof problem)) return npy_round(&f->array, input->dtype), TOOL_OK;
     return tool_fail(o->common.tool, "%s: %s%s; give a file that numpy.save wrote", f->path, problem,
                      strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP image, or a sound file");
 }

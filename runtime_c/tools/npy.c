@@ -7,6 +7,7 @@
 #include "common.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,21 @@ static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
         return problem_is(problem, size, "the file size does not match the shape in the header", NULL);
     }
     return true;
+}
+
+void npy_round(npy_array *array, int wanted) {
+    const double *from = array->data;
+    const size_t count = array->bytes / sizeof *from;
+    float *to = array->data;
+    if (array->dtype != LINNET_F64 || wanted != LINNET_F32) return;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(from[i]) && !isfinite((float)from[i])) return;
+    for (size_t i = 0; i < count; i++) { /* in place: each result lies before the next value */
+        const float value = (float)from[i];
+        memcpy((char *)to + i * sizeof value, &value, sizeof value);
+    }
+    array->dtype = LINNET_F32;
+    array->bytes = count * sizeof *to;
 }
 
 bool npy_read(const char *path, npy_array *out, char *problem, size_t size) {

@@ -179,6 +179,12 @@ static int check_input(dataset *d, const data_input *input) {
                          "input '%s': expected %s, got %s in %s. The first dimension of the array counts examples; the "
                          "others must match the input",
                          name, text, other, array->path);
+    if (array->head.dtype == LINNET_U8 && is_float(input->info.dtype) && input->scale == 1)
+        fprintf(
+            stderr,
+            "%s: note: the bytes of %s become floats from 0 to 255 for input '%s'; --scale %s=1/255 makes them 0 to "
+            "1, if the model expects that\n",
+            d->tool, array->path, name, name);
     return TOOL_OK;
 }
 

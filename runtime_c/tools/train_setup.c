@@ -231,7 +231,7 @@ static int refuse(trainer *t) {
     linnet_error error;
     size_t least = SIZE_MAX;
     long long part = t->batch;
-    char way[160] = "";
+    char way[160] = "", given[32];
     free_programs(t);
     t->memory.limit = 0;
     free_room(t);
@@ -253,9 +253,15 @@ static int refuse(trainer *t) {
                  "; a smaller --batch needs less, and so does a file with the signatures 'accumulate' and 'apply' "
                  "(linnet.training.signatures)");
     else if (part < t->batch)
-        snprintf(way, sizeof way, " with gradients accumulated over parts of %lld examples", part);
-    return tool_fail(t->tool, "--memory: %.2f MB is not enough; training needs %.2f MB (%zu bytes)%s",
-                     (double)t->o->common.memory / 1e6, (double)t->memory.limit / 1e6, t->memory.limit, way);
+        snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld example%s", part,
+                 part == 1 ? "" : "s");
+    if (t->o->common.memory < 10000) /* so few that they would be 0.00 MB */
+        snprintf(given, sizeof given, "%zu byte%s", (size_t)t->o->common.memory,
+                 t->o->common.memory == 1 ? " is" : "s are");
+    else
+        snprintf(given, sizeof given, "%.2f MB is", (double)t->o->common.memory / 1e6);
+    return tool_fail(t->tool, "--memory: %s not enough; training needs %.2f MB (%zu bytes)%s", given,
+                     (double)t->memory.limit / 1e6, t->memory.limit, way);
 }
 
 /* Tries whole batches first, if necessary with recomputation, which does not change the result. Then tries smaller and

@@ -131,6 +131,11 @@ def bench(
         numbers = (f"{ms:.4f}", f"{ms / total:.1%}", f"{op['gflops']:.2f}", f"{op['gbs']:.2f}")
         ops.add_row(op["name"], op["kernel"], *numbers, reached, op["peak_of"] or "")
     _show(memory, ops)
+    if any((op["peak_share"] or 0) > 1.005 for op in report["ops"]):
+        _say(
+            "over 100 % of peak: the kernel needs fewer products than are counted (Winograd), or the peak was measured while "
+            "other programs ran"
+        )
 
 
 def _rates(peaks: Mapping[str, Any]) -> str:

@@ -76,7 +76,10 @@ for _command in cli_sync.COMMANDS:
 
 
 def main() -> NoReturn:
-    """Entry point of the console script."""
+    """Entry point of the console script. If the caller has closed a stream, its text is discarded until the end."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = partial(_warn, _command_of(sys.argv[1:]))
     sys.exit(_main(sys.argv[1:]))
 

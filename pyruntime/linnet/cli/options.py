@@ -92,8 +92,9 @@ trust_pickle_option = click.option(
 image_option = click.option(
     "--image",
     metavar="NAME[,KEY=VALUE...]",
-    help="Add the steps from a picture to the model's input: imagenet (as in torchvision and timm), 0..1, -1..1 or "
-    "0..255. Details: mean=0.5:0.4:0.3,std=0.2,layout=NHWC,input=x,colour=BGR,fit=letterbox, ... (docs/preprocess.md).",
+    help="Add the steps from a picture to the model's input: imagenet (as in torchvision and timm), unit (0..1), "
+    "symmetric (-1..1) or raw (0..255). Details: mean=0.5:0.4:0.3,std=0.2,layout=NHWC,input=x,colour=BGR,fit=letterbox, ... "
+    "(docs/preprocess.md).",
 )
 labels_option = click.option(
     "--labels",

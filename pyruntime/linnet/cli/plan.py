@@ -124,10 +124,13 @@ def plan(
     if as_json:
         click.echo(json.dumps(report))
         return
+    floats = (
+        "" if info["precision"] == "f32" else f"floats may use {info['precision']}, "
+    )  # integers do not depend on it
     _say(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
     _say(
         f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
-        f"{_count(info['threads'], 'thread')}, {info['isa']}, precision {info['precision']}, "
+        f"{_count(info['threads'], 'thread')}, {info['isa']}, {floats}"
         f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
     if beside := sum(step.fork > 0 for step in planner.steps):

@@ -43,12 +43,15 @@ class Loader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", as_source(self.source))
         index, count = self.shard
-        for what, good in (
-            ("batch_size", self.batch_size >= 1), ("seed", 0 <= self.seed < 1 << 64), ("shard", 0 <= index < count),
-            ("prefetch", self.prefetch is None or self.prefetch >= 0),
-        ):  # fmt: skip
+        for what, good, expected in (
+            ("batch_size", self.batch_size >= 1, "1 or more"),
+            ("seed", 0 <= self.seed < 1 << 64, "0 to 2**64 - 1"),
+            ("shard", 0 <= index < count, "(index, count), with an index from 0 to count - 1"),
+            ("prefetch", self.prefetch is None or self.prefetch >= 0, "0 or more, or None"),
+        ):
             if not good:
-                raise UsageError(f"{what} has an invalid value", code=101, tensor=what, got=repr(getattr(self, what)))
+                got = repr(getattr(self, what))
+                raise UsageError(f"{what} has an invalid value", code=101, tensor=what, expected=expected, got=got)
         if not len(self):
             raise UsageError(
                 "the data has too few examples for one batch",

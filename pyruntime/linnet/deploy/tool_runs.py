@@ -65,6 +65,8 @@ def failure(folder: Folder, tool: str, done: Done, what: str) -> Error:
     hint = (
         "see dmesg there: memory may be short"
         if number == signal.SIGKILL
+        else "the tool says above what is wrong; to run it there yourself, give --keep"
+        if done.last
         else "try a shorter run, or --keep and run it there"
     )
     return DeviceError(f"{tool} failed on {folder.target.name} for {what}", code=501, got=got, hint=hint)

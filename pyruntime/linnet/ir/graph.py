@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -291,7 +292,8 @@ class Graph:
         signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): copies the nodes
         that the outputs and updates need, and simplifies them (linnet.passes). Every update happens in each run, after
         all reads. replace: tensors to use instead of others, only in this signature; they must not depend on the
-        tensors that they replace. Raises UsageError if a needed placeholder is not among the inputs.
+        tensors that they replace. Raises UsageError if a needed placeholder is not among the inputs. Warns if a signature
+        of this name is replaced.
         """
         if isinstance(function, Function):
             refuse_other_graphs(self, function)
@@ -331,6 +333,9 @@ class Graph:
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
         self._simplify(part)
         self._adopt(part)
+        if name in self.signatures:
+            text = f"signature {name!r} was defined already; the new definition replaces it. Other names keep both"
+            warnings.warn(text, stacklevel=3)
         self.signatures[name] = Signature(part, list(feeds), list(results))
 
     def _simplify(self, function: Function) -> None:

@@ -80,10 +80,13 @@ class Agreement:
         return self.same / self.rows if self.rows else None
 
     def figures(self) -> dict[str, float | None]:
-        """All figures by name; `equal` is the share of equal integers, or None for other dtypes."""
+        """All figures by name. `equal` is the share of equal integers, or None for other dtypes. Integers may be the
+        numbers of classes, whose distances mean nothing; for them, all other figures are None."""
+        if self.integers and self.count:
+            equal = self.equal / self.count
+            return {"top1": None, "sqnr_db": None, "cosine": None, "largest": None, "equal": equal}
         return {
-            "top1": self.top1, "sqnr_db": self.sqnr, "cosine": self.cosine, "largest": self.largest,
-            "equal": self.equal / self.count if self.integers and self.count else None,
+            "top1": self.top1, "sqnr_db": self.sqnr, "cosine": self.cosine, "largest": self.largest, "equal": None,
         }  # fmt: skip
 
 

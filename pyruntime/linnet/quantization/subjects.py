@@ -39,11 +39,19 @@ def real(array: Array, spec: TensorSpec | None) -> Array:
 
 
 class Subject:
-    """A graph with a session of its signature `infer`. name: for tables. threads: as for Session."""
+    """A graph with a session of its signature `infer`. name: for tables. threads: as for Session. file: the .lnt file of
+    the graph, which then runs as it does elsewhere, with the same memory."""
 
-    def __init__(self, graph: Graph, name: str, threads: int | None = None, user_ops: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        threads: int | None = None,
+        user_ops: Iterable[Any] = (),
+        file: Path | None = None,
+    ) -> None:
         self.graph, self.name = graph, name
-        self.session = Session(Model(graph, user_ops=user_ops), threads=threads)
+        self.session = Session(Model(graph if file is None else file, user_ops=user_ops), threads=threads)
         self.inputs, self.outputs = list(self.session.inputs), list(self.session.outputs)
         self.runtime = "linnet"
 

@@ -81,7 +81,7 @@ def subjects_of(
                 "the model has no signature 'infer'", code=102, tensor=str(path), got=", ".join(graph.signatures) or "none",
                 hint="compare inference models; `linnet export` makes one of a checkpoint",
             )  # fmt: skip
-        made.append(Subject(graph, name, threads, ops))
+        made.append(Subject(graph, name, threads, ops, path if kind == "linnet" and not input_shapes else None))
         if reference and kind in ("onnx", "tflite"):
             made.append(Reference(graph, path, kind, threads))
             made[-1].name = name

@@ -50,8 +50,10 @@ def tables(comparison: Comparison) -> list[Table]:
                     output,
                     *shares,
                     db(f["sqnr_db"]),
-                    f"{f['cosine']:.5f}",
-                    f"{f['largest']:.3g}",
+                    *(
+                        "" if f[key] is None else f"{f[key]:{form}}"
+                        for key, form in (("cosine", ".5f"), ("largest", ".3g"))
+                    ),
                 )
         found.append(rows)
     return found

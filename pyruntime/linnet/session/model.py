@@ -369,8 +369,8 @@ class Store(Native):
 
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     """The value as an array of the declared dtype. Lists, numbers, and arrays of float64 and int64 (NumPy's dtypes for
-    lists and numbers) are converted if the dtype can represent every number; floats are rounded. Arrays of uint16 are
-    bit patterns of bf16. Raises UsageError (WRONG_DTYPE) otherwise."""
+    lists and numbers) are converted if the dtype can represent every number; floats are rounded. Arrays of narrower
+    floats are widened. Arrays of uint16 are bit patterns of bf16. Raises UsageError (WRONG_DTYPE) otherwise."""
     wanted = numpy_dtype(spec.dtype)
     array: Array = np.asarray(value)
     given, hint = array.dtype, f"convert the array first: array.astype({_text(wanted)})"
@@ -380,7 +380,8 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
             return array.astype(wanted, copy=False)
         if spec.dtype == "bf16" and given == np.uint16:
             return array.view(wanted)
-        convertible = given in (np.float64, np.int64) or (bits_of(spec.dtype) == 4 and given.kind in "iu")
+        wider = given.kind == wanted.kind == "f" and np.can_cast(given, wanted)
+        convertible = wider or given in (np.float64, np.int64) or (bits_of(spec.dtype) == 4 and given.kind in "iu")
     whole = given.kind in "iub" or wanted.kind == "f" or spec.dtype == "bf16"
     if (convertible and whole) or not array.size:
         try:
