@@ -36,10 +36,13 @@ class Devices(linnet.Callback):
 
     def __init__(self) -> None:
         self.found: set[str] = set()
+        self.updates: set[str] = set()  # those that apply the mean of a ring
 
     def on_step(self, run: Any, metrics: Any) -> None:
         trainer = getattr(run, "_trainer", None)
         self.found = {step.device for step in (trainer._grad if trainer else run.session).steps}
+        if trainer:
+            self.updates = {step.device for step in trainer._update.steps}
 
 
 def by_hand(cluster: Cluster, device: str | None) -> tuple[linnet.Store, set[str]]:

@@ -5,6 +5,7 @@ the sessions."""
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from linnet import nn
 from linnet.cli.main import _main
 from linnet.session.session import Session
 from linnet.training.finetune import finetune
+from tests.native import build
 from tests.opencl_device import opencl_device
 from tests.test_fit_device import ALLOWED, examples, small
 
@@ -102,3 +104,39 @@ def test_the_command_finetune(tmp_path: Path, used: dict[str, set[str]], capsys:
     assert used["features"] == used["train_head"] == {device.name}
     assert _main([*usual, "--device", "nowhere"]) == 1
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_linnet_train(tmp_path: Path) -> None:
+    opencl_device()
+    tool, library = (build(kind, name) for kind, name in (("release", "linnet-train"), ("release", "linnet_opencl")))
+    small().save(tmp_path / "model.lnt")
+    np.savez(tmp_path / "data.npz", **examples((12,)))
+    losses = []
+    for device in ((), ("--device", str(library / "liblinnet_opencl.so"))):
+        done = subprocess.run(
+            [str(tool / "linnet-train"), str(tmp_path / "model.lnt"), "--data", str(tmp_path / "data.npz"), "--batch", "8",
+             "--epochs", "2", "--log", "1", "--json", "--checkpoint", str(tmp_path / f"{len(device)}.ckpt"), *device],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        losses.append([row["loss"] for row in map(json.loads, done.stdout.splitlines()) if row["kind"] == "train"])
+    assert len(losses[0]) == 8
+    np.testing.assert_allclose(losses[1], losses[0], rtol=ALLOWED)
+    stores = [linnet.load_checkpoint(tmp_path / name).variables for name in ("0.ckpt", "2.ckpt")]
+    for name, value in stores[0].items():
+        np.testing.assert_allclose(stores[1][name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_never_overwrite_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, data = backbone(tmp_path / "model.lnt"), pictures(tmp_path / "data")
+    before = model.read_bytes()
+    (tmp_path / "link.lnt").symlink_to(model)
+    for output in (model, tmp_path / "link.lnt"):
+        for command in (
+            ["export", str(model), str(output)],
+            ["finetune", str(model), "--data", str(data), "-o", str(output)],
+            ["finetune", str(model), "--data", str(data), "-o", str(tmp_path / "o.lnt"), "--onnx", str(output)],
+        ):
+            assert _main(command) == 2
+            assert "the output file is the same file as the input model" in capsys.readouterr().err
+    assert model.read_bytes() == before

@@ -111,15 +111,15 @@ def test_ranks_with_different_devices_have_the_same_bits(tmp_path: Path) -> None
             device_job.build(), device_job.examples(), batch_size=BATCH, epochs=1, cluster=place, strategy=Strategy("ring"),
             callbacks=[watch], progress=False,
         )  # fmt: skip
-        found[rank] = history.store, watch.found
+        found[rank] = history.store, watch.found, watch.updates
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(WORKERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    (cpu, none), (gpu, some) = found
-    assert name not in none and name in some
+    (cpu, none, updates), (gpu, some, same_updates) = found
+    assert name not in none and name in some and updates == same_updates and name not in updates
     for key in cpu:
         assert cpu[key].tobytes() == gpu[key].tobytes(), key
 

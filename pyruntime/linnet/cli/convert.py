@@ -14,6 +14,7 @@ from linnet.cli.options import (
     CommandLineError,
     json_option,
     labels_option,
+    refuse_same,
     shapes_of,
     shapes_option,
     trust_pickle_option,
@@ -74,13 +75,8 @@ def convert(
         raise CommandLineError(
             "no output file is given", code=101, hint="give -o model.lnt, or --check to get only a report"
         )
-    if output is not None and not check and output.exists() and model.exists() and output.samefile(model):
-        raise CommandLineError(
-            "the output file is the same file as the input model",
-            code=101,
-            tensor=str(output),
-            hint="give another output path",
-        )
+    if not check:
+        refuse_same(output, model)
     if html is not None and not check:
         raise CommandLineError("--html works only with --check", code=101, hint="add --check")
     if output is not None and check:

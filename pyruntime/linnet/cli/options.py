@@ -151,6 +151,15 @@ max_device_bytes_option = click.option(
 )
 
 
+def refuse_same(output: Path | None, model: Path) -> None:
+    """Raises CommandLineError if a command would overwrite its input."""
+    if output is not None and output.exists() and model.exists() and output.samefile(model):
+        raise CommandLineError(
+            "the output file is the same file as the input model", code=101, tensor=str(output),
+            hint="give another output path",
+        )  # fmt: skip
+
+
 def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say where and how the sessions of a trainer compute. The command receives them as one
     argument `options`, a linnet.SessionOptions. Without --device, LINNET_DEVICE names the device (`linnet launch`)."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from linnet.cli.options import (
-    CommandLineError,
     json_option,
+    refuse_same,
     shapes_of,
     shapes_option,
     signature_option,
@@ -67,11 +67,7 @@ def pack(
     from linnet.converters.recognition import is_linnet
     from linnet.session.packing import pack as write
 
-    if output.exists() and model.exists() and output.samefile(model):
-        raise CommandLineError(
-            "the output file is the same file as the input model", code=101, tensor=str(output),
-            hint="give another output path",
-        )  # fmt: skip
+    refuse_same(output, model)
     ops, shapes = user_ops_of(user_ops), shapes_of(inputs)
     source: Path | Graph = model
     if model.exists() and not is_linnet(model):

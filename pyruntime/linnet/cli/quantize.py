@@ -18,6 +18,7 @@ from linnet.cli.options import (
     json_option,
     labels_option,
     note,
+    refuse_same,
     shapes_of,
     shapes_option,
     threads_option,
@@ -84,13 +85,7 @@ def quantize(
     from linnet.quantization.computed import computed, shares
     from linnet.report import compare_text
 
-    if output.exists() and model.exists() and output.samefile(model):
-        raise CommandLineError(
-            "the output file is the same file as the input model",
-            code=101,
-            tensor=str(output),
-            hint="give another output path",
-        )
+    refuse_same(output, model)
     if quantizing.dtype == "f32" and quantizing.table is None:
         raise CommandLineError(
             "--dtype f32 quantizes nothing", code=101, hint="give another --dtype or a --table, or use linnet convert"

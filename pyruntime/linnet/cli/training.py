@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from linnet.cli.options import session_options, user_ops_of, user_ops_option
+from linnet.cli.options import refuse_same, session_options, user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def export(
     from linnet.session.checkpoint import load_checkpoint
     from linnet.session.model import Model, Store
 
+    refuse_same(output, model)
     ops = user_ops_of(user_ops)
     graph = Graph.load(model, user_ops=ops)
     values = None
@@ -374,6 +375,8 @@ def finetune(
     from linnet.training.finetune import finetune as run
 
     out = out or model.with_suffix(".finetuned.lnt")
+    for path in (out, onnx):
+        refuse_same(path, model)
     _writable(out, onnx)
     steps = {k: v for k, v in (("mean", _numbers(mean)), ("std", _numbers(std))) if v is not None}
     share: float | Path = Path(validation)
