@@ -116,7 +116,11 @@ def test_ssh_asks_in_the_terminal(place: Place, server: Sshd) -> None:
             )
         seen = b""
         while b"continue connecting" not in seen:
-            seen += os.read(terminal, 4096)
+            try:
+                seen += os.read(terminal, 4096)
+            except OSError:  # the command has ended without a question
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                pytest.fail(f"status {status}: {seen.decode()}\nsshd: {(server.folder / 'log').read_text()}")
         os.write(terminal, answer)
         with contextlib.suppress(OSError):  # the terminal is closed at the end
             while got := os.read(terminal, 4096):

@@ -58,6 +58,24 @@ def test_a_plan_takes_as_long_as_its_steps() -> None:
     assert time_of(planner, "conv") / 2 < time_of(several, "conv") < time_of(planner, "conv")
 
 
+def test_a_scatter_in_place_costs_what_it_writes() -> None:
+    graph = linnet.Graph(seed=1)
+    table, rows = graph.placeholder("table", (2000, 256)), graph.placeholder("rows", (4, 256))
+    index = graph.placeholder("index", (4, 1), "i64")
+    over = ops.scatter(
+        ops.exp(table), index, rows, kind="nd", name="over"
+    )  # nothing else needs the table's exponentials
+    copied = ops.scatter(table, index, rows, kind="nd", name="copied")  # the caller's input stays as it is
+    outputs = {"over": ops.sum(over), "copied": ops.sum(copied)}
+    graph.signature("infer", {"table": table, "rows": rows, "index": index}, outputs)
+    planner = Planner(graph, threads=1)
+    planner.plan({})
+    steps = {step.name: step for step in planner.steps}
+    assert steps["over"].bytes == 4 * 8 + 2 * 4 * 256 * 4
+    assert steps["copied"].bytes > 2 * 2000 * 256 * 4
+    assert 50 * steps["over"].modelled_ms < steps["copied"].modelled_ms
+
+
 @pytest.mark.parametrize("kind", ["f32", "map", "move"])
 def test_rates_of_the_machine_decide_times(kind: str) -> None:
     op = {"f32": "conv", "map": "conv", "move": "copy"}[kind]

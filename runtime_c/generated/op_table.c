@@ -383,7 +383,7 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         3, 93, sizeof(ln_top_k_attributes), ln_infer_top_k, NULL, ln_count_top_k},
     [LN_OP_SCATTER] = {"scatter", LN_OP_SCATTER, 3, 3, 1, 1, LN_OP_IN_PLACE | LN_OP_CAN_FAIL, 0x3ffeu,
         LN_FAMILY_INDEXING, LN_WORK_LINEAR, 0x0, 0xfffe, LN_PREFER_DENSE << 0 | LN_PREFER_DENSE << 2 | LN_PREFER_DENSE << 4 | LN_PREFER_DENSE << 6, 0,
-        3, 96, sizeof(ln_scatter_attributes), ln_infer_scatter, NULL, NULL},
+        3, 96, sizeof(ln_scatter_attributes), ln_infer_scatter, NULL, ln_count_scatter},
     [LN_OP_CUMSUM] = {"cumsum", LN_OP_CUMSUM, 2, 2, 1, 1, LN_OP_CAN_FAIL | LN_OP_COMPUTES_F32, 0x199eu,
         LN_FAMILY_REDUCTION, LN_WORK_LINEAR, 0x0, 0xfffe, LN_PREFER_DENSE << 0 | LN_PREFER_DENSE << 2 | LN_PREFER_DENSE << 4 | LN_PREFER_DENSE << 6, 0,
         3, 99, sizeof(ln_cumsum_attributes), ln_infer_cumsum, NULL, ln_count_cumsum},

@@ -653,6 +653,7 @@ LN_PLANNING void ln_count_group_norm(const struct ln_call *call, ln_counts *coun
 LN_PLANNING void ln_count_resize(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_nonzero(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_top_k(const struct ln_call *call, ln_counts *counts);
+LN_PLANNING void ln_count_scatter(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_cumsum(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_recurrent(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_nms(const struct ln_call *call, ln_counts *counts);

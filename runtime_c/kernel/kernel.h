@@ -80,6 +80,7 @@ typedef struct ln_call {
     ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
     int threads;          /* the largest number of threads that will run it */
     int precision;        /* linnet_precision: what the plan permits sums of floats to be computed in */
+    bool in_place;        /* output 0 is written over input 0 */
     /* Set by configure: */
     uint32_t packed_inputs; /* bit i: only `pack` reads input i, never `run`, so a folded input can be freed */
     int phases;             /* default 1; all threads finish a phase before any thread begins the next */

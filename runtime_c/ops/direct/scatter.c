@@ -1,6 +1,7 @@
 /* scatter.c - shape rule and kernel of `scatter`: x with updates written at indices (ScatterElements, ScatterND).
  * Updates are applied in row-major order on one thread, so that duplicate indices have one defined result. */
 #include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 
@@ -57,6 +58,20 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
     return ln_got(infer->error, "%s, %s, %s", ln_shape_text(x->dims, x->rank, t1, sizeof t1),
                   ln_shape_text(index->dims, index->rank, t2, sizeof t2),
                   ln_shape_text(u->dims, u->rank, t3, sizeof t3));
+}
+
+/* In place, all but the selected elements stay as they are. */
+void ln_count_scatter(const ln_call *call, ln_counts *counts) {
+    const ln_scatter_attributes *a = call->attributes;
+    const ln_tensor *index = &call->inputs[1], *u = &call->inputs[2];
+    const double selected = (double)ln_known_bytes(u);
+    const bool tuples = a->kind == LN_SCATTER_KIND_ND;
+    counts->work[LN_RATE_MOVE] += (double)ln_count(tuples ? index : u);
+    if (tuples && a->reduction != LN_SCATTER_REDUCTION_NONE) counts->work[LN_RATE_MAP] += (double)ln_count(u);
+    if (!call->in_place) return;
+    counts->written = selected;
+    counts->read = (double)ln_known_bytes(index) + selected;
+    if (a->reduction != LN_SCATTER_REDUCTION_NONE) counts->read += selected;
 }
 
 static LN_PLANNING bool can(const ln_call *call) {

@@ -114,6 +114,11 @@ static bool continues(const ln_work_node *before, const ln_work_node *node) {
            node->inputs[0] == before->outputs[before->n_outputs - 1];
 }
 
+static bool same_place(const ln_operand *a, const ln_operand *b) {
+    return a->region == b->region && a->device == b->device && a->index == b->index && a->offset == b->offset &&
+           a->region != LN_REGION_NONE && a->region != LN_REGION_HOST;
+}
+
 static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_tensor *tensors,
                            ln_step *step) {
     const int n_in = ln_slots(node);
@@ -137,6 +142,12 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
         const bool table = i == 0 && node->op != NULL && (node->op->flags & LN_OP_LOOKS_UP);
         step->bytes += ln_known_bytes(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
+    }
+    step->call.in_place = n_in > 0 && node->n_outputs > 0 && same_place(&operands[0], &operands[n_in]);
+    if (step->call.in_place && node->op != NULL && node->op->count != NULL && !ln_is_family(node, LN_FAMILY_MAP)) {
+        ln_counts counts;
+        ln_count_call(&step->call, &counts);
+        step->bytes = (uint64_t)(counts.read + counts.written);
     }
     if (LN_HAS_DEVICES && node->op == NULL) return lower_transfer(w, program, node, step);
     if (LN_HAS_DEVICES && node->claim != NULL) return ln_lower_claim(w, program, node->claim, step);
