@@ -17,6 +17,7 @@ import pytest
 
 import linnet
 from linnet.cli import peaks
+from linnet.cli.main import _main, cli
 from linnet.clib.starting import command_of
 from linnet.deploy.target import Done
 from linnet.deploy.tool_runs import failure
@@ -124,15 +125,20 @@ def test_more_than_the_peak_is_explained(
         assert ("Winograd" in linnet_command(*words).stdout) == said
 
 
-def test_bytes_without_a_scale_are_noted(tmp_path: Path) -> None:
+def trainable(folder: Path) -> None:
+    """A model with one weight, and its data: bytes."""
     made = linnet.Graph()
     x, t = made.placeholder("x", (None, 4)), made.placeholder("t", (None, 1))
     w = made.variable("w", np.zeros((4, 1), np.float32))
     loss = linnet.ops.mean(linnet.losses.mse(linnet.ops.matmul(x, w), t))
     (dw,) = linnet.gradients(loss, [w])
     made.signature("train", {"x": x, "t": t}, {"loss": loss}, updates={w: w - 0.01 * dw})
-    made.save(tmp_path / "m.lnt")
-    np.savez(tmp_path / "d.npz", x=np.full((8, 4), 200, np.uint8), t=np.zeros((8, 1), np.float32))
+    made.save(folder / "m.lnt")
+    np.savez(folder / "d.npz", x=np.full((8, 4), 200, np.uint8), t=np.zeros((8, 1), np.float32))
+
+
+def test_bytes_without_a_scale_are_noted(tmp_path: Path) -> None:
+    trainable(tmp_path)
     words = ("linnet-train", "m.lnt", "--data", "d.npz", "--batch", "4", "--epochs", "1", "--no-checkpoint")
     done = tool(*words, cwd=tmp_path)
     assert done.returncode == 0 and "--scale x=1/255" in done.stderr, done.stderr
@@ -169,6 +175,46 @@ def test_an_interrupt_during_the_imports(tmp_path: Path) -> None:
         )
         assert done.returncode != 0 and ("Traceback" in done.stderr) == bool(expected)
         assert expected or done.stderr == "linnet: error: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--directory", "runs"), True), (("--directory=runs",), True), ((), False)]
+)
+def test_interrupted_training_says_how_to_continue(
+    words: tuple[str, ...], said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.commands["train"], "callback", interrupt)
+    assert _main(["train", "m.lnt", "--data", "d.npz", *words]) == 130
+    assert ("run the same command again to continue" in capsys.readouterr().err) == said
+
+
+def test_frequent_checkpoints_print_few_lines(tmp_path: Path) -> None:
+    """linnet-train saves every 5 steps, and says so at the steps that it reports and at the end."""
+    trainable(tmp_path)
+    words = (
+        "linnet-train",
+        "m.lnt",
+        "--data",
+        "d.npz",
+        "--batch",
+        "4",
+        "--steps",
+        "45",
+        "--checkpoint",
+        "c.ckpt",
+        "--every",
+        "5",
+    )
+    done = tool(*words, "--log", "20", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    saved = [line.split()[1] for line in done.stdout.splitlines() if "->" in line]
+    assert saved == ["20", "40", "45"], done.stdout
+    (tmp_path / "c.ckpt").unlink()
+    done = tool(*words, "--log", "20", "--json", cwd=tmp_path)  # programs get an object for each
+    assert sum('"checkpoint"' in line for line in done.stdout.splitlines()) == 9
 
 
 def test_which_process_is_a_command() -> None:

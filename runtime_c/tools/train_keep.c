@@ -13,6 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Tells whether a line says that the step was saved: if it is a reported step, the last one, or the best one. */
+static bool is_said(const trainer *t, const char *value) {
+    return value || t->step == t->steps || (t->o->log && t->step % t->o->log == 0);
+}
+
 static int save(trainer *t, const char *path, const char *value) {
     char numbers[4][32];
     const char *pairs[] = {"step",     numbers[0], "seed",   numbers[1], "batch", numbers[2],
@@ -29,7 +34,7 @@ static int save(trainer *t, const char *path, const char *value) {
     if (linnet_store_save(t->store, path, &config, &error)) return tool_fail_record(t->tool, &error);
     if (t->o->json)
         printf("{\"kind\": \"%s\", \"step\": %lld}\n", value ? "best" : "checkpoint", t->step);
-    else
+    else if (is_said(t, value))
         printf("step %lld  -> %s\n", t->step, path);
     fflush(stdout);
     return TOOL_OK;

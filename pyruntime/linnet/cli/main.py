@@ -120,7 +120,8 @@ def _main(arguments: Sequence[str]) -> int:
             _fail(f"{error.format_message().rstrip('.')}; see {path} --help")
         return 2 if isinstance(error, click.UsageError) else 1
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted")
+        kept = any(word.split("=")[0] == "--directory" for word in arguments)
+        _fail("interrupted; run the same command again to continue" if kept else "interrupted")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed the pipe
