@@ -71,7 +71,7 @@ def test_a_wheel_has_tools_that_run(machine: str) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel is for x86-64")
 def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
     path = wheel("manylinux-x86_64")
-    assert path.stat().st_size < 5_000_000 and "manylinux_2_17_x86_64" in path.name
+    assert path.stat().st_size < 8_000_000 and "manylinux_2_17_x86_64" in path.name
     assert {"linnet/lib/liblinnet_opencl.so", "linnet/lib/liblinnet_cuda.so"} <= set(zipfile.ZipFile(path).namelist())
     site = installed("manylinux-x86_64", "x86_64")
     environment = {"PYTHONPATH": str(site), "LINNET_CACHE": str(tmp_path / "cache"), "PATH": os.environ["PATH"]}

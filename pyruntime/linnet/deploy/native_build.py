@@ -95,7 +95,7 @@ def _missing(arch: str, compiler: _Compiler | None) -> FileError:
 
 def _run(command: list[str], arch: str, scratch: str) -> None:
     """Runs a command of the build. If this process is interrupted, no process of the build goes on."""
-    caches = {"ZIG_GLOBAL_CACHE_DIR": f"{scratch}/zig", "ZIG_LOCAL_CACHE_DIR": f"{scratch}/zig", "CCACHE_DISABLE": "1"}
+    caches = {"ZIG_GLOBAL_CACHE_DIR": f"{scratch}/zig", "ZIG_LOCAL_CACHE_DIR": f"{scratch}/zig"}
     process = subprocess.Popen(
         command, env={**os.environ, **caches}, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
