@@ -320,7 +320,9 @@ def lint(files: list[str]) -> list[list[str]]:
     native = [path for path in there if path.endswith((".c", ".h"))]
     run = [sys.executable, "-m"]
     ruff = ["--force-exclude", *python]  # also of named files, the generated ones are left out
-    commands = [[*run, "ruff", "check", "-q", *ruff], [*run, "ruff", "format", "-q", "--check", *ruff]] if python else []
+    commands = (
+        [[*run, "ruff", "check", "-q", *ruff], [*run, "ruff", "format", "-q", "--check", *ruff]] if python else []
+    )
     if any(path.startswith(("pyruntime/", "converters/")) for path in python):
         commands.append([*run, "mypy"])
     if native:
