@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import linnet
+from linnet import preprocess
 from linnet.cli import peaks
 from linnet.cli.main import _main, cli
 from linnet.clib.starting import command_of
@@ -23,6 +25,7 @@ from linnet.deploy.target import Done
 from linnet.deploy.tool_runs import failure
 from linnet.quantization.agreement import Agreement
 from tests.graphs import bytes_of
+from tests.test_compare import network
 from tests.test_tool_style import tool
 
 Command = Callable[..., Any]
@@ -105,6 +108,19 @@ def test_compare_says_the_memory_of_the_file(tmp_path: Path, linnet_command: Com
                           "--seconds", "0.01", "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {m["memory"] for m in json.loads(done.stdout)["models"]} == {session.memory["total"]}
+
+
+def test_compare_says_which_models_have_picture_steps(tmp_path: Path, linnet_command: Command) -> None:
+    """`--image` reads pictures for a model without these steps. The other model is measured with them."""
+    network().save(tmp_path / "plain.lnt")
+    preprocess.recipe(network(), "unit").save(tmp_path / "pictures.lnt")
+    (tmp_path / "data").mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "data" / "0.png")
+    more = ("--data", tmp_path / "data", "--image", "unit", "--seconds", "0.01", "--threads", "1")
+    said = linnet_command("compare", tmp_path / "plain.lnt", tmp_path / "pictures.lnt", *more).stdout
+    assert "ms with picture steps: pictures.lnt" in said, said
+    said = linnet_command("compare", tmp_path / "pictures.lnt", tmp_path / "pictures.lnt", *more).stdout
+    assert "picture steps" not in said and "Agreement" in said, said
 
 
 def test_plan_says_a_precision_only_if_one_is_given(tmp_path: Path, linnet_command: Command) -> None:

@@ -153,4 +153,17 @@ def compare(
             )
         )  # fmt: skip
     threads = int(one.session.plan_info["threads"])
-    return Comparison(made, count, threads, list(evaluation.remarks) if evaluation is not None else [])
+    return Comparison(
+        made, count, threads, [*_unlike(subjects), *(evaluation.remarks if evaluation is not None else ())]
+    )
+
+
+def _unlike(subjects: Sequence[Subject]) -> list[str]:
+    """Says which models are measured together with the steps that make a picture their input, if others are not."""
+    own = [subject.name for subject in subjects if subject.takes() == "image"]
+    if not own or len(own) == len(subjects):
+        return []
+    return [
+        f"memory and ms with picture steps: {', '.join(own)}",
+        "memory and ms without picture steps: the other models",
+    ]
