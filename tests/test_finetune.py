@@ -23,6 +23,7 @@ from linnet.cli.main import _main
 from linnet.data.media import read_image
 from linnet.training.finetune import finetune
 from tests import photographs, zoo
+from tests.native import ROOT
 
 pytest.importorskip("PIL", reason="needs Pillow: pip install 'linnet-runtime[image]'")
 
@@ -208,6 +209,19 @@ def test_the_float_form_of_it_as_onnx_does_as_well(tmp_path: Path) -> None:
     assert made.images + made.validation == 232 and made.accuracy >= 0.93
 
 
+def test_a_grey_network(tmp_path: Path) -> None:
+    """The tutorial's own network of grey digits learns grey patterns. Photos become grey before they enter it."""
+    digits = ROOT / "examples" / "mnist_small" / "mnist_small.onnx"
+    made = finetune(digits, patterns(tmp_path / "data", 20), epochs=60, learning_rate=1e-2, progress=False)
+    assert made.accuracy >= 0.9
+    made.save(tmp_path / "grey.lnt")
+    picture = next((tmp_path / "data" / "across").iterdir())
+    found = linnet.Session(tmp_path / "grey.lnt").run({"input": read_image(picture)})
+    assert made.classes[int(np.asarray(found["classes"]).ravel()[0])] == "across"
+    with pytest.raises(linnet.UsageError, match="mean"):  # a mean for each of three colours
+        finetune(digits, tmp_path / "data", preset="imagenet", progress=False)
+
+
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
     data = patterns(tmp_path / "data", 2)
@@ -222,6 +236,6 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(linnet.UsageError, match="similar names"):
         finetune(model, data, unfreeze=["conv1_wieghts"])
     speech = zoo.at_hand(lambda: zoo.fetch("nsnet2"))
-    with pytest.raises(linnet.UsageError, match="colour image"):
+    with pytest.raises(linnet.UsageError, match="with one image as its input"):
         finetune(speech, data)
     assert _main(["finetune", str(model), "--data", str(tmp_path / "nowhere")]) == 1

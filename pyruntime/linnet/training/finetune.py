@@ -109,7 +109,7 @@ def finetune(
         all images are computed only once.
     validation: a fraction of the images, or a second folder.
     preset: how pixels are scaled: "imagenet", "symmetric", "unit" or "raw" (see PRESETS); default: "imagenet" with
-        channels first, otherwise "symmetric".
+        channels first, otherwise "symmetric"; for grey images "unit".
     size: (height, width), if the model leaves the image size open; default: 224 for both.
     steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
         and a .lnt file that takes photos keeps its own steps.
@@ -315,12 +315,15 @@ class _Photos(datasets.ImageFolder):
         described = parse_io(graph.metadata.get(io_key("infer", name), ""))
         self.name, self.own_steps = name, described is not None and described[0] == "image"
         shape = list(tensor.shape or ())
-        if not self.own_steps and (len(shape) != 4 or 3 not in (shape[1], shape[3]) or shape.count(3) > 1):
+        axes = [axis for axis in (1, 3) if len(shape) == 4 and shape[axis] in (1, 3)]
+        if not self.own_steps and len(axes) != 1:
             raise UsageError(
-                "finetune needs a network with one colour image as its input", code=104, tensor=name,
-                expected="[batch, 3, height, width] or [batch, height, width, 3]", got=str(shape),
+                "finetune needs a network with one image as its input", code=104, tensor=name,
+                expected="[batch, channels, height, width] or [batch, height, width, channels], with 1 or 3 channels",
+                got=str(shape),
             )  # fmt: skip
-        last = not self.own_steps and shape[3] == 3
+        last = axes == [3] and not self.own_steps
+        channels = 3 if self.own_steps else shape[axes[0]]
         size = (1, 1) if self.own_steps else tuple(d for d in (shape[1:3] if last else shape[2:]) if isinstance(d, int))
         if len(size) != 2:
             raise UsageError(
@@ -333,12 +336,12 @@ class _Photos(datasets.ImageFolder):
             )
         if preset is not None and preset not in PRESETS:
             raise UsageError("unknown preset", code=101, expected=" or ".join(PRESETS), got=repr(preset))
-        usual = "unit" if tensor.dtype != "f32" else "symmetric" if last else "imagenet"
-        chosen = PRESETS[preset or usual]
+        usual = "unit" if tensor.dtype != "f32" or channels == 1 else "symmetric" if last else "imagenet"
+        chosen = PRESETS[preset or usual] | ({"colour": "grey"} if channels == 1 else {})
         self.steps = {"fit": "shortest", **chosen, **steps}
         super().__init__(folder, (size[0], size[1]), (name, "labels"))
         if not self.own_steps:
-            sides = [1, *size, 3] if last else [1, 3, *size]
+            sides = [1, *size, channels] if last else [1, channels, *size]
             self.size = (size[0], size[1])
             plain = pixels_graph(name, sides, tensor.dtype, tensor.quantization, self.image_steps())
             self._session = Session(plain, threads=1)
