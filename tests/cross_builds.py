@@ -39,6 +39,17 @@ def need_zig() -> None:
         pytest.skip("missing: ziglang; get it with: make .venv/.wheels-stamp")
 
 
+@functools.cache
+def need_index() -> None:
+    """Skips the test if pip reaches no package index."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(cache_dir() / "index"), "click>=8.1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip("missing: a package index, from which pip installs what linnet needs")
+
+
 @contextlib.contextmanager
 def _alone(name: str) -> Iterator[None]:
     """One process at a time builds this."""

@@ -145,6 +145,7 @@ class Sshd:
         (self.folder / "config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\nPidFile none\nStrictModes no\n"
             f"AuthorizedKeysFile {self.folder}/authorized_keys\nPasswordAuthentication no\nPermitRootLogin yes\nUsePAM no\n"
+            f"Subsystem sftp internal-sftp -d {place.tmp}\n"  # the home folder of scp
             f'SetEnv TMPDIR={place.tmp} "PATH={place.env["PATH"]}"\n'
         )
         if os.geteuid() == 0:  # sshd of root wants its folder, which the system's service would make
