@@ -174,6 +174,23 @@ def test_tools_say_which_steps_run_side_by_side(tmp_path: Path) -> None:
         assert [op["branch"] for op in report["ops"] if "fork" in op] == [1] * 6 + [2] * 3 + [3] * 3
 
 
+def test_branches_are_tracks_of_a_trace(tmp_path: Path) -> None:
+    path, tuning = tmp_path / "net.lnt", tmp_path / "tuning"
+    branch_nets.towers().save(path)
+    tuning.write_bytes(TUNING)
+    words = (str(path), "--threads", "2", "--tuning", str(tuning), "--trace", str(tmp_path / "trace.json"))
+    for command in (
+        lambda: linnet_command("run", *words, "--random"),
+        lambda: run([str(build("release", "linnet-run") / "linnet-run"), *words, "--random"]),
+    ):
+        command()
+        events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        assert names == {0: "phases", 1: "steps", **{1 + b: f"branch {b}" for b in range(1, 5)}}
+        assert {e["tid"] for e in events if e["ph"] == "X"} == set(names)
+        (tmp_path / "trace.json").unlink()
+
+
 @pytest.mark.parametrize("kind", ["address", pytest.param("thread", marks=pytest.mark.more)])
 def test_under_sanitizers(kind: str, tmp_path: Path) -> None:
     """AddressSanitizer's build checks after every pass that no branch touches memory that another one writes, however the

@@ -59,6 +59,14 @@ static bool put_all(FILE *file, const trace *t, const char *model, const linnet_
     put_title(file, "process_name", 0, model);
     put_title(file, "thread_name", 0, "phases");
     put_title(file, "thread_name", 1, "steps");
+    int branches = 0; /* they run side by side, so each is a track of its own */
+    for (int i = 0; !linnet_session_get_step(session, i, &step); i++)
+        if (step.branch > branches) branches = step.branch;
+    for (int b = 1; b <= branches; b++) {
+        char title[24];
+        snprintf(title, sizeof title, "branch %d", b);
+        put_title(file, "thread_name", 1 + b, title);
+    }
     for (int i = 0; i < t->n_phases; i++) {
         const trace_span *p = &t->phases[i];
         put_span(file, p->name, 0, 1e6 * (p->begin - start), 1e6 * (p->end - p->begin));
@@ -66,7 +74,7 @@ static bool put_all(FILE *file, const trace *t, const char *model, const linnet_
     }
     for (int i = 0; !linnet_session_get_step(session, i, &step); i++) {
         if (!step.runs) continue;
-        put_span(file, step.name, 1, 1e-3 * (double)step.start_ns - 1e6 * start,
+        put_span(file, step.name, 1 + step.branch, 1e-3 * (double)step.start_ns - 1e6 * start,
                  1e-3 * (double)step.total_ns / (double)step.runs);
         put_text(file, "op", step.op);
         fputs(", ", file);

@@ -34,12 +34,14 @@ class Trace:
     def events(self, title: str, steps: Iterable[Step]) -> list[dict[str, Any]]:
         """Trace events, in microseconds from the start of the first phase. steps: the steps of a Session(trace=True)
         after its run."""
-        start = self._phases[0][1]
+        start, steps = self._phases[0][1], list(steps)
+        branches = max((step.branch for step in steps), default=0)  # they run side by side: each is a track of its own
+        tracks = {_PHASES: "phases", _STEPS: "steps"} | {_STEPS + b: f"branch {b}" for b in range(1, branches + 1)}
         found = [
             {"name": "process_name", "ph": "M", "pid": 0, "tid": _PHASES, "args": {"name": title}},
             *(
                 {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}
-                for track, name in ((_PHASES, "phases"), (_STEPS, "steps"))
+                for track, name in tracks.items()
             ),
         ]
         found += [_span(name, _PHASES, begin - start, end - begin, {}) for name, begin, end in self._phases]
@@ -48,7 +50,7 @@ class Trace:
                 about = {
                     key: getattr(step, key) for key in ("op", "kernel", "layout", "device", "fused", "bytes", "flops")
                 }
-                found.append(_span(step.name, _STEPS, step.start_ns - start, round(step.ms * 1e6), about))
+                found.append(_span(step.name, _STEPS + step.branch, step.start_ns - start, round(step.ms * 1e6), about))
         return found
 
     def write(self, path: str | Path, title: str, steps: Iterable[Step]) -> None:
