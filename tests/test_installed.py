@@ -91,6 +91,21 @@ class User:
             print("\n".join(sorted(set(self.reader.skipped))) or "none")
 
 
+def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("ssh")
+    user = User(tmp_path)
+    reader, digits = user.reader, user.clone / "examples" / "mnist_small"
+    with user.devices() as place:
+        place.arm_tools()  # zig, which the page installs, takes minutes; the last test builds tools with GCC
+        reader.env["LINNET_TARGETS"] = str(place.targets)
+        reader.page(DOCS / "tutorial.md")
+    assert reader.folder == digits
+    assert reader.command("linnet run model.lnt --input digit.npy | tail -1").startswith("logits: ")
+    assert run([str(digits / "digit"), str(digits / "own.lnt")]).strip().isdigit()
+    assert len(reader.commands) >= 28 and len(reader.snippets) == 4
+    user.report(capsys)
+
+
 def test_readme_training_and_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need_opencl()
     user = User(tmp_path)
