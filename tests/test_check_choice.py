@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,6 +137,7 @@ def test_c_tests_follow_the_folder() -> None:
 
 def test_linters_leave_generated_files_out() -> None:
     """A changed header changes clib/ffi.py, which is generated and not formatted."""
-    for command in check.lint(["pyruntime/linnet/clib/ffi.py"])[:2]:
-        assert "ruff" in command
-        subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    named = "pyruntime/linnet/clib/ffi.py"
+    assert all("--force-exclude" in command for command in check.lint([named])[:2])
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        assert named in tomllib.load(file)["tool"]["ruff"]["extend-exclude"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pty
 import sys
 import tempfile
 import time
@@ -18,6 +16,7 @@ import linnet
 from linnet.deploy import ssh
 from linnet.deploy.address import target_of
 from tests.deploy_targets import HERE, Place, Sshd, sshd, stand_in_adb
+from tests.terminal import answered
 from tests.test_deploy import error
 
 
@@ -107,27 +106,14 @@ def test_ssh_asks_in_the_terminal(place: Place, server: Sshd) -> None:
     """With a terminal, an unknown host key is a question, and Ctrl-C there ends the command."""
     words = [str(place.folder / "mlp.lnt"), "--verify", "--json"]
     options = server.with_options(IdentityFile=f"{server.folder}/id", UserKnownHostsFile=f"{place.folder}/new")
-    for answer, status in ((b"yes\r", 0), (b"\x03", 130)):
+    for answer, status in (("yes\r", 0), ("\x03", 130)):
         (place.folder / "new").unlink(missing_ok=True)
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.execve(
-                sys.executable, [sys.executable, "-m", "linnet", "deploy", server.target, *words, *options], place.env
-            )
-        seen = b""
-        while b"continue connecting" not in seen:
-            try:
-                seen += os.read(terminal, 4096)
-            except OSError:  # the command has ended without a question
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                pytest.fail(f"status {status}: {seen.decode()}\nsshd: {(server.folder / 'log').read_text()}")
-        os.write(terminal, answer)
-        with contextlib.suppress(OSError):  # the terminal is closed at the end
-            while got := os.read(terminal, 4096):
-                seen += got
-        os.close(terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status, seen.decode()
-        assert (b'"good": true' if status == 0 else b"nothing is left on") in seen and place.left() == []
+        command = [sys.executable, "-m", "linnet", "deploy", server.target, *words, *options]
+        ended, seen = answered(command, place.env, "continue connecting", answer)
+        log = (server.folder / "log").read_text()
+        assert "continue connecting" in seen, f"no question; status {ended}: {seen}\nsshd: {log}"
+        assert ended == status, seen
+        assert ('"good": true' if status == 0 else "nothing is left on") in seen and place.left() == []
 
 
 def test_a_connection_that_ends_in_the_middle(place: Place, server: Sshd) -> None:

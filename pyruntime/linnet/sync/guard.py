@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 TOKEN: Final = "LINNET_LAUNCH"
+_STARTING: Final = 1.0  # seconds: /proc shows the environment of a process only when the kernel has started its program
 
 
 def descendants(token: str) -> list[int]:
@@ -84,7 +85,10 @@ class Guard:
                 os.dup2(null, fd)  # a reader of the launcher's output does not wait for this process
             os.close(self._pipe)
             if os.read(reader, 1) == b"":
-                end_all(token, grace)
+                end = time.monotonic() + _STARTING
+                while time.monotonic() < end:
+                    end_all(token, grace)
+                    time.sleep(0.02)
                 remove(files)
         finally:
             os._exit(0)
