@@ -108,7 +108,7 @@ static void list_branches(search *s, int32_t first, int32_t end) {
 }
 
 /* The modelled time of the branches of [first, end) side by side, on cores that do not slow each other down. */
-static double beside(search *s, int32_t first, int32_t end) {
+static double branches_ns(search *s, int32_t first, int32_t end) {
     double lanes[LN_MOST_LANES] = {0};
     list_branches(s, first, end);
     const int n = (int)ln_min(ln_min(s->w->threads, LN_MOST_LANES), s->n_heads);
@@ -128,7 +128,7 @@ static linnet_status best_end(search *s, int32_t first, int32_t sources, int32_t
     for (int32_t i = first; i < s->n && s->visits < (int64_t)VISITS * s->n; ++i) {
         const bool source = s->latest[i] < first;
         if (branches > 1 && !source && reads(s, first, i) > 1) {
-            const double time = beside(s, first, i);
+            const double time = branches_ns(s, first, i);
             if (WORTH * alone - time > saved) {
                 saved = WORTH * alone - time;
                 *end = i;
@@ -143,7 +143,7 @@ static linnet_status best_end(search *s, int32_t first, int32_t sources, int32_t
         if (branches == 1 && sources == 0) return LINNET_OK; /* what follows needs this branch */
     }
     if (branches > 1 && s->visits < (int64_t)VISITS * s->n) {
-        const double time = beside(s, first, s->n);
+        const double time = branches_ns(s, first, s->n);
         if (WORTH * alone - time > saved) *end = s->n;
     }
     return LINNET_OK;
