@@ -151,7 +151,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define STRUCTURED (!w->reference && w->frame == NULL) /* plans of one frame have the same nodes */
 #define WITH_DEVICES (ln_device_count(w->n_devices) > 0)
 #define TO_FIT (w->updates.ordered && w->target > 0)
-#define SIDE_BY_SIDE (FAST && OF_SIGNATURE && w->threads > 1 && !WITH_DEVICES && !w->apart && !TO_FIT)
+#define SIDE_BY_SIDE (FAST && OF_SIGNATURE && w->threads > 1 && !WITH_DEVICES && !w->apart && !w->updates.ordered)
 #define IN_FRAME (w->frame != NULL)
 
 static linnet_status run_passes(ln_work *w) {

@@ -33,15 +33,14 @@ typedef struct search {
 
 /* ---- which nodes may move ---------------------------------------------------------------------------------------- */
 
-/* Whether the node keeps its place: it writes a variable, runs a body, or calls the user's code, which may not expect
- * another thread beside its own. */
+/* Whether the node keeps its place: it runs a body, or calls the user's code, which may not expect another thread
+ * beside its own. */
 static bool stays(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_kernel(node) || ln_is_assign(node) || node->bodies[0] != NULL) return true;
     if (node->op->flags & LN_OP_REGISTERED) return true;
     for (int32_t o = 0; o < node->n_outputs; ++o) {
         const int32_t v = node->outputs[o];
         if (v < 0) continue;
-        if (ln_update_of(w, v) >= 0 || ln_value_at(w, v)->committed) return true;
         if (ln_count(&ln_value_at(w, v)->tensor) < 0) return true; /* its memory grows in the run */
     }
     return false;
@@ -168,8 +167,6 @@ static linnet_status make_fork(search *s, int32_t first, int32_t end) {
             order[s->at[at++]] = s->nodes[i];
         }
     }
-    if (w->updates.ordered && w->updates.last_failure >= fork->first && w->updates.last_failure < fork->end)
-        w->updates.last_failure = fork->end - 1; /* any of the nodes may be the last one that can fail */
     return LINNET_OK;
 }
 
