@@ -22,7 +22,7 @@ WHEN = {
     "FAST": "Does not run in reference plans.",
     "STRUCTURED": "Does not run in reference plans, nor with `reference = 2`.",
     "TO_FIT": "Runs only to make a plan that assigns variables fit `max_bytes`.",
-    "SIDE_BY_SIDE": "Runs when the plan of a signature is made for several threads, without devices and without updates of variables.",
+    "SIDE_BY_SIDE": "Runs for signatures that write no variables, on several threads, without devices.",
     "IN_FRAME": "Runs only with `reference = 2`.",
 }
 _LINE = re.compile(r"^LN_(FACT|PASS)\((.*?)\)$", re.MULTILINE | re.DOTALL)
