@@ -498,7 +498,8 @@ def test_a_folder_ends_what_runs_in_it(place: Place, monkeypatch: pytest.MonkeyP
     with pytest.raises(linnet.FileError, match=r"cannot read .*absent"):
         folder.fetch("absent")
     running = target.start(folder._noted("exec sleep 100"))
-    while "sleep" not in Path(f"/proc/{running.pid}/cmdline").read_text():
+    while Path(f"/proc/{running.pid}/cmdline").read_bytes() != b"sleep\0100\0":  # the shell's own words say sleep, too
+        assert running.poll() is None
         time.sleep(0.01)
     assert folder.close() and running.wait(timeout=10) == -9 and not Path(folder.path).exists()
     assert folder.run("exec true").status != 0, "a script that comes late must not run"
