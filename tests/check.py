@@ -72,6 +72,15 @@ COVERED: dict[str, tuple[str, str]] = {
     ),
     "runtime_c/tools": ("step_times", "tools tools_media tool_style step_times cli_run train_tool"),
     "kernels_gpu/opencl": ("", "opencl opencl_memory opencl_moves device_waits opencl_weights opencl_models"),
+    **{
+        f"kernels_gpu/cuda/{part}": ("", f"cuda_texts cuda_compile {tests}")
+        for tests, parts in {
+            "cuda_gradients": "gemm_gradient gemm_turn",
+            "cuda_check cuda_products": "gemm_conv gemm_matmul depthwise",
+            "cuda_products cuda_models": "gemm mma wgmma",
+        }.items()
+        for part in parts.split()
+    },
     "kernels_gpu/cuda": (
         "",
         "cuda_memory cuda_models cuda_products cuda_texts cuda_compile cuda_programs cuda_failures",

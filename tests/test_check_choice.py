@@ -120,11 +120,23 @@ def test_every_file_of_c_is_covered() -> None:
         ("runtime_c/plan/graph/infer.c", "tests/test_plan_random.py"),
         ("kernels_gpu/common/pool.inc", "tests/test_opencl_norms.py"),
         ("kernels_gpu/cuda/cu.c", "tests/test_cuda_memory.py"),
+        ("kernels_gpu/cuda/gemm_gradient.inc", "tests/test_cuda_gradients.py"),
+        ("kernels_gpu/cuda/depthwise.inc", "tests/test_cuda_check.py"),
     ],
 )
 @pytest.mark.usefixtures("known")
 def test_choice(path: str, test: str) -> None:
     assert test in check.choose([path])[1]
+
+
+def test_every_file_of_the_gpu_libraries_chooses_a_test_of_its_backend() -> None:
+    """Also without a list of what tests have executed: the kernels of common/ run on both backends."""
+    files = [path for path in (ROOT / "kernels_gpu").rglob("*") if path.suffix in (".c", ".h", ".inc")]
+    assert {path.parent.name for path in files} == {"common", "cuda", "opencl"}
+    for path in files:
+        tests = check.covering(str(path.relative_to(ROOT)))[1]
+        for backend in {"cuda", "opencl"} & {path.parent.name} or {"cuda", "opencl"}:
+            assert [name for name in tests if name.startswith(f"tests/test_{backend}")], path
 
 
 @pytest.mark.usefixtures("known")
