@@ -4,12 +4,12 @@ A file of one layer that needs something from above it is in the wrong folder, o
 from __future__ import annotations
 
 import re
-import subprocess
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tests.layers_c import listed
 from tests.native import ROOT, build, need
 
 RUNTIME = ROOT / "runtime_c"
@@ -143,16 +143,6 @@ RANKS = (
     "fast",
     "kernels",
 )
-
-
-def listed(objects: Path) -> dict[Path, list[tuple[str, str]]]:
-    """The letter and the name of each symbol of the compiled objects below a folder."""
-    found: dict[Path, list[tuple[str, str]]] = {file: [] for file in objects.rglob("*.o")}
-    words = ["nm", "--print-file-name", *map(str, found)]
-    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    for file, kind, name in re.findall(r"^(\S+):\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", text, re.MULTILINE):
-        found[Path(file)].append((kind, name))
-    return found
 
 
 def symbols(objects: Path) -> tuple[dict[str, str], dict[str, set[str]]]:

@@ -1,0 +1,82 @@
+"""One header per C file: a header declares the functions of at most one file, which has its name. Whoever reads an include then
+knows which file is used. A header for a whole folder is named for what it holds, and holds types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import headers
+
+# Headers that list functions of many files on purpose, with the reason.
+LISTS = {
+    "runtime_c/generated/op_table.h": "the table of ops names the functions of every op",
+    "runtime_c/plan/passes/passes.h": "the list of passes: each is one function of one file",
+    "runtime_c/base/crc32.h": "one function per ISA, in a folder that base/ may not include from",
+}
+# Folders whose headers are still to be divided. A folder that is done fails the test until its line is deleted.
+FOLDERS = {
+    "runtime_c/sync": "is being divided into net/ and sync/",
+    "kernels_gpu": "is being divided",
+}
+# Headers that are still to be divided. A header that is done fails the test until its line is deleted.
+PENDING = {
+    "kernels_x86/gemm/gemm_tile.h",
+    "runtime_c/base/platform.h",
+    "runtime_c/base/types.h",
+    "runtime_c/fast/gemm/gemm.h",
+    "runtime_c/fast/gemm/gemm_driver.h",
+    "runtime_c/fast/tail/depthwise.h",
+    "runtime_c/fast/tail/recurrent_f32.h",
+    "runtime_c/fast/tail/winograd.h",
+    "runtime_c/kernel/cost.h",
+    "runtime_c/kernel/kernel.h",
+    "runtime_c/kernel/map.h",
+    "runtime_c/map/map_program.h",
+    "runtime_c/map/source_text.h",
+    "runtime_c/model/graph.h",
+    "runtime_c/model/structure.h",
+    "runtime_c/model/structure_reader.h",
+    "runtime_c/ops/copy_plan.h",
+    "runtime_c/ops/pool.h",
+    "runtime_c/ops/recurrent.h",
+    "runtime_c/ops/resize.h",
+    "runtime_c/plan/build/expand.h",
+    "runtime_c/plan/build/pipeline.h",
+    "runtime_c/plan/build/program.h",
+    "runtime_c/plan/graph/work.h",
+    "runtime_c/plan/plan.h",
+    "runtime_c/run/session.h",
+    "runtime_c/tools/common.h",
+    "runtime_c/tools/media.h",
+    "runtime_c/tools/system.h",
+    "runtime_c/tools/train.h",
+}
+
+
+def folder_of(header: str) -> str | None:
+    """The folder of FOLDERS that a header is in."""
+    return next((folder for folder in FOLDERS if header.startswith(folder + "/")), None)
+
+
+def test_a_header_declares_the_functions_of_one_file() -> None:
+    """A header of more than one file is in a table above, and whatever is in a table is such a header."""
+    found = headers.mixed()
+    assert {header for header in found if folder_of(header) is None} == set(LISTS) | PENDING
+    assert {folder_of(header) for header in found} - {None} == set(FOLDERS), "delete the folder that is done"
+
+
+def test_a_second_file_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The test sees functions of two files in one header, and neither static functions nor comments nor calls."""
+    monkeypatch.setattr(headers, "ROOT", tmp_path)
+    folder = tmp_path / "runtime_c" / "run"
+    folder.mkdir(parents=True)
+    header = "/* b.c */\nint ln_a(int x);\nstatic inline int ln_c(void) { return ln_b(1); }\n"
+    (folder / "a.h").write_text(header)
+    (folder / "a.c").write_text('#include "a.h"\nint ln_a(int x) { return x; }\n')
+    (folder / "b.c").write_text("LN_PLANNING\nint ln_b(int x) {\n    return x;\n}\nint ln_c(void);\n")
+    assert headers.mixed() == {}
+    (folder / "a.h").write_text(header + "const char *ln_b(const char *(*f)(void),\n                 int x);\n")
+    a, b = "runtime_c/run/a.c", "runtime_c/run/b.c"
+    assert headers.mixed() == {"runtime_c/run/a.h": {a: ["ln_a"], b: ["ln_b"]}}
