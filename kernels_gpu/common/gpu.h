@@ -79,10 +79,12 @@ bool lg_wanted(const lg_step *s, int output); /* false: nobody reads the output 
 bool lg_same_shape(const linnet_device_tensor *a, const linnet_device_tensor *b);
 int64_t lg_shape_product(const linnet_device_tensor *t, int from, int to);
 int lg_axis(int64_t axis, int rank); /* from the end if negative */
+/* Whether the step is a product of quantized integers, whose sums lg_put_store converts to results. */
+bool lg_converts_sums(const lg_step *s);
 
 /* A layout besides the dense one (layout.c): images of rank 4 with their channels last. */
 enum { LG_CHANNELS_LAST = 1 };
-bool lg_is_last(const linnet_device_tensor *t);
+static inline bool lg_is_last(const linnet_device_tensor *t) { return t->layout == LG_CHANNELS_LAST; }
 /* The axis at place k in memory, from the outermost, 0, on. */
 int lg_order(const linnet_device_tensor *t, int k);
 /* For `propose`, `accept` and `describe` of a backend. */
@@ -93,6 +95,9 @@ bool lg_describe_layout(uint32_t layout, int rank, linnet_layout *out);
 static inline bool lg_is_float(int dtype) {
     return dtype >= LINNET_F32 && dtype <= LINNET_BF16;
 } /* of at most 32 bits */
+static inline bool lg_is_quantizable(int dtype) {
+    return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
+}
 static inline bool lg_is_quantized(const linnet_device_tensor *t) { return t->quant_scheme != LINNET_QUANT_NONE; }
 int lg_bytes_of(int dtype);        /* of an element; 0: packed or unknown */
 const char *lg_type_of(int dtype); /* "ln_u16", as it is stored; NULL: kernels cannot read it */
@@ -192,9 +197,10 @@ void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s);
 
 /* The texts of the dialect and of the files of kernels_gpu/common, which the build embeds (embed.cmake). The dialect is
  * the first; a name of NULL ends the list. */
-extern const struct lg_file {
+typedef struct lg_file {
     const char *name, *text;
-} lg_files[];
+} lg_file;
+extern const lg_file lg_files[];
 /* Appends the text of a file of kernels_gpu/common, by its name without the ending. */
 void lg_put_file(lg_launch *launch, const char *name);
 

@@ -103,7 +103,7 @@ void lg_check_indices(lg_plan *plan, int64_t size) {
 }
 
 void lg_put_file(lg_launch *launch, const char *name) {
-    const struct lg_file *file = lg_files + 1;
+    const lg_file *file = lg_files + 1;
     while (file->name != NULL && strcmp(file->name, name) != 0) ++file;
     if (file->name != NULL)
         lg_put_text(&launch->source, file->text);

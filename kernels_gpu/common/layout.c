@@ -6,8 +6,6 @@
 
 enum { IMAGE_RANK = 4, CONCAT = 3 /* kind of copy, docs/ops.md */ };
 
-bool lg_is_last(const linnet_device_tensor *t) { return t->layout == LG_CHANNELS_LAST; }
-
 int lg_order(const linnet_device_tensor *t, int k) {
     if (!lg_is_last(t) || k == 0) return k;
     return k == t->rank - 1 ? 1 : k + 1;

@@ -2,9 +2,6 @@
 #include "kernels_gpu/common/product.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static bool is_integer(int dtype) { return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16; }
 
 /* Whether the host knows how the sums of this step are converted. */
 static bool has_requant(const lg_step *s, linnet_requant *out) {
@@ -13,16 +10,11 @@ static bool has_requant(const lg_step *s, linnet_requant *out) {
     return host->struct_size >= sizeof *host && host->step_get_requant(s->step, out) == LINNET_OK;
 }
 
-bool lg_converts_sums(const lg_step *s) {
-    return s->n_inputs >= 2 && is_integer(s->inputs[0].dtype) && is_integer(s->inputs[1].dtype) &&
-           (strcmp(s->op, "conv") == 0 || strcmp(s->op, "conv_transpose") == 0 || strcmp(s->op, "matmul") == 0);
-}
-
 bool lg_can_multiply(const lg_step *s) {
     const linnet_device_tensor *x = &s->inputs[0], *w = &s->inputs[1], *y = &s->result;
     linnet_requant requant;
     if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
-    if (is_integer(x->dtype)) return lg_converts_sums(s) && has_requant(s, &requant);
+    if (lg_is_quantizable(x->dtype)) return lg_converts_sums(s) && has_requant(s, &requant);
     /* Under an epilogue, the result of f16 or bf16 operands is the f32 sum. */
     return lg_is_float(x->dtype) && w->dtype == x->dtype &&
            (y->dtype == x->dtype || (s->has_epilogue && y->dtype == LINNET_F32)) &&
@@ -53,7 +45,7 @@ static void put_tables(lg_plan *plan, lg_launch *launch, const lg_step *s) {
             lg_put(&launch->source, "#define W_ZERO(channel) 0\n");
         lg_define(launch, "WIDE", r.wide);
         lg_put(&launch->source, "#define LG_TABLES ");
-        if (is_integer(s->result.dtype) && r.table != LINNET_REQUANT_NONE)
+        if (lg_is_quantizable(s->result.dtype) && r.table != LINNET_REQUANT_NONE)
             lg_put(&launch->source, "const int result_zero=lg_n%d;", lg_number(launch, r.y_zero));
         if (r.table == LINNET_REQUANT_SCALE)
             lg_put(&launch->source,

@@ -6,8 +6,6 @@
 
 /* Whether kernels can multiply the operands 0 and 1, add operand 2 and store the result. */
 bool lg_can_multiply(const lg_step *s);
-/* Whether the step is a product of quantized integers, whose sums lg_put_store converts to results. */
-bool lg_converts_sums(const lg_step *s);
 /* Defines X, W, B and Y, BIAS, FLOATS, X_ZERO and W_ZERO(channel), which reads packed memory, and appends product.inc.
  * The kernel's own arguments have been passed. */
 void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s);

@@ -84,6 +84,11 @@ bool lg_same_shape(const linnet_device_tensor *a, const linnet_device_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
+bool lg_converts_sums(const lg_step *s) {
+    return s->n_inputs >= 2 && lg_is_quantizable(s->inputs[0].dtype) && lg_is_quantizable(s->inputs[1].dtype) &&
+           (strcmp(s->op, "conv") == 0 || strcmp(s->op, "conv_transpose") == 0 || strcmp(s->op, "matmul") == 0);
+}
+
 int lg_axis(int64_t axis, int rank) { return (int)(axis < 0 ? axis + rank : axis); }
 
 static const struct {

@@ -8,14 +8,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-int lg_enter(lg_device *d) {
-    if (d->cu == NULL)
-        return lg_failure(&d->failures, "the device %s only plans for a GPU that is not there, because of for=%d",
-                          d->name, d->options.compute);
-    return lg_code(d->cu->CtxPushCurrent(d->context));
-}
-void lg_leave(const lg_device *d) { d->cu->CtxPopCurrent(NULL); }
-
 static const char *explain(void *context, int code) {
     lg_device *d = context;
     const char *name = NULL;

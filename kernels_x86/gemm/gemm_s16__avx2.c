@@ -1,7 +1,8 @@
 /* gemm_s16__avx2.c - integer matmul and conv with AVX2, tiles of up to 6 x 16.
  * Weights have 8 bits, activations 8 or 16. 8-bit activations are widened to 16 bits once for all panels, when they are
  * gathered. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_store__avx2.h"
+#include "kernels_x86/gemm/gemm_tile__avx2.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -28,12 +29,6 @@ static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
 }
 
 #include "kernels_x86/gemm/gemm_s16.inc"
-#include "kernels_x86/gemm/gemm_store.inc"
-
-void ln_gemm_store__avx2(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
-                         int64_t n, void *y, int64_t y_stride) {
-    store(r, channel, sums, sums_stride, rows, n, y, y_stride);
-}
 
 const ln_gemm_set ln_gemm_i8__avx2 = {.a_dtype = LINNET_I16,
                                       .b_dtype = LINNET_I8,
@@ -47,7 +42,7 @@ const ln_gemm_set ln_gemm_i8__avx2 = {.a_dtype = LINNET_I16,
                                       .half = half,
                                       .convert = convert,
                                       .row_sums = row_sums,
-                                      .store = store,
+                                      .store = ln_gemm_store__avx2,
                                       .store_tile = ln_gemm_store_tile__avx2,
                                       .store_sum = ln_gemm_store_sum__avx2,
                                       .words = true};
@@ -64,7 +59,7 @@ const ln_gemm_set ln_gemm_i16__avx2 = {.a_dtype = LINNET_I16,
                                        .half = half,
                                        .convert = convert,
                                        .row_sums = row_sums,
-                                       .store = store};
+                                       .store = ln_gemm_store__avx2};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx2, &ln_gemm_i16__avx2};
 
 LN_GEMM_KERNELS(int__avx2, sets)

@@ -1,6 +1,7 @@
 /* gemm_s16__avx512vnni.c - 16-bit activations times 8-bit weights with vpdpwssd, tiles of up to 14 x 32.
  * One instruction multiplies and adds. The sums are added to 64-bit sums as in the other files. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_store__avx512vnni.h"
+#include "kernels_x86/gemm/gemm_words__avx512vnni.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -18,15 +19,6 @@
 #define VEC_WIDEN(p) _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(const void *)(p)))
 
 #include "kernels_x86/gemm/gemm_s16.inc"
-#include "kernels_x86/gemm/gemm_store.inc"
-
-/* gemm_s8__avx512vnni.c uses this function, too. */
-void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
-                               int64_t rows, int64_t n, void *y, int64_t y_stride);
-void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
-                               int64_t rows, int64_t n, void *y, int64_t y_stride) {
-    store(r, channel, sums, sums_stride, rows, n, y, y_stride);
-}
 
 /* The set for 16-bit activations whose sums fit in 32 bits. */
 const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {.a_dtype = LINNET_I16,

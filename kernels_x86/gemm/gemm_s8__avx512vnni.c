@@ -1,7 +1,8 @@
 /* gemm_s8__avx512vnni.c - 8-bit matmul and conv with vpdpbusd, tiles of up to 14 x 32, four products per lane. The
  * instruction multiplies unsigned by signed numbers. Therefore 128 is added to i8 weights for i8 activations, and
  * subtracted from u8 weights for u8 activations. The driver removes the difference with the help of the row sums. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_store__avx512vnni.h"
+#include "kernels_x86/gemm/gemm_tile__avx512vnni.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -127,10 +128,6 @@ static void row_sums_s(const void *const *a, int64_t taps, int64_t rows, int64_t
 static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
     row_sums(a, taps, rows, kc, false, sums);
 }
-
-/* From gemm_store.inc, compiled in gemm_s16__avx512vnni.c. */
-extern void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
-                                      int64_t rows, int64_t n, void *y, int64_t y_stride);
 
 const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
                                             .b_dtype = LINNET_U8,

@@ -1,6 +1,7 @@
 /* gemm_tile__avx2.c - stores tiles of integer sums with AVX2, four vectors at a time, which become 32 bytes.
  * Equals ln_requant_store of kernel/common/requant.h, and the map of a residual, bit by bit. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_tile__avx2.h"
+#include "kernels_x86/gemm/gemm_store__avx2.h"
 
 #include <immintrin.h>
 #include <string.h>

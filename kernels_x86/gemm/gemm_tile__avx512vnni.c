@@ -1,14 +1,11 @@
 /* gemm_tile__avx512vnni.c - stores tiles of integer sums with AVX-512, four vectors at a time, which become 64 bytes.
  * Equals ln_requant_store of kernel/common/requant.h bit by bit. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_tile__avx512vnni.h"
+#include "kernels_x86/gemm/gemm_store__avx512vnni.h"
 
 #include <immintrin.h>
 
 #define TILE_INLINE static inline __attribute__((always_inline))
-
-/* From gemm_store.inc, compiled in gemm_s16__avx512vnni.c. */
-extern void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
-                                      int64_t rows, int64_t n, void *y, int64_t y_stride);
 
 /* Vector j of a group of four is in row row_of(j) and begins at column column_of(j). */
 TILE_INLINE int64_t row_of(const int width, int j) { return width == 32 ? j / 2 : j; }

@@ -1,6 +1,7 @@
 /* gemm_words__avx512vnni.c - stores tiles of integer sums as 16-bit numbers with AVX-512, 16 at a time, and tiles with
  * operands of 16 bits. Equals ln_requant_store of kernel/common/requant.h, and the map of a residual, bit by bit. */
-#include "kernels_x86/gemm/gemm_tile.h"
+#include "kernels_x86/gemm/gemm_words__avx512vnni.h"
+#include "kernels_x86/gemm/gemm_tile__avx512vnni.h"
 
 #include <immintrin.h>
 
