@@ -1,5 +1,5 @@
 """The rooms of each folder of C sources, from includes and from compiled objects: `python -m tests.layers_c [FOLDER...]`
-prints a table. A room is a C file with its header and its templates. An arrow goes from a room to another one that it includes
+prints a table. A room is a C file with its header, or a template. An arrow goes from a room to another one that it includes
 or whose symbols it uses. Floors are the longest chain of arrows. A circle is a set of rooms that all reach each other. An arrow
 up is one that would have to go, so that its folder has no circle."""
 
@@ -65,9 +65,8 @@ def uses(objects: Path) -> Arrows:
 
 
 def room(path: str) -> str:
-    """The room of a file: its path up to the first dot of its name."""
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/{name.partition('.')[0]}"
+    """The room of a file: its path without .c or .h; a template, NAME.inc or NAME.inc.c, is a room of its own."""
+    return re.sub(r"(?<!\.inc)\.[ch]$", "", path)
 
 
 def rooms(objects: Path) -> Arrows:

@@ -46,7 +46,6 @@ PENDING = {
     "runtime_c/plan/build/program.h",
     "runtime_c/plan/graph/work.h",
     "runtime_c/plan/plan.h",
-    "runtime_c/run/session.h",
     "runtime_c/tools/common.h",
     "runtime_c/tools/media.h",
     "runtime_c/tools/system.h",

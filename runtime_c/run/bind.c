@@ -1,6 +1,9 @@
 /* bind.c - memory of the caller in place of a session's inputs and outputs.
  * The operands of all steps are resolved again when memory is bound, so a run costs the same as without. */
-#include "run/session.h"
+#include "plan/session_layout.h"
+#include "run/bind_device.h"
+#include "run/instance.h"
+#include "run/operand.h"
 
 /* Whether the memory for port i overlaps other bound memory, so that a run would write what another step reads. Two
    outputs that are one tensor cannot both be bound. */

@@ -1,7 +1,11 @@
 /* bind_device.c - memory of a device in place of a session's inputs and outputs. If the device's own transfer is all
  * that uses the value, the device copies it. Otherwise it is staged: it goes through the session's memory, before the
  * steps or after them. */
-#include "run/session.h"
+#include "run/bind_device.h"
+
+#include "run/device.h"
+#include "run/instance.h"
+#include "run/operand.h"
 
 static bool uses(const ln_operand *o, const ln_port *port) {
     return o->region == LN_REGION_IO && o->offset - port->operand.offset < port->bytes;

@@ -4,7 +4,7 @@
  *
  * The model is locked while constants are allocated and written. Whoever finds a constant in the list can therefore use
  * it, because its content has arrived. */
-#include "run/session.h"
+#include "run/constants.h"
 
 #include <string.h>
 

@@ -1,9 +1,13 @@
 /* device.c - devices during a session: queues, memory, constants, and the steps of devices. All work is submitted to a
    queue; only LN_STEP_WAIT blocks. plan/passes/ decides what runs on a device (places.c) and when to wait (waits.c). */
+#include "run/device.h"
+
 #include "model/snapshot.h"
 #include "model/store.h"
 #include "plan/graph/refusals.h"
-#include "run/session.h"
+#include "run/constants.h"
+#include "run/held.h"
+#include "run/watch.h"
 
 #include <string.h>
 

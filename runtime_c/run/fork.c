@@ -1,6 +1,11 @@
 /* fork.c - runs the branches of a fork side by side: each thread takes the next branch and runs its steps alone. No
  * branch reads what another one writes, and the plan keeps their memory apart. */
-#include "run/session.h"
+#include "run/fork.h"
+
+#include "run/operand.h"
+#include "run/step_error.h"
+#include "run/trace.h"
+#include "run/watch.h"
 
 typedef struct forking {
     linnet_session *session;

@@ -3,7 +3,7 @@
  *
  * A run that assigns variables has the store's lock to itself, and a fetch needs the lock too. So the session's queues
  * are used by one thread at a time, and nobody sees the store while a run changes values. */
-#include "run/session.h"
+#include "run/held.h"
 
 #include "model/store.h"
 

@@ -1,6 +1,11 @@
 /* instance.c - a program bound to memory: resolves every operand of its steps and bodies, makes its outputs the
  * session's outputs, and gives up what it holds. */
-#include "run/session.h"
+#include "run/instance.h"
+
+#include "plan/continue.h"
+#include "run/device.h"
+#include "run/kept.h"
+#include "run/operand.h"
 
 #include <string.h>
 

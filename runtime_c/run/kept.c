@@ -5,9 +5,10 @@
  * Every run that reads a copy holds the store's lock, so versions do not change while a copy is in use, and nobody uses
  * a copy that is being packed under the keeper's lock. Snapshots have versions of their own; sessions that share one do
  * not run at the same time. */
-#include "run/session.h"
+#include "run/kept.h"
 
 #include "model/store.h"
+#include "run/operand.h"
 
 #include <string.h>
 

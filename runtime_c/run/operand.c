@@ -1,6 +1,6 @@
 /* operand.c - where the operand of a step is: in the file, the store, the session's memory, the caller's memory, or the
  * memory of an earlier segment. And which inputs and outputs may have memory of the caller. */
-#include "run/session.h"
+#include "run/operand.h"
 
 #include "model/store.h"
 

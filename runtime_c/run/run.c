@@ -1,8 +1,21 @@
 /* run.c - linnet_run, a loop over steps. It does not allocate, look up names, or branch on dtypes. Steps with too
    little work stay on the calling thread; all others are split among the threads (share.c). */
-#include "run/session.h"
+#include "run/run.h"
 
 #include "model/store.h"
+#include "plan/continue.h"
+#include "run/bind_device.h"
+#include "run/device.h"
+#include "run/fork.h"
+#include "run/held.h"
+#include "run/instance.h"
+#include "run/kept.h"
+#include "run/operand.h"
+#include "run/segment.h"
+#include "run/share.h"
+#include "run/step_error.h"
+#include "run/trace.h"
+#include "run/watch.h"
 
 #include <string.h>
 

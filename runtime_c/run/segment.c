@@ -1,8 +1,12 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
+#include "run/segment.h"
+
 #include "plan/continue.h"
 #include "plan/graph/refusals.h"
-#include "run/session.h"
+#include "run/device.h"
+#include "run/instance.h"
+#include "run/operand.h"
 #include "linnet_ext.h"
 
 #include <string.h>

@@ -1,10 +1,16 @@
 /* session.c - creates and frees sessions, and gives access to their inputs, outputs and steps.
  * Everything that a run uses is allocated here, in at most four blocks. */
-#include "run/session.h"
+#include "plan/session_layout.h"
 
 #include "base/structs.h"
 #include "model/store.h"
 #include "plan/graph/refusals.h"
+#include "run/device.h"
+#include "run/held.h"
+#include "run/instance.h"
+#include "run/operand.h"
+#include "run/segment.h"
+#include "run/submit.h"
 #include "linnet_ext.h"
 
 #include <string.h>

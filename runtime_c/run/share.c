@@ -1,7 +1,7 @@
 /* share.c - shares the work items of a step among threads. Each thread begins with a contiguous range of the items,
  * which is the same in every run, so that it finds what it wrote in the step before in its own cache. A thread that has
  * finished its range takes pieces from the ends of the others' ranges. */
-#include "run/session.h"
+#include "run/share.h"
 
 enum {
     MOST_SHARED = 32, /* with more threads, ranges are fixed: their number evens out what single threads lose */

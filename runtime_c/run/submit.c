@@ -1,7 +1,9 @@
 /* submit.c - runs whose end the caller waits for later. A submitted run leaves out the waits at the end of its program;
  * what comes before them is as in any run. */
-#include "run/session.h"
+#include "run/submit.h"
 
+#include "run/run.h"
+#include "run/watch.h"
 #include "linnet_ext.h"
 
 void ln_submit_prepare(linnet_session *s) {

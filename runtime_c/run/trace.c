@@ -1,6 +1,6 @@
 /* trace.c - counts special values in the output of a step: integers at their limits, Inf, NaN.
  * Only for sessions with count_special; scalar and deliberately simple. */
-#include "run/session.h"
+#include "run/trace.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * between steps and iterations, and never after a variable was overwritten, so a run changes either all of its
  * variables or none.
  */
-#include "run/session.h"
+#include "run/watch.h"
 
 #include "base/structs.h"
 

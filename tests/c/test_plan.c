@@ -2,7 +2,7 @@
  * data-dependent segments, a device of an extension. */
 #include "builder.h"
 #include "check.h"
-#include "run/session.h"
+#include "plan/session_layout.h"
 #include "model/store.h"
 #include "linnet_ext.h"
 

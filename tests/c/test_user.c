@@ -6,7 +6,7 @@
 #include "kernel/user.h"
 #include "linnet_device.h"
 #include "model/structure.h"
-#include "run/session.h"
+#include "plan/session_layout.h"
 
 #include "../ext/user_ops.c"
 

@@ -1,0 +1,17 @@
+/* constants.h - constants on devices, which the instances of a model share. */
+#ifndef LN_CONSTANTS_H
+#define LN_CONSTANTS_H
+
+#include "plan/session_layout.h"
+
+/* The allocations of the program that it does not share: those before the constants. */
+static inline int32_t ln_own_chunks(const ln_device_memory *m) {
+    return m->n_chunks - (m->n_residents - m->first_constant);
+}
+/* Gives the instance its constants on devices. It shares those that other instances of the model have, and
+ * writes the others. After an error it has none. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */
+linnet_status ln_constants_take(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* Releases the constants that no other instance has. */
+void ln_constants_give(ln_instance *instance);
+
+#endif

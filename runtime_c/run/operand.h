@@ -1,0 +1,22 @@
+/* operand.h - where the operand of a step is, and which inputs and outputs may have memory of the caller. */
+#ifndef LN_OPERAND_H
+#define LN_OPERAND_H
+
+#include "plan/session_layout.h"
+
+/* NULL stays NULL, because arithmetic on it is undefined even with offset 0. */
+static inline void *ln_at(const void *base, uint64_t offset) {
+    return base != NULL ? (char *)(uintptr_t)base + offset : NULL;
+}
+/* The inputs of the program, then its outputs. */
+static inline const ln_port *ln_port_at(const ln_program *p, int32_t i) {
+    return i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
+}
+/* The pointer to an operand on the host; NULL if it is on a device. */
+void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
+/* The port of output i of the plan, as ln_port_at numbers them; -1: a later segment computes it. */
+int32_t ln_port_of_output(const linnet_session *session, int i);
+/* Why no memory of the caller can replace that of port i; NULL: it can. */
+const char *ln_cannot_bind(const linnet_session *session, int32_t i);
+
+#endif

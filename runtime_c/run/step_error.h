@@ -1,0 +1,15 @@
+/* step_error.h - the error of a step that has failed. */
+#ifndef LN_STEP_ERROR_H
+#define LN_STEP_ERROR_H
+
+#include "plan/session_layout.h"
+
+/* The error of a step. */
+static inline linnet_status ln_step_failed(linnet_session *s, const ln_bound *bound, linnet_status status,
+                                           linnet_error *error) {
+    ln_run_error_fail(&s->run_error, status, error);
+    ln_at_node(error, bound->step->index, bound->step->name);
+    return status;
+}
+
+#endif

@@ -1,0 +1,9 @@
+/* trace.h - counts special values in the output of a step. */
+#ifndef LN_TRACE_H
+#define LN_TRACE_H
+
+#include "plan/session_layout.h"
+
+void ln_count_special(const ln_bound *bound, ln_trace *trace);
+
+#endif
