@@ -65,11 +65,18 @@ COVERED: dict[str, tuple[str, str]] = {
     "kernels_arm/gemm": ("gemm conv depthwise kernel_lines", "cross"),
     "kernels_x86": ("kernel_lines norm pool reduce resize map crc32", "kernel_choice"),
     "kernels_arm": ("kernel_lines norm pool reduce resize map crc32", "cross"),
-    "runtime_c/sync": (
-        "sync_compress sync_edges sync_finite sync_journal sync_members sync_ring sync_rows sync_server sync_server_edges "
-        "sync_share sync_shm sync_stream sync_tls sync_transport sync_wire",
-        "sync_server sync_worker sync_ring sync_journal sync_protocol sync_training",
+    "runtime_c/net": (
+        "sync_stream sync_transport sync_tls sync_shm sync_wire sync_server",
+        "sync_worker sync_protocol",
     ),
+    "runtime_c/sync/codec": ("sync_wire sync_compress sync_edges sync_stream", "sync_protocol sync_server sync_worker"),
+    "runtime_c/sync/common": ("sync_rows sync_finite sync_server sync_ring", "sync_server sync_training header"),
+    "runtime_c/sync/server": (
+        "sync_edges sync_finite sync_journal sync_members sync_server sync_server_edges sync_share",
+        "sync_server sync_journal sync_protocol sync_training",
+    ),
+    "runtime_c/sync/worker": ("sync_edges", "sync_worker sync_server sync_training"),
+    "runtime_c/sync/ring": ("sync_ring", "sync_ring"),
     "runtime_c/tools": ("step_times", "tools tools_media tool_style step_times cli_run train_tool"),
     "kernels_gpu/opencl": ("", "opencl opencl_memory opencl_moves device_waits opencl_weights opencl_models"),
     **{

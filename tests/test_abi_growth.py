@@ -81,7 +81,10 @@ OF_DEVICES = {
 def test_an_older_program_runs_with_a_newer_library(newer: Path, model: Path, tmp_path: Path) -> None:
     """The library, with AddressSanitizer, must not touch a byte beyond the older program's structs."""
     run([sys.executable, str(newer / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
-    sources = [tmp_path / "linnet.c", *sorted((newer / "runtime_c" / "sync").glob("*.c"))]
+    sources = [
+        tmp_path / "linnet.c",
+        *(file for room in ("net", "sync") for file in sorted((newer / "runtime_c" / room).rglob("*.c"))),
+    ]
     include = [f"-I{newer / 'runtime_c'}", f"-I{newer / 'runtime_c' / 'include'}", "-ffp-contract=off"]
 
     def compiled(source: Path) -> str:

@@ -23,9 +23,9 @@ ALLOWED = {
     "runtime_c/ops/": "kernels; those for i4 and u4 read elements with ln_load_i64",
     "kernels_arm/": "kernels",
     "runtime_c/tools/": "arrays in NPY files and batches of them, which have no i4 and u4",
-    "runtime_c/sync/manifest.c": "tensors of the wire, which have no i4 and u4: a size of 0 is refused",
-    "runtime_c/sync/worker_model.c": "the same tensors",
-    "runtime_c/sync/posix_rows.c": "indices, i32 or i64",
+    "runtime_c/sync/codec/manifest.c": "tensors of the wire, which have no i4 and u4: a size of 0 is refused",
+    "runtime_c/sync/worker/worker_model.c": "the same tensors",
+    "runtime_c/sync/worker/posix_rows.c": "indices, i32 or i64",
 }
 # Ops whose kernels may multiply by the size of an element are not defined for elements that share a byte.
 PACKED = {"cast", "copy", "dequantize", "gather", "matmul", "quantize"}

@@ -163,7 +163,7 @@ def test_no_global_state_and_no_output(library: str) -> None:
 
 
 def test_sync_reaches_the_system_in_a_few_files_only() -> None:
-    """Only posix_*.c and transport_*.c of runtime_c/sync use sockets, files, clocks and threads. The rest is portable and runs
+    """Only posix_*.c and transport_*.c of net/ and sync/ use sockets, files, clocks and threads. The rest is portable and runs
     in the simulator (tests/sim) with a clock that is passed in."""
     need("objdump")
     system = {"socket", "connect", "bind", "listen", "accept", "accept4", "send", "recv", "sendmsg", "recvmsg", "read",
@@ -186,7 +186,11 @@ def test_zeroing_a_struct_is_its_init_but_for_two_fields() -> None:
     functions = r"void (linnet_\w+)_init(?:_sized)?\([^)]*\) \{(.*?)\}"
     sets = {
         f"{name}: {field}"
-        for path in (*INCLUDE.glob("*.h"), INCLUDE.parent / "base" / "structs.c", INCLUDE.parent / "sync" / "config.c")
+        for path in (
+            *INCLUDE.glob("*.h"),
+            INCLUDE.parent / "base" / "structs.c",
+            INCLUDE.parent / "sync" / "common" / "config.c",
+        )
         for name, body in re.findall(functions, path.read_text(), re.DOTALL)
         for field in re.findall(r"->(\w+ = [^;]+);", body)
     }

@@ -124,7 +124,11 @@ def test_another_project_builds_what_it_links_and_installs_its_own_files(how: st
     text = PROJECT.format(how=how, library="linnet::linnet_static") + "install(FILES app.c DESTINATION share)\n"
     (tmp_path / "CMakeLists.txt").write_text(text)
     (tmp_path / "app.c").write_text(PROGRAM)
-    build, prefix, others = tmp_path / "build", tmp_path / "prefix", ("runtime_c/sync", "kernels_gpu", "liblinnet.so")
+    build, prefix, others = (
+        tmp_path / "build",
+        tmp_path / "prefix",
+        ("runtime_c/sync/server", "kernels_gpu", "liblinnet.so"),
+    )
     run(["cmake", "-G", "Ninja", "-S", str(tmp_path), "-B", str(build), *QUICK])
     steps = run(["ninja", "-C", str(build), "-t", "commands", "all"])
     assert "liblinnet.a" in steps and not [name for name in (*others, "tests/c", "runtime_c/tools") if name in steps]

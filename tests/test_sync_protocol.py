@@ -1,4 +1,4 @@
-"""docs/protocol.md against itself and the C code: layouts without gaps, the same numbers as in wire.h, and test vectors made from
+"""docs/protocol.md against itself and the C code: layouts without gaps, the same numbers as in C, and test vectors made from
 the document's own tables. tests/c/test_sync_wire.c checks the same bytes in C."""
 
 from __future__ import annotations
@@ -10,7 +10,19 @@ import pytest
 from tests import sync_protocol as protocol
 from tests.native import ROOT, build, need, run
 
-_WIRE = (ROOT / "runtime_c" / "sync" / "wire.h").read_text()
+_CODEC = ROOT / "runtime_c" / "sync" / "codec"
+_NET = ROOT / "runtime_c" / "net"
+_HEADERS = "".join(file.read_text() for file in (_NET / "frame.h", _NET / "refusal.h", _CODEC / "payload.h"))
+# number, name, BULK or CONTROL, PLAIN or ENCODED, flags, HANDSHAKE or OPEN or ALWAYS, roles
+_MESSAGES = [
+    re.split(r",\s*", row) for row in re.findall(r"^LN_MESSAGE\((.*)\)$", (_CODEC / "messages.inc").read_text(), re.M)
+]
+_PULLERS = {"WORKER", "READER", "WRITER"}
+_GROUPS = {
+    "PULLERS": _PULLERS,
+    "CLIENTS": _PULLERS | {"OBSERVER"},
+    "ALL": _PULLERS | {"OBSERVER", "PEER", "SERVER"},
+}
 _LAYOUTS = (
     "The header",
     "HELLO",
@@ -28,14 +40,14 @@ _LAYOUTS = (
 
 
 def _enum(first: str) -> list[str]:
-    """Names of the enum in wire.h that starts with `first`, without LN_SYNC_."""
-    found = re.search(rf"enum \w* ?\{{\s*({first}.*?)\}}", _WIRE, re.S)
+    """Names of the enum that starts with `first`, without LN_SYNC_."""
+    found = re.search(rf"enum \w* ?\{{\s*({first}.*?)\}}", _HEADERS, re.S)
     assert found, first
     return re.findall(r"LN_SYNC_(\w+)", found[1])
 
 
 def _constants() -> dict[str, int]:
-    numbers = re.findall(r"\b(LN_SYNC_\w+) = ([0-9a-fx<+* ]+)", _WIRE)
+    numbers = re.findall(r"\b(LN_SYNC_\w+) = ([0-9a-fx<+* ]+)", _HEADERS)
     return {name.removeprefix("LN_SYNC_"): eval(value, {}) for name, value in numbers}
 
 
@@ -62,13 +74,14 @@ def test_layouts_have_no_gaps(title: str) -> None:
     assert title in ("The header", "TENSORS") or (stated and int(stated[1]) == at)
 
 
+def _senders(roles: str) -> set[str]:
+    return set().union(*(_GROUPS.get(word, {word}) for word in roles.split(" | ")))
+
+
 def test_types_are_those_of_the_code() -> None:
-    names = _enum("LN_SYNC_HELLO = 1")
-    assert names.pop() == "TYPES"
-    assert {name: i for i, name in enumerate(names, 1)} == {name: n for name, (n, _) in protocol.types().items()}
-    bulk = re.findall(r"\[LN_SYNC_(\w+)\] = \{\"(\w+)\", (true|false)", (ROOT / "runtime_c/sync/wire.c").read_text())
-    assert {name: word == "true" for name, _, word in bulk} == {name: b for name, (_, b) in protocol.types().items()}
-    assert all(name == text for name, text, _ in bulk)
+    assert len(_MESSAGES) > 20
+    assert [int(row[0]) for row in _MESSAGES] == list(range(1, len(_MESSAGES) + 1))
+    assert {row[1]: (int(row[0]), row[2] == "BULK") for row in _MESSAGES} == protocol.types()
 
 
 def test_refusals_are_those_of_the_code() -> None:
@@ -76,17 +89,17 @@ def test_refusals_are_those_of_the_code() -> None:
     assert stated == {name: i for i, name in enumerate(_enum("LN_SYNC_FINE = 0")) if i}
 
 
+def _sent_by(role: str, *phases: str) -> set[str]:
+    return {row[1] for row in _MESSAGES if row[5] in phases and role in _senders(row[6])}
+
+
 def test_directions_are_those_of_the_code() -> None:
-    """Compares the table of states with the masks that owners pass to ln_sync_stream_expect."""
-    masks = {
-        name: set(re.findall(r"1u << LN_SYNC_(\w+)", text))
-        for name, text in re.findall(r"#define LN_SYNC_(HANDSHAKE|FROM_\w+)(.*?)\)\n", _WIRE, re.S)
-    }
+    """Compares the tables of frames and of states with messages.inc."""
     stated = {(cells[0], cells[1]): set(cells[2].split(", ")) for cells in protocol.rows("States", 3)}
-    assert masks["FROM_WORKER"] == stated["server", "open"]
-    assert masks["FROM_SERVER"] == stated["worker", "open"]
+    assert _sent_by("WORKER", "OPEN", "ALWAYS") == stated["server", "open"]
+    assert _sent_by("SERVER", "OPEN", "ALWAYS") == stated["worker", "open"]
     shaking = set().union(*(frames for (_, state), frames in stated.items() if state != "open"))
-    assert masks["HANDSHAKE"] == shaking
+    assert {row[1] for row in _MESSAGES if row[5] != "OPEN"} == shaking
     for cells in protocol.rows("Frames", 5):
         if cells[2] in "CS":
             side = "server" if cells[2] == "C" else "worker"
@@ -103,8 +116,7 @@ def test_limits_are_those_of_the_code() -> None:
 
 
 def test_encodings_are_those_of_the_code() -> None:
-    folder = ROOT / "runtime_c" / "sync"
-    numbers = dict(re.findall(r"LN_SYNC_(\w+) = (\d)", (folder / "compress.h").read_text()))
+    numbers = dict(re.findall(r"LN_SYNC_(\w+) = (\d)", (_CODEC / "compress.h").read_text()))
     stated = {
         cells[1].replace("-", "").replace("1bit", "onebit").upper(): cells[0] for cells in protocol.rows("Encodings", 3)
     }
@@ -131,8 +143,9 @@ def test_the_stream_takes_no_memory() -> None:
     """Code that reads and writes frames calls no allocator, directly or through other functions of the library."""
     need("objdump")
     folder = build("release") / "CMakeFiles"
-    sync = folder / "linnet_sync_objects.dir" / "runtime_c" / "sync"
-    files = [sync / f"{name}.c.o" for name in ("wire", "payload", "stream", "stream_send", "digest")]
+    rooms = folder / "linnet_sync_objects.dir" / "runtime_c"
+    files = [rooms / "net" / f"{name}.c.o" for name in ("frame", "refusal", "stream", "stream_send")]
+    files += [rooms / "sync" / "codec" / f"{name}.c.o" for name in ("messages", "payload", "digest")]
     files.append(folder / "linnet_objects.dir" / "runtime_c" / "base" / "crc32.c.o")
     allowed = {"memcpy", "memmove", "memset", "memchr", "strncpy", "strlen", "linnet_crc32c", "_GLOBAL_OFFSET_TABLE_"}
     for file in files:

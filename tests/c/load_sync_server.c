@@ -4,9 +4,9 @@
  * connection is dropped; IDLE_MS: time for which all workers stay connected before they begin. Prints "idle", then
  * "done" and counts. */
 #define _DEFAULT_SOURCE
-#include "sync/manifest.h"
-#include "sync/posix_poller.h"
-#include "sync/transport.h"
+#include "net/posix_poller.h"
+#include "net/transport.h"
+#include "sync/codec/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static void take_welcome(worker *w, const ln_sync_header *h, const void *payload
     w->tensors = 0;
     send_frame(w, LN_SYNC_READY, 0, bytes, sizeof bytes, false);
     ln_sync_stream_open(w->stream, load.job, w->number, load.manifest->shard, welcome.chunk);
-    ln_sync_stream_expect(w->stream, LN_SYNC_FROM_SERVER | 1u << LN_SYNC_TENSORS);
+    ln_sync_stream_expect(w->stream, ln_sync_sent_by(LN_SYNC_SERVER) | LN_NET_BIT(LN_SYNC_TENSORS));
     w->ready = true;
     load.idle++;
     if (load.begun && w->step <= load.steps) go_on(w);
@@ -229,7 +229,7 @@ int main(int argc, char **argv) {
         worker *w = &load.workers[i];
         w->number = (uint32_t)i;
         w->memory = malloc(ln_sync_stream_bytes(8));
-        w->stream = ln_sync_stream_init(w->memory, 8, &handler);
+        w->stream = ln_sync_stream_init(w->memory, 8, &ln_sync_protocol, &handler);
         ln_sync_stream_set_user(w->stream, w);
         w->gradient = malloc((size_t)manifest->push_bytes);
         for (uint64_t k = 0; k < manifest->push_bytes / sizeof *w->gradient; k++) w->gradient[k] = (float)(i + 1);

@@ -5,7 +5,8 @@
 
 #include "check.h"
 
-#include "sync/server_core.h"
+#include "sync/codec/digest.h"
+#include "sync/server/server_core.h"
 
 #include "linnet_sync.h"
 
@@ -281,7 +282,7 @@ static void greet(client *c, const ln_sync_hello *hello) {
     if (c->server) drop(c);
     memset(c, 0, sizeof *c);
     c->memory = memory;
-    c->stream = ln_sync_stream_init(memory, 8, &handler);
+    c->stream = ln_sync_stream_init(memory, 8, &ln_sync_protocol, &handler);
     ln_sync_stream_set_user(c->stream, c);
     c->server = ln_sync_server_connect(world.server, "here", world.now);
     CHECK(c->server != NULL);

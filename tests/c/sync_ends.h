@@ -5,7 +5,8 @@
 
 #include "check.h"
 
-#include "sync/transport.h"
+#include "net/transport.h"
+#include "sync/codec/payload.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void end_init(end *self, size_t inbox, uint32_t chunk) {
     ln_sync_handler handler = {self, end_place, end_frame, end_released};
     memset(self, 0, sizeof *self);
     self->memory = malloc(ln_sync_stream_bytes(ENDS_PLACES));
-    self->stream = ln_sync_stream_init(self->memory, ENDS_PLACES, &handler);
+    self->stream = ln_sync_stream_init(self->memory, ENDS_PLACES, &ln_sync_protocol, &handler);
     ln_sync_stream_open(self->stream, 1, 2, 3, chunk);
     self->inbox = calloc(1, inbox ? inbox : 1);
     self->inbox_size = inbox;

@@ -1,7 +1,7 @@
 /* test_sync_compress.c - the encodings of gradients: exact bytes, error feedback, values that are not finite, hostile
  * bytes, and the same bits on every machine (a digest that x86-64 and ARM must both give). */
 #include "check.h"
-#include "sync/compress.h"
+#include "sync/codec/compress.h"
 
 #include <math.h>
 #include <stdlib.h>

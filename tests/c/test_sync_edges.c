@@ -4,9 +4,9 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include "sync/posix_journal.h"
-#include "sync/rows.h"
-#include "sync/wire.h"
+#include "sync/codec/payload.h"
+#include "sync/common/rows.h"
+#include "sync/server/posix_journal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -88,7 +88,7 @@ static ln_sync_refusal piece(uint64_t total, uint64_t offset, uint32_t length) {
     unsigned char bytes[LN_SYNC_HEADER];
     ln_sync_header read;
     ln_sync_header_write(&made, bytes);
-    return ln_sync_header_read(&read, bytes);
+    return ln_sync_header_read(&read, bytes, &ln_sync_protocol);
 }
 
 /* A chunk must not extend beyond its message. */

@@ -3,8 +3,8 @@
  * told, journal and status record it, and the next step continues. */
 #include "sync_clients.h"
 
-#include "sync/combine.h"
-#include "sync/server_state.h"
+#include "sync/common/combine.h"
+#include "sync/server/server_state.h"
 
 #include <float.h>
 

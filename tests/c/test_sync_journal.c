@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include "sync/journal_frame.h"
-#include "sync/posix_journal.h"
+#include "sync/server/journal_frame.h"
+#include "sync/server/posix_journal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * and return, and a table that does not grow while thousands of workers come and go and the server restarts. */
 #include "sync_clients.h"
 
-#include "sync/server_state.h"
+#include "sync/server/server_state.h"
 
 static client *come(int i, const ln_sync_hello *hello) {
     greet(&clients[i], hello);

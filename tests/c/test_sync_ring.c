@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
-#include "sync/ring_core.h"
+#include "sync/ring/ring_core.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,11 +23,11 @@ typedef struct bench {
 
 static ln_sync_stream *stream_of(ln_sync_ring *ring, int worker) {
     ln_sync_handler handler = ln_sync_ring_handler(ring);
-    ln_sync_stream *stream =
-        ln_sync_stream_init(malloc(ln_sync_stream_bytes(LN_SYNC_RING_QUEUE)), LN_SYNC_RING_QUEUE, &handler);
+    ln_sync_stream *stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(LN_SYNC_RING_QUEUE)), LN_SYNC_RING_QUEUE,
+                                                 &ln_sync_protocol, &handler);
     ln_sync_stream_open(stream, 99, (uint32_t)worker, 0, LN_SYNC_CHUNK_MIN);
-    ln_sync_stream_expect(stream,
-                          1u << LN_SYNC_SEGMENT | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_REFUSE | 1u << LN_SYNC_BYE);
+    ln_sync_stream_expect(stream, LN_NET_BIT(LN_SYNC_SEGMENT) | LN_NET_BIT(LN_SYNC_HEARTBEAT) |
+                                      LN_NET_BIT(LN_SYNC_REFUSE) | LN_NET_BIT(LN_SYNC_BYE));
     return stream;
 }
 

@@ -1,7 +1,7 @@
 /* test_sync_rows.c - sums of rows by their numbers, compared with a loop over all numbers that does the same additions
  * one by one. */
 #include "check.h"
-#include "sync/rows.h"
+#include "sync/common/rows.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * clients. */
 #include "sync_clients.h"
 
-#include "sync/combine.h"
+#include "sync/common/combine.h"
 
 /* ---- normal operation ------------------------------------------------------------------------------------------- */
 

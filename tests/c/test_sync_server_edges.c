@@ -2,7 +2,8 @@
  * range: requested rows and tensors, and digests that differ in the last byte. */
 #include "sync_clients.h"
 
-#include "sync/bytes.h"
+#include "net/bytes.h"
+#include "sync/codec/digest.h"
 
 /* Sends a READY with a changed byte at `at`. */
 static ln_sync_refusal ready_with(int at) {

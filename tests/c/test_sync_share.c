@@ -1,7 +1,7 @@
 /* test_sync_share.c - the number of examples that each worker gets. It is in proportion to speed, at least one, and the
  * same on every machine; all examples are distributed. */
 #include "check.h"
-#include "sync/server_core.h"
+#include "sync/server/server_core.h"
 
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* test_sync_stream.c - the stream: any split of the bytes, every flipped bit, chunks that alternate, control frames
  * that overtake, pausing, moving, cancelling, refusing, resetting. */
-#include "sync/stream.h"
+#include "net/stream.h"
+#include "sync/codec/payload.h"
 #include "check.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static void on_released(void *context, ln_sync_stream *stream, uint64_t tag) {
 static side *new_side(void) {
     side *s = calloc(1, sizeof *s);
     const ln_sync_handler handler = {s, on_place, on_frame, on_released};
-    s->stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(PLACES)), PLACES, &handler);
+    s->stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(PLACES)), PLACES, &ln_sync_protocol, &handler);
     for (int i = 0; i < TENSORS; i++) s->tensor[i] = calloc(1, TENSOR_BYTES);
     return s;
 }
@@ -477,11 +478,11 @@ static void test_wrong_headers(void) {
     }
     unsigned char bytes[LN_SYNC_HEADER];
     ln_sync_header_write(&good, bytes);
-    ln_sync_stream_expect(s->stream, LN_SYNC_FROM_SERVER);
+    ln_sync_stream_expect(s->stream, ln_sync_sent_by(LN_SYNC_SERVER));
     CHECK_INT(ln_sync_stream_feed(s->stream, bytes, sizeof bytes), LN_SYNC_UNEXPECTED);
     ln_sync_stream_reset(s->stream);
     ln_sync_stream_open(s->stream, job, 3, 1, CHUNK);
-    ln_sync_stream_expect(s->stream, LN_SYNC_FROM_WORKER);
+    ln_sync_stream_expect(s->stream, ln_sync_sent_by(LN_SYNC_WORKER));
     CHECK_INT(ln_sync_stream_feed(s->stream, bytes, sizeof bytes), LN_SYNC_FINE);
     free_side(s);
 }

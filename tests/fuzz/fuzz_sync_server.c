@@ -2,9 +2,9 @@
  * server must stay within its memory, send valid frames, and serve an honest worker in between as if nothing had
  * happened. usage: fuzz_sync_server COUNT SEED. Build it with sanitizers, which end it with a status if they find
  * anything. */
-#include "sync/manifest.h"
-#include "sync/server_state.h"
-#include "sync/stream.h"
+#include "net/stream.h"
+#include "sync/codec/manifest.h"
+#include "sync/server/server_state.h"
 #include "sync_frames.h"
 
 #include <math.h>
@@ -167,7 +167,7 @@ static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     unsigned char payload[LN_SYNC_READY_BYTES];
     const ln_sync_handler handler = {c, peer_place, peer_frame, peer_released};
     if (!c->peer) c->peer = malloc(ln_sync_stream_bytes(1));
-    ln_sync_stream_init(c->peer, 1, &handler);
+    ln_sync_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
     c->stream = ln_sync_server_connect(z->server, "fuzzed", z->now);
     if (!c->stream) fail(z, "no room for a connection");
     c->welcomed = false;
@@ -186,7 +186,7 @@ static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     ln_sync_ready_write(&ready, payload);
     frames_add(f, frames_of(LN_SYNC_READY, 0, 0), payload, sizeof payload);
     ln_sync_stream_open(c->peer, f->job, f->worker, f->shard, FRAMES_CHUNK);
-    ln_sync_stream_expect(c->peer, LN_SYNC_FROM_SERVER);
+    ln_sync_stream_expect(c->peer, ln_sync_sent_by(LN_SYNC_SERVER));
     return true;
 }
 
@@ -232,7 +232,7 @@ static void hostile(fuzz *z) {
     if (frames_below(f, 50) == 0) { /* no HELLO at all */
         const ln_sync_handler handler = {c, peer_place, peer_frame, peer_released};
         if (!c->peer) c->peer = malloc(ln_sync_stream_bytes(1));
-        ln_sync_stream_init(c->peer, 1, &handler);
+        ln_sync_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
         c->stream = ln_sync_server_connect(z->server, "fuzzed", z->now);
         f->size = frames_below(f, 300);
         frames_fill(f, f->bytes, f->size);

@@ -1,8 +1,8 @@
 /* fuzz_sync_stream.c - feeds changed sessions and random bytes in random pieces to a stream. Its handler checks every
  * payload against a manifest and answers; another stream must accept what it sends. usage: fuzz_sync_stream COUNT SEED.
  * Build it with sanitizers, which end it with a status if they find anything. */
-#include "sync/manifest.h"
-#include "sync/stream.h"
+#include "net/stream.h"
+#include "sync/codec/manifest.h"
 #include "sync_frames.h"
 
 enum { PLACES = 6 };
@@ -198,7 +198,8 @@ static void make_input(fuzz *z) {
     for (uint64_t n = frames_below(f, 4); n > 0; n--) server ? frames_from_worker(f) : frames_from_server(f);
     frames_change(f);
     if (open) ln_sync_stream_open(z->stream, f->job, f->worker, f->shard, FRAMES_CHUNK);
-    if (open) ln_sync_stream_expect(z->stream, server ? LN_SYNC_FROM_WORKER : LN_SYNC_FROM_SERVER);
+    if (open)
+        ln_sync_stream_expect(z->stream, server ? ln_sync_sent_by(LN_SYNC_WORKER) : ln_sync_sent_by(LN_SYNC_SERVER));
 }
 
 static void one_case(fuzz *z) {
@@ -250,8 +251,8 @@ int main(int argc, char **argv) {
     z.f.job = get64(job_digest), z.f.worker = 3, z.f.shard = 1;
     const ln_sync_handler handler = {&z, on_place, on_frame, on_released};
     const ln_sync_handler peer = {&z, peer_place, peer_frame, peer_released};
-    z.stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(PLACES)), PLACES, &handler);
-    z.peer = ln_sync_stream_init(malloc(ln_sync_stream_bytes(1)), 1, &peer);
+    z.stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(PLACES)), PLACES, &ln_sync_protocol, &handler);
+    z.peer = ln_sync_stream_init(malloc(ln_sync_stream_bytes(1)), 1, &ln_sync_protocol, &peer);
     if (ln_sync_manifest_create(FRAMES_TENSORS, &z.manifest, &error) ||
         ln_sync_manifest_take(z.manifest, payload, frames_manifest(payload)))
         return 3;

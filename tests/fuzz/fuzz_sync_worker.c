@@ -2,9 +2,9 @@
  * Whatever arrives, the worker must stay within its memory and its variables, send valid frames, and then work with an
  * honest server. usage: fuzz_sync_worker COUNT SEED MODEL.lnt. Build it with sanitizers, which end it with a status if
  * they find anything. */
-#include "sync/compress.h"
-#include "sync/manifest.h"
-#include "sync/worker_state.h"
+#include "sync/codec/compress.h"
+#include "sync/codec/manifest.h"
+#include "sync/worker/worker_state.h"
 #include "sync_frames.h"
 
 enum { LIVES = 100 };
@@ -51,7 +51,7 @@ static ln_sync_refusal peer_frame(void *context, ln_sync_stream *stream, const l
     if (header->type == LN_SYNC_READY) {
         z->ready = true;
         ln_sync_stream_open(stream, z->f.job, z->f.worker, 0, FRAMES_CHUNK);
-        ln_sync_stream_expect(stream, LN_SYNC_FROM_WORKER);
+        ln_sync_stream_expect(stream, ln_sync_sent_by(LN_SYNC_WORKER));
     }
     return LN_SYNC_FINE;
 }
@@ -276,7 +276,7 @@ int main(int argc, char **argv) {
     }
     z.f.state = strtoull(argv[2], NULL, 0);
     z.now = 1000000000;
-    z.peer = ln_sync_stream_init(malloc(ln_sync_stream_bytes(1)), 1, &handler);
+    z.peer = ln_sync_stream_init(malloc(ln_sync_stream_bytes(1)), 1, &ln_sync_protocol, &handler);
     linnet_plan_config_init(&config);
     config.signature = "grad";
     config.threads = 1;

@@ -4,8 +4,8 @@
 #ifndef SYNC_FRAMES_H
 #define SYNC_FRAMES_H
 
-#include "sync/bytes.h"
-#include "sync/wire.h"
+#include "net/bytes.h"
+#include "sync/codec/payload.h"
 
 #include <stdio.h>
 #include <stdlib.h>

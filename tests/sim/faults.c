@@ -2,7 +2,7 @@
  * with other versions; processes that are killed at any moment. Each run has its own selection of faults. */
 #include "sim.h"
 
-#include "sync/wire.h"
+#include "sync/codec/payload.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * tests/test_sync_sim.py made. */
 #include "sim.h"
 
-#include "sync/server_state.h"
-#include "sync/worker_state.h"
+#include "sync/server/server_state.h"
+#include "sync/worker/worker_state.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * disk that survives it. Kills happen between events, within a write to the journal, or within a snapshot. */
 #include "sim.h"
 
-#include "sync/server_state.h"
+#include "sync/server/server_state.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
 
 #include "linnet_sync.h"
 
-#include "sync/journal_frame.h"
-#include "sync/server_core.h"
-#include "sync/worker_core.h"
+#include "sync/server/journal_frame.h"
+#include "sync/server/server_core.h"
+#include "sync/worker/worker_core.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
  * Checks that the pulled values are one consistent state. */
 #include "sim.h"
 
-#include "sync/worker_state.h"
+#include "sync/worker/worker_state.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 """Compression of gradients: the names of the encodings, and the encodings themselves on NumPy arrays.
 Workers encode by themselves; these functions are for tests, simulations and adapters. The byte formats are in
-runtime_c/sync/compress.h."""
+runtime_c/sync/codec/compress.h."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """All-reduce without a server: `Ring` sums NumPy arrays over the processes of one training job.
-It is for dense models that every worker holds completely. liblinnet_sync does the work (runtime_c/sync/posix_ring.c).
+It is for dense models that every worker holds completely. liblinnet_sync does the work (runtime_c/sync/ring/posix_ring.c).
 """
 
 from __future__ import annotations

@@ -1,0 +1,57 @@
+/* manifest.h - the table of tensors that server and worker agree on before anything else. It is made from a model file,
+ * or from the TENSORS frames of a server. All lengths in messages are checked against it. */
+#ifndef LN_SYNC_MANIFEST_H
+#define LN_SYNC_MANIFEST_H
+
+#include "sync/codec/payload.h"
+
+#include "linnet.h"
+
+/* One tensor, and values computed from its entry. All sizes are of the part that this shard has. */
+typedef struct ln_sync_variable {
+    ln_sync_tensor entry;
+    uint64_t elements, bytes;         /* of the value */
+    uint64_t row_elements, row_bytes; /* of one row of the value */
+    uint8_t gradient;      /* linnet_dtype in which the gradient is pushed and summed: F32 or F64; NONE: never pushed */
+    uint8_t gradient_size; /* bytes per element of the gradient */
+} ln_sync_variable;
+
+typedef struct ln_sync_manifest {
+    uint32_t count, room; /* room: planned number of entries */
+    ln_sync_variable *variables;
+    uint16_t shard, shards;
+    unsigned char job[16]; /* metadata sync.job, or the file's digest */
+    uint64_t digest[2];    /* digest over the TENSORS payloads, which READY repeats */
+    uint64_t push_bytes;   /* bytes of one worker's dense gradients and averaged values */
+    int32_t updates;       /* number of `update/...` signatures */
+    int32_t *signatures;   /* numbers of these signatures in the model; entry.group is an index into this list */
+    bool takes_not_finite; /* true if metadata sync.not_finite is "update": the update signatures handle NaN themselves
+                            */
+} ln_sync_manifest;
+
+/* Makes the manifest of a model from its `update/...` signatures and its metadata. Inputs of these signatures are
+ * gradient/<v> (dense), or gradient/<v>/ids and gradient/<v>/rows (sparse). Metadata sync.average and sync.read name
+ * further variables, one per line. sync.first_row/<v> and sync.rows/<v> describe a part of a table; sync.job and
+ * sync.shard ("0/2") describe the job.
+ * Errors: UNKNOWN_NAME (no update signature, no such variable), WRONG_DTYPE, WRONG_SHAPE, TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_sync_manifest_from_model(const linnet_model *model, ln_sync_manifest **out, linnet_error *error);
+/* Creates a manifest for `count` tensors that a server announced. ln_sync_manifest_take adds the entries of a TENSORS
+ * payload. */
+linnet_status ln_sync_manifest_create(uint32_t count, ln_sync_manifest **out, linnet_error *error);
+ln_sync_refusal ln_sync_manifest_take(ln_sync_manifest *manifest, const void *payload, size_t length);
+void ln_sync_manifest_free(ln_sync_manifest *manifest);
+
+/* Writes the payload of a TENSORS frame that begins with tensor *next, at most LN_SYNC_CONTROL_MAX bytes, and advances
+ * *next. Returns the number of bytes; 0 if *next is past the end. */
+size_t ln_sync_manifest_payload(const ln_sync_manifest *manifest, uint32_t *next, unsigned char *payload);
+/* Both functions return NULL if no tensor has this name or number. */
+const ln_sync_variable *ln_sync_manifest_find(const ln_sync_manifest *manifest, const char *name);
+const ln_sync_variable *ln_sync_manifest_get(const ln_sync_manifest *manifest, uint32_t number);
+/* Returns the encoding of the variable's values in DATA (ln_sync_encoding), given the encodings that were agreed on.
+ * Only f32 variables are encoded, and no averaged or read-only ones; small variables are sent plain. The choice depends
+ * on the whole tensor, not on the shard's part, so that all numbers of servers give the same bits. */
+int ln_sync_pulled_as(const ln_sync_variable *variable, uint32_t encodings);
+/* Stores the 16-byte job identifier of a model. */
+linnet_status ln_sync_job_of(const linnet_model *model, unsigned char job[16], linnet_error *error);
+
+#endif

@@ -1,0 +1,58 @@
+/* messages.c - the tables that are made from messages.inc, and the sets of messages that a role may send. */
+#include "sync/codec/messages.h"
+
+#include "sync/codec/compress.h"
+
+/* The words of messages.inc. A set of roles has a bit for each role. */
+enum { CONTROL, BULK };
+enum { PLAIN, ENCODED };
+enum {
+    WORKER = 1 << LN_SYNC_WORKER,
+    OBSERVER = 1 << LN_SYNC_OBSERVER,
+    PEER = 1 << LN_SYNC_PEER,
+    READER = 1 << LN_SYNC_READER,
+    WRITER = 1 << LN_SYNC_WRITER,
+    SERVER = 1 << LN_SYNC_SERVER,
+    PULLERS = WORKER | READER | WRITER,
+    CLIENTS = PULLERS | OBSERVER,
+    ALL = CLIENTS | PEER | SERVER
+};
+enum { HANDSHAKE = 1, OPEN = 2, ALWAYS = HANDSHAKE | OPEN };
+
+static const ln_net_message messages[LN_SYNC_TYPES] = {
+#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders)                                                \
+    [number] = {#name, kind == BULK, encoding == ENCODED, flags},
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
+
+static const struct {
+    uint8_t phase, senders;
+} allowed[LN_SYNC_TYPES] = {
+#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders) [number] = {phase, senders},
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
+
+_Static_assert(LN_SYNC_TYPES <= 64, "a set of messages has 64 bits");
+_Static_assert((int)LN_SYNC_REFUSE == (int)LN_NET_REFUSE, "the number of REFUSE is that of every protocol");
+
+const ln_net_protocol ln_sync_protocol = {
+    .messages = messages, .count = LN_SYNC_TYPES, .encodings = LN_SYNC_ENCODINGS, .handshake = 0
+#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders) | (phase & HANDSHAKE ? LN_NET_BIT(number) : 0)
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
+
+bool ln_sync_is_bulk(uint8_t type) { return type < LN_SYNC_TYPES && messages[type].bulk; }
+
+const char *ln_sync_type_name(uint8_t type) {
+    return type < LN_SYNC_TYPES && messages[type].name ? messages[type].name : "unknown";
+}
+
+uint64_t ln_sync_sent_by(ln_sync_role role) {
+    uint64_t set = 0;
+    for (int type = 0; type < LN_SYNC_TYPES; type++)
+        if (allowed[type].phase & OPEN && allowed[type].senders >> role & 1) set |= LN_NET_BIT(type);
+    return set;
+}

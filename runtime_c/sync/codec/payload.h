@@ -1,0 +1,142 @@
+/* payload.h - the payloads of the messages of docs/protocol.md as structs.
+ * `write` fills all bytes of a payload. `read` checks length, reserved bytes and ranges, and returns false if one of
+ * them is wrong. */
+#ifndef LN_SYNC_PAYLOAD_H
+#define LN_SYNC_PAYLOAD_H
+
+#include "sync/codec/messages.h"
+
+enum {
+    LN_SYNC_TENSORS_MAX = 65535,
+    LN_SYNC_HANDSHAKE_MS = 10000 /* how long a handshake may take */
+};
+#define LN_SYNC_NONE UINT64_MAX
+
+enum {
+    LN_SYNC_HELLO_BYTES = 96,
+    LN_SYNC_WELCOME_BYTES = 96,
+    LN_SYNC_READY_BYTES = 32,
+    LN_SYNC_PULL_BYTES = 32, /* one entry */
+    LN_SYNC_SAME_BYTES = 16, /* one entry */
+    LN_SYNC_COMMIT_BYTES = 64,
+    LN_SYNC_ACK_BYTES = 112,
+    LN_SYNC_BEAT_BYTES = 32,
+    LN_SYNC_STORED_BYTES = 16,
+    LN_SYNC_SAVED_BYTES = 8, /* and the text */
+    LN_SYNC_SAVED_TEXT = 1024,
+    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* size of the longest entry */
+    LN_SYNC_REPORT_MAX = 16 << 20
+};
+
+typedef struct ln_sync_hello {
+    uint8_t lowest, highest;
+    uint16_t role;
+    uint32_t encodings;
+    unsigned char job[16], nonce[16];
+    uint64_t incarnation, last_step, epoch;
+    uint32_t worker, group, chunk, heartbeat;
+    char name[17]; /* terminated by 0 here */
+} ln_sync_hello;
+void ln_sync_hello_write(const ln_sync_hello *hello, unsigned char *bytes);
+bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t length);
+
+enum { LN_SYNC_WELCOME_AHEAD = 1, LN_SYNC_WELCOME_SYNCHRONOUS = 2 };
+typedef struct ln_sync_welcome {
+    uint8_t version, flags;
+    uint16_t shard, shards;
+    uint32_t encodings, worker;
+    unsigned char nonce[16], server_nonce[16];
+    uint64_t epoch, step, parameters, applied; /* parameters: version of the parameters */
+    uint32_t tensors, chunk, heartbeat, lease;
+} ln_sync_welcome;
+void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
+bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
+
+/* A worker that wants values as f16 or bf16 sets bit 1 << (LN_SYNC_PULL_AS + encoding) of HELLO.encodings, and the
+ * server grants at most one of these bits in WELCOME.encodings. */
+enum { LN_SYNC_PULL_AS = 16 };
+#define LN_SYNC_PULL_ENCODINGS (3u << (LN_SYNC_PULL_AS + 1))
+
+/* READ_ONLY: tensors that updates change and that gradients also depend on, such as a loss scale. */
+typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED, LN_SYNC_READ_ONLY } ln_sync_kind;
+
+typedef struct ln_sync_tensor {
+    uint32_t number, group;
+    uint8_t dtype, kind, rank, name_size;
+    uint64_t first_row, rows;
+    uint64_t dims[8];
+    char name[256]; /* terminated by 0 here */
+} ln_sync_tensor;
+/* Entries have different sizes; both functions return the size of the entry. `read` returns 0 for a truncated or
+ * invalid entry. */
+size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes);
+size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_ready {
+    unsigned char server_nonce[16], manifest[16];
+} ln_sync_ready;
+void ln_sync_ready_write(const ln_sync_ready *ready, unsigned char *bytes);
+bool ln_sync_ready_read(ln_sync_ready *ready, const unsigned char *bytes, size_t length);
+
+enum { LN_SYNC_PULL_DIGEST = 1 };
+typedef struct ln_sync_pull {
+    uint32_t tensor, flags;
+    uint64_t version;
+    unsigned char digest[16];
+} ln_sync_pull;
+void ln_sync_pull_write(const ln_sync_pull *entry, unsigned char *bytes);
+/* Reads entry `i` of a frame of `length` bytes. Returns false after the last one, and if the length is not a multiple
+ * of the entry size. */
+bool ln_sync_pull_read(ln_sync_pull *entry, const unsigned char *bytes, size_t length, size_t i);
+
+typedef struct ln_sync_same {
+    uint32_t tensor;
+    uint64_t version;
+} ln_sync_same;
+void ln_sync_same_write(const ln_sync_same *entry, unsigned char *bytes);
+bool ln_sync_same_read(ln_sync_same *entry, const unsigned char *bytes, size_t length, size_t i);
+
+enum { LN_SYNC_COMMIT_PULL = 1, LN_SYNC_COMMIT_ABANDON = 2 };
+typedef struct ln_sync_commit {
+    uint32_t pushes, flags;
+    double weight;
+    uint64_t version, computed, began;
+    double loss;
+} ln_sync_commit;
+void ln_sync_commit_write(const ln_sync_commit *commit, unsigned char *bytes);
+bool ln_sync_commit_read(ln_sync_commit *commit, const unsigned char *bytes, size_t length);
+
+typedef enum ln_sync_outcome { LN_SYNC_APPLIED, LN_SYNC_LATE, LN_SYNC_NOT_FINITE, LN_SYNC_NO_OUTCOME } ln_sync_outcome;
+typedef struct ln_sync_ack {
+    uint8_t outcome;
+    uint64_t version, next;
+    uint64_t first_example, examples, batch;
+    uint64_t clock[5]; /* times of the first COMMIT, the last COMMIT that counted, the beginning and the end of the
+                          update, and the ACK */
+    uint32_t workers, members;
+    double loss, loss_weight; /* mean loss of the step, and the weight behind it; weight 0: none */
+} ln_sync_ack;
+void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes);
+bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_beat {
+    uint64_t clock, peer_clock, received;
+} ln_sync_beat;
+void ln_sync_beat_write(const ln_sync_beat *beat, unsigned char *bytes);
+bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_stored {
+    uint8_t outcome; /* APPLIED or NOT_FINITE */
+    uint64_t version;
+} ln_sync_stored;
+void ln_sync_stored_write(const ln_sync_stored *stored, unsigned char *bytes);
+bool ln_sync_stored_read(ln_sync_stored *stored, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_saved {
+    uint32_t status;
+    char text[LN_SYNC_SAVED_TEXT + 1];
+} ln_sync_saved;
+size_t ln_sync_saved_write(const ln_sync_saved *saved, unsigned char *bytes);
+bool ln_sync_saved_read(ln_sync_saved *saved, const unsigned char *bytes, size_t length);
+
+#endif

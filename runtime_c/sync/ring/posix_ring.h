@@ -1,0 +1,64 @@
+/* posix_ring.h - shared by posix_ring*.c: a ring's connections, and how to wait for them. Each
+ * rank has two connections: one from its left neighbour and one to its right neighbour. Bytes of arrays flow to the
+ * right. */
+#ifndef LN_SYNC_POSIX_RING_H
+#define LN_SYNC_POSIX_RING_H
+
+#include "net/transport.h"
+#include "sync/ring/ring_core.h"
+
+/* A connection. Until it is `open`, it carries frames of the meeting; afterwards it carries frames of the ring. */
+typedef struct ring_link {
+    linnet_ring *ring;
+    ln_sync_transport *transport;
+    ln_sync_stream *stream;
+    ln_sync_flow flow; /* ENDED or BROKEN: the link is closed, and `error` has the reason */
+    linnet_error error;
+    int rank;       /* rank that the peer claims; -1: not known yet */
+    uint64_t since; /* ms */
+    bool meets;     /* a link of the meeting, between rank 0 and another rank */
+    bool accepted, open;
+    bool greeted; /* the peer has said hello as our neighbour in the ring `claim` */
+    uint64_t claim;
+    char *text; /* addresses, received or to be sent */
+    uint64_t text_size, text_came;
+    bool told; /* the peer has refused us, and `error` has its reason */
+} ring_link;
+
+struct linnet_ring {
+    ln_sync_ring core;
+    ln_sync_handler handler; /* the core's */
+    ln_sync_security *security;
+    bool insecure;
+    uint32_t chunk;
+    int timeout_ms;
+    uint64_t id; /* id of this ring, chosen by rank 0; part of all headers */
+    ring_link *left, *right;
+    linnet_error broken; /* code 0: the ring is not broken */
+};
+
+enum { LN_SYNC_RING_ADDRESS = 200 }; /* bytes of an address at most */
+
+/* posix_ring_link.c */
+uint64_t ln_sync_ring_clock(void); /* ms */
+void ln_sync_ring_link_free(ring_link *link);
+bool ln_sync_ring_over(ln_sync_flow flow);
+/* Waits at most wait_ms for any of the links or listeners (which may be NULL), then moves bytes on all links. */
+void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *const *listeners, int listener_count,
+                       int wait_ms);
+
+/* posix_ring_greet.c */
+typedef enum ln_sync_ring_purpose { LN_SYNC_RING_TO_MEET, LN_SYNC_RING_AS_NEIGHBOUR } ln_sync_ring_purpose;
+/* Takes ownership of `transport`. `transport` may be NULL, after an error. Returns NULL if out of memory. */
+ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_sync_transport *transport, bool accepted);
+void ln_sync_ring_say_hello(ring_link *link, ln_sync_ring_purpose purpose);
+void ln_sync_ring_welcome(ring_link *link, int rank);
+ln_sync_refusal ln_sync_ring_refuse(ring_link *link, ln_sync_refusal why, const char *text);
+/* Addresses are sent as text. The second tells whether all of the peer's text has come. */
+void ln_sync_ring_send_text(ring_link *link, const char *text);
+bool ln_sync_ring_has_text(const ring_link *link);
+
+/* posix_ring_meet.c: connects `left` and `right` through the meeting at config.address, within timeout_ms. */
+linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error);
+
+#endif

@@ -1,0 +1,54 @@
+/* ring_core.h - the logic of a ring all-reduce over two streams, without I/O or clock.
+ * Reduce-scatter, then all-gather: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
+ *
+ * The array is cut into as many segments as there are ranks, and each segment into pieces of frame size. In round r of
+ * 2 (size - 1), rank k sends segment k - r to its right neighbour and receives segment k - r - 1 from its left
+ * neighbour. In the first half of the rounds, a received piece is added to the rank's own piece; in the second half, it
+ * replaces that piece. A piece is forwarded as soon as it arrives, so that all links are always busy. Every segment is
+ * summed once, in one order, so all ranks get the same bits. Pieces are sent in the order of their number
+ * (header.tensor), round by round.
+ */
+#ifndef LN_SYNC_RING_CORE_H
+#define LN_SYNC_RING_CORE_H
+
+#include "net/stream.h"
+#include "sync/codec/payload.h"
+
+#include "linnet_sync.h"
+
+enum { LN_SYNC_RING_QUEUE = 8 /* messages queued in the right stream */ };
+
+typedef struct ln_sync_ring {
+    int rank, size;
+    size_t piece;           /* largest size of a piece in bytes; a multiple of 8 */
+    unsigned char *scratch; /* a received piece, until it is added */
+    ln_sync_stream *left, *right;
+    /* the current all-reduce */
+    bool active, paused;
+    unsigned char *data;
+    uint64_t count, number; /* number of elements; sequence number of this all-reduce in the ring */
+    size_t width;
+    int dtype, operation;
+    uint64_t pieces; /* pieces per segment */
+    uint64_t all, received, queued, released;
+    /* the reason that a neighbour gave for breaking the ring; lost: the rank that is lost, -1: not broken */
+    int lost;
+    ln_sync_refusal why;
+    char text[LN_SYNC_REFUSE_TEXT + 1];
+    bool left_said_bye;
+} ln_sync_ring;
+
+static inline int ln_sync_ring_left(const ln_sync_ring *ring) { return (ring->rank + ring->size - 1) % ring->size; }
+static inline int ln_sync_ring_right(const ln_sync_ring *ring) { return (ring->rank + 1) % ring->size; }
+/* Returns the handler for both streams of the ring. */
+ln_sync_handler ln_sync_ring_handler(ln_sync_ring *ring);
+/* Begins an all-reduce of `count` elements of a dtype that ln_sync_ring_width knows. The streams must be open. */
+void ln_sync_ring_begin(ln_sync_ring *ring, void *data, uint64_t count, int dtype, int operation);
+/* If everything is received and sent, ends the all-reduce and returns true. `data` then holds the result. */
+bool ln_sync_ring_done(ln_sync_ring *ring);
+/* Returns the number of bytes per element, or 0 for a dtype that cannot be summed. */
+size_t ln_sync_ring_width(int dtype);
+/* Tells the ranks to the right that rank `lost` is lost (REFUSE, with rank + 1 as its detail). */
+void ln_sync_ring_tell(ln_sync_ring *ring, int lost, ln_sync_refusal why, const char *text);
+
+#endif

@@ -1,0 +1,64 @@
+/* posix_server.h - the parts of a linnet_server, only for the posix_serve*.c files. */
+#ifndef LN_SYNC_POSIX_SERVER_H
+#define LN_SYNC_POSIX_SERVER_H
+
+#include "net/posix_poller.h"
+#include "sync/server/apply.h"
+#include "sync/server/posix_metrics.h"
+#include "sync/server/posix_storage.h"
+
+#include "linnet_sync.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* One connection. */
+typedef struct posix_peer {
+    struct posix_peer *next, *previous; /* list of all peers */
+    struct posix_peer *now_next;        /* list of the peers with data that poll cannot see */
+    ln_sync_transport *transport;
+    ln_sync_stream *stream;
+    int mask;               /* events that the poller waits for */
+    bool now, ended;        /* ended: nothing more is received or sent */
+    uint64_t closing_since; /* 0: the connection stays open */
+    bool refused;           /* REFUSE is sent, and the connection waits for the peer to close it */
+} posix_peer;
+
+typedef struct posix_listener {
+    struct linnet_server *server;
+    ln_sync_listener *listener;
+    uint64_t closed_until; /* 0: the poller watches this listener */
+} posix_listener;
+
+enum { STOP_NOT, STOP, STOP_OVER };
+
+struct linnet_server {
+    pthread_mutex_t mutex; /* protects everything below; the loop releases it while it waits */
+    atomic_int waiting;    /* number of threads that wait for the mutex */
+    atomic_int stop;       /* STOP_NOT; STOP: the server ends and may be started again; STOP_OVER: the job is over */
+    int wake[2];           /* a pipe that wakes the loop */
+    linnet_model *model;
+    linnet_store *store;
+    bool own_store;
+    ln_sync_manifest *manifest;
+    ln_sync_sessions *sessions;
+    ln_sync_folder *folder;
+    ln_sync_server *core;
+    ln_sync_security *security;
+    ln_sync_poller *poller;
+    ln_sync_metrics *metrics;
+    posix_listener *listeners;
+    int listener_count;
+    posix_peer *peers, *nows;
+    uint32_t closing, closed; /* closed: connections since memory was last given back to the system */
+    uint64_t journal_limit, created_version;
+};
+
+uint64_t ln_sync_now(void);
+/* One turn of the loop: waits for at most timeout_ms, then receives and sends as many bytes as possible. */
+void ln_sync_server_turn(linnet_server *server, int timeout_ms);
+void ln_sync_close_peer(linnet_server *server, posix_peer *peer);
+/* Tells whether data waits to be sent. */
+bool ln_sync_server_busy(const linnet_server *server);
+
+#endif

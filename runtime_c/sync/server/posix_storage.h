@@ -1,0 +1,28 @@
+/* posix_storage.h - a server's folder: `lock`, `epoch`, `snapshot.lnt` and `journal`.
+ * The lock is held while the ln_sync_folder exists, so two servers cannot use the same folder. */
+#ifndef LN_SYNC_POSIX_STORAGE_H
+#define LN_SYNC_POSIX_STORAGE_H
+
+#include "sync/server/server_core.h"
+
+#include "linnet_sync.h"
+
+typedef struct ln_sync_folder ln_sync_folder;
+
+/* Creates the folder if necessary, locks it, and raises its epoch. Errors: SUPERSEDED (another process holds it),
+ * WRITE_FAILED, CORRUPT. */
+linnet_status ln_sync_folder_open(const char *path, linnet_sync_durability durability, linnet_store *store,
+                                  const linnet_model *model, ln_sync_folder **out, linnet_error *error);
+/* Returns an epoch above `last`. This is the time in ms, unless the clock was set back. */
+uint64_t ln_sync_fresh_epoch(uint64_t last);
+void ln_sync_folder_free(ln_sync_folder *folder);
+uint64_t ln_sync_folder_epoch(const ln_sync_folder *folder);
+/* Loads the snapshot into the store, and repeats the updates of the journal. Cuts off an incomplete record at the end.
+ * Does nothing if the folder is new. With `repair`, keeps a copy of a damaged journal and uses the records before the
+ * damage. Errors: OTHER_MODEL, CORRUPT, and the errors of updates. */
+linnet_status ln_sync_folder_restore(ln_sync_folder *folder, ln_sync_server *server, bool repair, linnet_error *error);
+ln_sync_storage ln_sync_folder_storage(ln_sync_folder *folder);
+/* Returns the size of the journal in bytes. The server makes a snapshot when the journal is large. */
+uint64_t ln_sync_folder_journal(const ln_sync_folder *folder);
+
+#endif

@@ -1,0 +1,206 @@
+/* server_connections.c - a server's connections: what each received frame means, and what is due to be sent.
+ * server_join.c, server_push.c, server_put.c and server_pull.c handle the frames of their subjects. */
+#include "sync/codec/compress.h"
+#include "sync/server/server_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACES = 8 }; /* messages that a stream can queue */
+
+/* ---- received frames ----------------------------------------------------------------------------------------- */
+
+static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    (void)context;
+    if (header->type == LN_SYNC_ROWS) return ln_sync_place_rows(c, header, destination);
+    if (header->type == LN_SYNC_PUT) return ln_sync_place_put(c, header, destination);
+    return ln_sync_place_push(c, header, destination);
+}
+
+static ln_sync_refusal take_beat(sync_connection *c, const ln_sync_header *header, const void *payload) {
+    if (!ln_sync_beat_read(&c->beat, payload, header->length)) return LN_SYNC_MALFORMED;
+    c->beat.received = c->server->host.clock(c->server->host.context);
+    c->beat_due = true;
+    ln_sync_wake(c);
+    return LN_SYNC_FINE;
+}
+
+static ln_sync_refusal take_status(sync_connection *c) {
+    const size_t size = ln_sync_server_status(c->server, NULL, 0);
+    char *text;
+    if (c->replies) return LN_SYNC_FINE; /* one reply at a time, so that a flood of questions gets one answer */
+    if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
+        return LN_SYNC_OVER_LIMIT;
+    ln_sync_server_status(c->server, text, size + 1);
+    return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_SYNC_FINE : LN_SYNC_OVER_LIMIT;
+}
+
+static ln_sync_refusal take_snapshot(sync_connection *c) {
+    linnet_error error;
+    memset(&c->saved, 0, sizeof c->saved);
+    /* Does not save the same state twice. All workers may ask for a snapshot at the end of a job, and a hostile worker
+     * may ask again and again. */
+    if (c->server->saved_sequence != c->server->sequence)
+        c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
+    if (c->saved.status)
+        linnet_error_format(&error, c->saved.text, sizeof c->saved.text);
+    else
+        snprintf(c->saved.text, sizeof c->saved.text, "version %llu", (unsigned long long)c->server->saved_version);
+    c->saved_due = true;
+    ln_sync_wake(c);
+    return LN_SYNC_FINE;
+}
+
+static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    (void)context;
+    switch (header->type) {
+    case LN_SYNC_HELLO: return ln_sync_take_hello(c, header, payload);
+    case LN_SYNC_READY: return ln_sync_take_ready(c, header, payload);
+    case LN_SYNC_PULL: return ln_sync_take_pull(c, header, payload);
+    case LN_SYNC_ROWS: return ln_sync_take_rows(c, header, payload);
+    case LN_SYNC_PUSH:
+    case LN_SYNC_IDS: return ln_sync_take_push(c, header, payload);
+    case LN_SYNC_COMMIT: return ln_sync_take_commit(c, header, payload);
+    case LN_SYNC_PUT: return ln_sync_take_put(c, header);
+    case LN_SYNC_HEARTBEAT: return take_beat(c, header, payload);
+    case LN_SYNC_SNAPSHOT: return take_snapshot(c);
+    case LN_SYNC_STATUS: return take_status(c);
+    case LN_SYNC_BYE:
+        if (c->member) {
+            c->member->parted = true;
+            ln_sync_leave(c->server, c->member);
+        }
+        c->closing = true;
+        ln_sync_wake(c);
+        return LN_SYNC_FINE;
+    case LN_SYNC_REFUSE:
+        c->closing = true;
+        ln_sync_wake(c);
+        return LN_SYNC_FINE;
+    default: return LN_SYNC_UNEXPECTED;
+    }
+}
+
+static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
+    (void)context;
+    (void)stream;
+    ln_sync_released((sync_send *)(uintptr_t)tag);
+}
+
+/* ---- connections --------------------------------------------------------------------------------------------- */
+
+ln_sync_stream *ln_sync_server_connect(ln_sync_server *s, const char *peer, uint64_t now) {
+    const ln_sync_handler handler = {NULL, place, frame, released};
+    const size_t head = (sizeof(sync_connection) + 63) / 64 * 64;
+    sync_connection *c;
+    s->now = now;
+    if (s->failed || s->connection_count >= s->config.max_streams) return NULL;
+    c = calloc(1, head + ln_sync_stream_bytes(PLACES));
+    if (!c) return NULL;
+    c->server = s;
+    c->stream = ln_sync_stream_init((char *)c + head, PLACES, &ln_sync_protocol, &handler);
+    c->replies_end = &c->replies;
+    c->opened = c->heard = now;
+    c->slot = s->connection_count;
+    snprintf(c->peer, sizeof c->peer, "%s", peer ? peer : "");
+    ln_sync_stream_set_user(c->stream, c);
+    ln_sync_stream_expect(c->stream, LN_NET_BIT(LN_SYNC_HELLO) | LN_NET_BIT(LN_SYNC_REFUSE));
+    s->connections[s->connection_count++] = c;
+    if (s->next_scan > now + LN_SYNC_HANDSHAKE_MS * LN_SYNC_MS) s->next_scan = now + LN_SYNC_HANDSHAKE_MS * LN_SYNC_MS;
+    return c->stream;
+}
+
+void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    c->owner = owner;
+}
+
+void *ln_sync_server_owner(const ln_sync_stream *stream) {
+    const sync_connection *c = ln_sync_stream_user(stream);
+    return c->owner;
+}
+
+void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    sync_member *member = c->member;
+    s->now = now;
+    ln_sync_unwake(c);
+    if (ln_sync_stream_failure(stream) && !c->closing) s->refused++;
+    if (c->paused_since) s->paused--;
+    if (s->token == c) s->token = NULL;
+    c->state = CLOSED;
+    ln_sync_stream_reset(c->stream); /* releases the queued messages */
+    ln_sync_free_pulls(c);
+    ln_sync_empty(s, &c->put.value);
+    if (member && member->connection == c) {
+        member->connection = NULL;
+        if (!member->committed) ln_sync_discard(s, member, true);
+        member->lease_ends = now + s->config.lease * LN_SYNC_MS;
+        if (s->next_scan > member->lease_ends) s->next_scan = member->lease_ends;
+    }
+    s->lost_received += c->received;
+    s->lost_sent += c->sent;
+    s->connections[c->slot] = s->connections[--s->connection_count];
+    s->connections[c->slot]->slot = c->slot;
+    free(c);
+    ln_sync_resume_peers(s);
+}
+
+void ln_sync_server_heard(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    s->now = c->heard = now;
+    if (c->member) c->member->heard = now;
+}
+
+void ln_sync_server_counted(ln_sync_server *s, ln_sync_stream *stream, uint64_t received, uint64_t sent) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    (void)s;
+    if (c->member) {
+        c->member->received += received - c->received;
+        c->member->sent += sent - c->sent;
+    }
+    c->received = received;
+    c->sent = sent;
+}
+
+void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    (void)s;
+    if (c->state == ANNOUNCE) ln_sync_announce(c);
+    if (c->state != SERVING || c->closing) return;
+    if (c->ack_due) ln_sync_send_ack(c);
+    if (c->beat_due) {
+        const uint64_t clock = s->host.clock(s->host.context);
+        const ln_sync_beat beat = {clock, c->beat.clock, c->beat.received};
+        unsigned char bytes[LN_SYNC_BEAT_BYTES];
+        ln_sync_beat_write(&beat, bytes);
+        c->beat_due = !ln_sync_tell(c, LN_SYNC_HEARTBEAT, 0, bytes, sizeof bytes);
+    }
+    if (c->stored_due) {
+        unsigned char bytes[LN_SYNC_STORED_BYTES];
+        ln_sync_stored_write(&c->stored, bytes);
+        c->stored_due = !ln_sync_tell(c, LN_SYNC_STORED, c->stored_number, bytes, sizeof bytes);
+    }
+    if (c->saved_due) {
+        unsigned char bytes[LN_SYNC_SAVED_BYTES + LN_SYNC_SAVED_TEXT];
+        c->saved_due = !ln_sync_tell(c, LN_SYNC_SAVED, s->saved_version, bytes, ln_sync_saved_write(&c->saved, bytes));
+    }
+    if (!c->ack_due) ln_sync_answer_pulls(c); /* the ACK is sent before values of its version */
+}
+
+bool ln_sync_server_closing(const ln_sync_server *s, const ln_sync_stream *stream) {
+    const sync_connection *c = ln_sync_stream_user(stream);
+    (void)s;
+    return c->closing || ln_sync_stream_failure(stream);
+}
+
+bool ln_sync_server_resumed(ln_sync_server *s, ln_sync_stream *stream) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    const bool resumed = c->resumed;
+    (void)s;
+    c->resumed = false;
+    return resumed;
+}

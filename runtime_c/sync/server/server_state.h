@@ -1,0 +1,300 @@
+/* server_state.h - the state of a server, only for the server_*.c files, record.c and barrier.c.
+ * A connection is one stream. A member is one worker number, over all its connections. A group is a set of members that
+ * share a barrier. */
+#ifndef LN_SYNC_SERVER_STATE_H
+#define LN_SYNC_SERVER_STATE_H
+
+#include "sync/server/server_core.h"
+
+typedef struct sync_connection sync_connection;
+typedef struct sync_member sync_member;
+typedef struct sync_group sync_group;
+
+/* An old value of a tensor, kept while it is being sent to slow readers, or the current value as f16 or bf16. */
+typedef struct sync_copy {
+    uint32_t references; /* number of messages that read it as an old value */
+    uint64_t version, bytes;
+    uint32_t *sums; /* of an encoded value: checksums of its chunks, behind its bytes */
+} sync_copy;        /* the bytes follow, 64-byte aligned */
+
+/* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
+ * is in the list of that tensor. */
+typedef struct sync_send {
+    struct sync_send *next, *previous; /* neighbours in the tensor's list; `next` is also used in the free list and in
+                                          the connection's list of unsent replies */
+    sync_connection *connection;
+    uint32_t tensor;
+    uint8_t type;
+    uint8_t encoding;
+    sync_copy *copy; /* if set, the message reads this copy and not the value */
+    void *own;       /* rows or a report; freed with the message */
+    uint64_t bytes, version;
+} sync_send;
+
+/* A buffer that grows when needed, and is used again in later steps. */
+typedef struct sync_buffer {
+    void *data;
+    uint64_t capacity;
+} sync_buffer;
+
+/* The last put of a process. */
+typedef struct sync_putter {
+    uint64_t incarnation, number;
+} sync_putter;
+
+typedef struct sync_tensor {
+    uint64_t changed;      /* version in which the value last changed */
+    sync_send *readers;    /* messages that read the value itself */
+    sync_buffer ids, rows; /* sums of the pushed rows */
+    uint64_t digest[2], digest_version;
+    uint32_t *sums; /* checksums of the value's chunks in this version */
+    uint64_t sums_version;
+    sync_copy *coded[2]; /* the value as f16 and bf16, made for the first message that sends it; NULL: not yet */
+    bool digest_known;
+} sync_tensor;
+
+/* What a member has pushed for one tensor in the open step. */
+typedef struct sync_push {
+    sync_buffer values, ids, coded; /* coded: the received bytes, if they are encoded */
+    uint64_t rows;                  /* sparse: number of rows; dense: 0 */
+    uint64_t total, received, ids_received;
+    uint8_t encoding; /* encoding of the values, the same in all chunks */
+    bool begun, whole, ids_begun, ids_whole;
+    bool flying, cut; /* flying: a stream writes into a buffer; cut: chunks ended inside elements */
+} sync_push;
+
+struct sync_member {
+    uint32_t id;
+    sync_group *group;
+    sync_connection *connection; /* NULL: lost, or the worker has left */
+    bool live, decided;          /* live: connected, or within its lease; decided: `last` is valid */
+    uint64_t lease_ends;         /* when the member is lost */
+    uint64_t incarnation, from;  /* from: first step that waits for this member */
+    uint64_t missed;             /* 1 + the last step that was counted as late */
+    uint64_t last;               /* last step that was decided for this member */
+    uint64_t touched;            /* number of closed steps of the server at the last contact */
+    uint8_t outcome;             /* outcome of that step */
+    bool held;                   /* the ACK waits for slower groups */
+    bool parted;                 /* the worker said BYE, so it knows the outcome of its pushes */
+    /* the open step */
+    sync_push *pushes; /* one per tensor; NULL: nothing pushed yet */
+    uint32_t begun;    /* number of messages that have begun */
+    bool committed, finite, folded;
+    ln_sync_size size; /* class of the largest pushed element */
+    ln_sync_commit commit;
+    /* for the status, and for dividing batches */
+    char name[17], peer[64], rival[64]; /* rival: the last process that was refused because it has the same number */
+    uint64_t rivals, rival_at;          /* number of these refusals, and when the last one was */
+    uint64_t applied, late, not_finite, staleness, heard, received, sent, first_example, examples;
+    double speed; /* examples per second of computation, smoothed */
+    double loss;
+    uint64_t compute_ns;
+};
+
+struct sync_group {
+    uint32_t id;
+    uint64_t step; /* the open step */
+    sync_member **members;
+    uint32_t count, room;
+    uint32_t live, awaited, committed, finite; /* awaited: live members expected in this step that have not committed */
+    uint64_t clock[4]; /* times of the open or last closed step, in the order of the ACK payload */
+    uint64_t closed_clock[4];
+    uint32_t closed_workers;
+    /* folded members: their pushes are already in `sums` */
+    sync_buffer *sums; /* per tensor */
+    uint32_t folded;
+    double weight, weights;   /* weight of the first folded member; sum of all weights */
+    bool equal;               /* all weights so far equal `weight`, and the sums are unweighted */
+    double loss, loss_weight; /* mean loss of the last closed step, and the weight behind it; 0: no worker told one */
+    double losses, loss_weights; /* sums over all steps since the start, for the status */
+    uint64_t not_finite;         /* number of steps of which all pushes were dropped */
+};
+
+typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } sync_state;
+
+struct sync_connection {
+    ln_sync_server *server;
+    ln_sync_stream *stream;
+    void *owner;
+    sync_connection *wake_next;
+    uint32_t slot;
+    sync_state state;
+    ln_sync_hello hello;
+    unsigned char nonce[16];
+    uint32_t claim, announced; /* claim: the worker's number that the handshake agreed on */
+    uint64_t promised;         /* the next step according to WELCOME */
+    bool welcomed, woken, resumed, closing;
+    bool ack_due, beat_due, saved_due, stored_due, pull_after; /* pull_after: values follow the ACK */
+    sync_member *member;
+    uint64_t opened, heard, paused_since; /* paused_since: 0 while reading */
+    uint64_t ack_step;
+    uint8_t ack_outcome;
+    ln_sync_beat beat;
+    ln_sync_saved saved;
+    ln_sync_stored stored;
+    uint64_t stored_number;
+    struct sync_put { /* a PUT message that is being received */
+        sync_buffer value;
+        uint64_t number, received;
+        uint32_t tensor;
+        bool begun, repeated; /* repeated: the value was stored before; the bytes are dropped */
+    } put;
+    uint64_t *known;  /* per tensor: version that the peer has or is receiving; LN_SYNC_NONE: no version. NULL: the peer
+                         has pulled nothing */
+    uint64_t *wanted; /* bits: tensors to be sent */
+    uint32_t wanted_count, cursor;
+    uint64_t *held; /* bits: tensors that the peer has named in a PULL */
+    sync_send *replies, **replies_end;
+    /* a ROWS message that is being received */
+    struct sync_rows {
+        struct sync_rows *next;
+        uint32_t tensor;
+        int64_t *ids;
+        uint64_t total, received, reserved; /* reserved: bytes that count towards max_bytes */
+    } *rows;
+    uint64_t received, sent;
+    char peer[64];
+};
+
+struct ln_sync_server {
+    const ln_sync_manifest *manifest;
+    ln_sync_server_config config;
+    ln_sync_apply apply;
+    ln_sync_storage storage;
+    ln_sync_host host;
+    uint64_t now;
+    uint64_t version, sequence; /* number of updates; number of closed steps */
+    uint64_t saved_version, saved_sequence, saved_at, journal_records;
+    sync_tensor *tensors;
+    sync_connection **connections;
+    uint32_t connection_count;
+    sync_connection *wake_first, **wake_end;
+    sync_member **members; /* ascending by id */
+    uint32_t member_count, member_room;
+    sync_group **groups;
+    uint32_t group_count, group_room;
+    uint64_t used;                  /* bytes that count towards max_bytes */
+    uint32_t paused;                /* number of connections that wait for memory */
+    sync_connection *token;         /* asynchronous mode: the one connection that may continue when memory is short */
+    sync_send *free_sends, *copied; /* copied: the messages that read copies, the oldest last */
+    uint64_t next_scan;
+    uint64_t *rows;              /* per tensor, for prepare */
+    sync_buffer merged, means;   /* merged: row numbers; means: averaged values */
+    ln_sync_slice *record_parts; /* pieces of a record */
+    sync_buffer record;
+    linnet_status failed;
+    linnet_error failure;
+    uint64_t forgot_epoch; /* last epoch in which the server forgot a worker that may return; 0: there is none */
+    sync_putter *putters;  /* ordered by their last puts, the oldest first */
+    uint32_t putter_count;
+    uint64_t forgot_put_epoch; /* last epoch in which the last put of a process was forgotten; 0: there is none */
+    uint64_t left_out;         /* bytes of the journal's incomplete end */
+    bool large;                /* some variable is LARGE, so every update is tried */
+    /* for the status */
+    uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
+    uint64_t puts;                      /* values that clients have put since the start */
+    uint64_t values_sent, values_saved; /* bytes of values in DATA, and bytes that f16 and bf16 saved */
+    uint64_t lost_received, lost_sent;  /* bytes over connections that have ended */
+};
+
+/* The files of a server, from below: each calls only files that stand before it here. */
+
+/* ---- server_memory.c: these functions grow and free buffers, whose bytes count towards max_bytes. ln_sync_grow
+ * returns false if out of memory. */
+bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
+void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
+bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
+void ln_sync_trim(ln_sync_server *server); /* frees the buffers that were kept for later steps */
+
+/* ---- server_peers.c */
+void ln_sync_wake(sync_connection *c);
+void ln_sync_unwake(sync_connection *c);
+void ln_sync_pause_peer(sync_connection *c);       /* it waits for memory */
+void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
+bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
+/* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
+void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...);
+void ln_sync_drop_peer(sync_connection *c);
+void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
+uint64_t ln_sync_job_number(const ln_sync_server *server);
+
+/* ---- server_members.c */
+/* These functions return NULL if there is no such entry, or no memory to create it. Creating a member may remove
+ * another member and its group, so look up groups afterwards. */
+sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make);
+sync_group *ln_sync_group(ln_sync_server *server, uint32_t id, bool make);
+bool ln_sync_enter_group(sync_group *group, sync_member *member);
+void ln_sync_free_member(ln_sync_server *server, sync_member *member);
+void ln_sync_free_group(ln_sync_server *server, sync_group *group);
+void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memory); /* drops its pushes of the step */
+void ln_sync_count_group(sync_group *group);
+uint64_t ln_sync_slowest(const ln_sync_server *server);
+
+/* ---- server_pull.c */
+ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *header, void **destination);
+ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *header, const void *payload);
+void ln_sync_want_held(sync_connection *c);
+void ln_sync_answer_pulls(sync_connection *c);
+/* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
+bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes);
+void ln_sync_released(sync_send *send);
+void ln_sync_free_pulls(sync_connection *c);
+/* Makes sure that no message reads the values of tensors [first, end) directly any more: copies old values for their
+ * readers, or drops the readers. */
+void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
+
+/* ---- server_update.c */
+linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* writes row counts to server->rows */
+void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
+/* ln_sync_size_placed returns the class of the gradients in their places. *finite false: the update overflows, so it
+ * changes nothing. */
+ln_sync_size ln_sync_size_placed(ln_sync_server *server);
+linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
+                                 linnet_error *error);
+linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: already made */
+
+/* ---- server_value.c */
+/* Returns the last put of a process; NULL if it has put nothing, or was forgotten. */
+sync_putter *ln_sync_putter(ln_sync_server *server, uint64_t incarnation);
+bool ln_sync_note_put(ln_sync_server *server, uint64_t incarnation, uint64_t number); /* false: out of memory */
+/* Classifies a value that a client has put. LARGE: the next update must be tried. */
+ln_sync_size ln_sync_size_of_value(const ln_sync_variable *variable, const void *data);
+void ln_sync_store_value(ln_sync_server *server, uint32_t tensor, const void *data);
+
+/* ---- record.c: contents of journal and snapshots */
+linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
+linnet_status ln_sync_append_put(ln_sync_server *server, uint64_t incarnation, uint64_t number, uint32_t tensor,
+                                 const void *value, linnet_error *error);
+linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
+
+/* ---- server_put.c */
+ln_sync_refusal ln_sync_place_put(sync_connection *c, const ln_sync_header *header, void **destination);
+ln_sync_refusal ln_sync_take_put(sync_connection *c, const ln_sync_header *header);
+
+/* ---- server_step.c */
+linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
+void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
+                                                                 members, up to the first one that is missing */
+
+/* ---- barrier.c */
+void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes the group's step if it is due */
+void ln_sync_consider_all(ln_sync_server *server);
+void ln_sync_leave(ln_sync_server *server, sync_member *member); /* its group no longer waits for it */
+void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* counts each step once */
+void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
+void ln_sync_send_ack(sync_connection *c);
+
+/* ---- server_join.c */
+ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
+void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
+
+/* ---- server_push.c */
+ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
+ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *header, const void *payload);
+
+/* ---- server_status.c, server_connections.c and server_core.c are behind server_core.h. */
+
+#endif
