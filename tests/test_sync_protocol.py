@@ -40,15 +40,15 @@ _LAYOUTS = (
 
 
 def _enum(first: str) -> list[str]:
-    """Names of the enum that starts with `first`, without LN_SYNC_."""
+    """Names of the enum that starts with `first`, without LN_SYNC_ or LN_NET_."""
     found = re.search(rf"enum \w* ?\{{\s*({first}.*?)\}}", _HEADERS, re.S)
     assert found, first
-    return re.findall(r"LN_SYNC_(\w+)", found[1])
+    return re.findall(r"LN_(?:SYNC|NET)_(\w+)", found[1])
 
 
 def _constants() -> dict[str, int]:
-    numbers = re.findall(r"\b(LN_SYNC_\w+) = ([0-9a-fx<+* ]+)", _HEADERS)
-    return {name.removeprefix("LN_SYNC_"): eval(value, {}) for name, value in numbers}
+    numbers = re.findall(r"\bLN_(?:SYNC|NET)_(\w+) = ([0-9a-fx<+* ]+)", _HEADERS)
+    return {name: eval(value, {}) for name, value in numbers}
 
 
 @pytest.mark.parametrize(("data", "crc"), [
@@ -86,7 +86,7 @@ def test_types_are_those_of_the_code() -> None:
 
 def test_refusals_are_those_of_the_code() -> None:
     stated = {cells[1]: int(cells[0]) for cells in protocol.rows("Refusals", 4)}
-    assert stated == {name: i for i, name in enumerate(_enum("LN_SYNC_FINE = 0")) if i}
+    assert stated == {name: i for i, name in enumerate(_enum("LN_NET_FINE = 0")) if i}
 
 
 def _sent_by(role: str, *phases: str) -> set[str]:
@@ -152,4 +152,4 @@ def test_the_stream_takes_no_memory() -> None:
         listing = run(["objdump", "-t", str(file)])
         names = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line} - {"__stack_chk_fail"}
         wanted = {re.sub(r"^__(\w+)_chk$", r"\1", name) for name in names}  # added by _FORTIFY_SOURCE
-        assert all(w in allowed or w.startswith(("ln_sync_", "stream_", "ln_crc32c_")) for w in wanted), wanted
+        assert all(w in allowed or w.startswith(("ln_sync_", "ln_net_", "stream_", "ln_crc32c_")) for w in wanted), wanted

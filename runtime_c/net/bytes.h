@@ -1,7 +1,7 @@
 /* bytes.h - reads and writes numbers in the protocol's byte order, which is little-endian. Works at any alignment and
  * on every machine. Compilers turn each function into one load or store. */
-#ifndef LN_SYNC_BYTES_H
-#define LN_SYNC_BYTES_H
+#ifndef LN_NET_BYTES_H
+#define LN_NET_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* error.h - fills the public error record inside liblinnet_sync (the core's helpers are not part of its API).
  * A text that is too long for its field is truncated. `error` may be NULL everywhere. Each function returns the
  * record's status. */
-#ifndef LN_SYNC_ERROR_H
-#define LN_SYNC_ERROR_H
+#ifndef LN_NET_ERROR_H
+#define LN_NET_ERROR_H
 
 #include "linnet.h"
 

@@ -6,7 +6,7 @@
 
 #define MAGIC 0x59534e4cu /* "LNSY" */
 
-void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_SYNC_HEADER]) {
+void ln_net_header_write(const ln_net_header *header, unsigned char bytes[LN_NET_HEADER]) {
     put32(bytes, MAGIC);
     bytes[4] = header->version;
     bytes[5] = header->type;
@@ -22,28 +22,28 @@ void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_S
     put64(bytes + 40, header->total);
     put64(bytes + 48, header->offset);
     put32(bytes + 56, header->payload_crc);
-    put32(bytes + 60, ln_sync_crc32c(0, bytes, 60));
+    put32(bytes + 60, ln_net_crc32c(0, bytes, 60));
 }
 
 /* Checks lengths and encoding by the kind of frame. An empty chunk is valid only if the whole message is empty. */
-static ln_sync_refusal check_kind(const ln_sync_header *header, const ln_net_protocol *protocol) {
+static ln_net_refusal check_kind(const ln_net_header *header, const ln_net_protocol *protocol) {
     const ln_net_message *message = &protocol->messages[header->type];
     if (!message->bulk)
-        return header->length > LN_SYNC_CONTROL_MAX                                    ? LN_SYNC_OVER_LIMIT
-               : header->offset || header->total != header->length || header->encoding ? LN_SYNC_MALFORMED
-                                                                                       : LN_SYNC_FINE;
-    if (header->encoding && !message->encoded) return LN_SYNC_MALFORMED;
-    if (header->encoding >= protocol->encodings) return LN_SYNC_WRONG_ENCODING;
-    if (header->length > LN_SYNC_CHUNK_MAX) return LN_SYNC_OVER_LIMIT;
-    if (header->offset > header->total || header->length > header->total - header->offset) return LN_SYNC_MALFORMED;
-    return header->length || !header->total ? LN_SYNC_FINE : LN_SYNC_MALFORMED;
+        return header->length > LN_NET_CONTROL_MAX                                     ? LN_NET_OVER_LIMIT
+               : header->offset || header->total != header->length || header->encoding ? LN_NET_MALFORMED
+                                                                                       : LN_NET_FINE;
+    if (header->encoding && !message->encoded) return LN_NET_MALFORMED;
+    if (header->encoding >= protocol->encodings) return LN_NET_WRONG_ENCODING;
+    if (header->length > LN_NET_CHUNK_MAX) return LN_NET_OVER_LIMIT;
+    if (header->offset > header->total || header->length > header->total - header->offset) return LN_NET_MALFORMED;
+    return header->length || !header->total ? LN_NET_FINE : LN_NET_MALFORMED;
 }
 
-ln_sync_refusal ln_sync_header_read(ln_sync_header *header, const unsigned char bytes[LN_SYNC_HEADER],
-                                    const ln_net_protocol *protocol) {
-    if (get32(bytes) != MAGIC) return LN_SYNC_MALFORMED;
-    if (get32(bytes + 60) != ln_sync_crc32c(0, bytes, 60)) return LN_SYNC_BAD_CHECKSUM;
-    *header = (ln_sync_header){
+ln_net_refusal ln_net_header_read(ln_net_header *header, const unsigned char bytes[LN_NET_HEADER],
+                                  const ln_net_protocol *protocol) {
+    if (get32(bytes) != MAGIC) return LN_NET_MALFORMED;
+    if (get32(bytes + 60) != ln_net_crc32c(0, bytes, 60)) return LN_NET_BAD_CHECKSUM;
+    *header = (ln_net_header){
         .version = bytes[4],
         .type = bytes[5],
         .flags = get16(bytes + 6),
@@ -58,9 +58,9 @@ ln_sync_refusal ln_sync_header_read(ln_sync_header *header, const unsigned char 
         .offset = get64(bytes + 48),
         .payload_crc = get32(bytes + 56),
     };
-    if (header->version != LN_SYNC_VERSION) return LN_SYNC_BAD_VERSION;
-    if (header->type >= protocol->count || !protocol->messages[header->type].name) return LN_SYNC_UNEXPECTED;
-    if (header->flags & ~protocol->messages[header->type].flags || bytes[23]) return LN_SYNC_MALFORMED;
-    if (header->length == 0 && header->payload_crc != 0) return LN_SYNC_MALFORMED;
+    if (header->version != LN_NET_VERSION) return LN_NET_BAD_VERSION;
+    if (header->type >= protocol->count || !protocol->messages[header->type].name) return LN_NET_UNEXPECTED;
+    if (header->flags & ~protocol->messages[header->type].flags || bytes[23]) return LN_NET_MALFORMED;
+    if (header->length == 0 && header->payload_crc != 0) return LN_NET_MALFORMED;
     return check_kind(header, protocol);
 }

@@ -1,4 +1,4 @@
-/* posix_poller.c - finds which of many descriptors are ready. With LN_SYNC_POLL defined, it uses poll even if the
+/* posix_poller.c - finds which of many descriptors are ready. With LN_NET_POLL defined, it uses poll even if the
  * system has epoll; this is for tests. */
 #define _DEFAULT_SOURCE
 #include "net/posix_poller.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#if defined(__linux__) && !defined(LN_SYNC_POLL)
+#if defined(__linux__) && !defined(LN_NET_POLL)
 #include <sys/epoll.h>
 
-struct ln_sync_poller {
+struct ln_net_poller {
     int fd;
 };
 
-ln_sync_poller *ln_sync_poller_new(void) {
-    ln_sync_poller *p = malloc(sizeof *p);
+ln_net_poller *ln_net_poller_new(void) {
+    ln_net_poller *p = malloc(sizeof *p);
     if (!p) return NULL;
     p->fd = epoll_create1(EPOLL_CLOEXEC);
     if (p->fd >= 0) return p;
@@ -24,35 +24,35 @@ ln_sync_poller *ln_sync_poller_new(void) {
     return NULL;
 }
 
-void ln_sync_poller_free(ln_sync_poller *p) {
+void ln_net_poller_free(ln_net_poller *p) {
     if (!p) return;
     close(p->fd);
     free(p);
 }
 
-static bool control(ln_sync_poller *p, int what, int fd, int mask, void *user) {
+static bool control(ln_net_poller *p, int what, int fd, int mask, void *user) {
     struct epoll_event event = {.data.ptr = user};
-    event.events = (mask & LN_SYNC_READ ? EPOLLIN : 0u) | (mask & LN_SYNC_WRITE ? EPOLLOUT : 0u);
+    event.events = (mask & LN_NET_READ ? EPOLLIN : 0u) | (mask & LN_NET_WRITE ? EPOLLOUT : 0u);
     return epoll_ctl(p->fd, what, fd, &event) == 0;
 }
 
-bool ln_sync_poller_add(ln_sync_poller *p, int fd, int mask, void *user) {
+bool ln_net_poller_add(ln_net_poller *p, int fd, int mask, void *user) {
     return control(p, EPOLL_CTL_ADD, fd, mask, user);
 }
 
-bool ln_sync_poller_change(ln_sync_poller *p, int fd, int mask, void *user) {
+bool ln_net_poller_change(ln_net_poller *p, int fd, int mask, void *user) {
     return control(p, EPOLL_CTL_MOD, fd, mask, user);
 }
 
-void ln_sync_poller_remove(ln_sync_poller *p, int fd) { control(p, EPOLL_CTL_DEL, fd, 0, NULL); }
+void ln_net_poller_remove(ln_net_poller *p, int fd) { control(p, EPOLL_CTL_DEL, fd, 0, NULL); }
 
-int ln_sync_poller_wait(ln_sync_poller *p, ln_sync_event *ready, int room, int timeout_ms) {
+int ln_net_poller_wait(ln_net_poller *p, ln_net_event *ready, int room, int timeout_ms) {
     struct epoll_event events[64];
     const int n = epoll_wait(p->fd, events, room < 64 ? room : 64, timeout_ms);
     for (int i = 0; i < n; i++) {
         ready[i].user = events[i].data.ptr;
-        ready[i].mask = (events[i].events & EPOLLOUT ? LN_SYNC_WRITE : 0) |
-                        (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? LN_SYNC_READ : 0);
+        ready[i].mask = (events[i].events & EPOLLOUT ? LN_NET_WRITE : 0) |
+                        (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? LN_NET_READ : 0);
     }
     return n < 0 ? 0 : n;
 }
@@ -60,36 +60,36 @@ int ln_sync_poller_wait(ln_sync_poller *p, ln_sync_event *ready, int room, int t
 #else
 #include <poll.h>
 
-struct ln_sync_poller {
+struct ln_net_poller {
     struct pollfd *fds;
     void **users;
     int count, room, next; /* next: index at which the last wait stopped, so that all descriptors get their turn */
 };
 
-ln_sync_poller *ln_sync_poller_new(void) { return calloc(1, sizeof(ln_sync_poller)); }
+ln_net_poller *ln_net_poller_new(void) { return calloc(1, sizeof(ln_net_poller)); }
 
-void ln_sync_poller_free(ln_sync_poller *p) {
+void ln_net_poller_free(ln_net_poller *p) {
     if (!p) return;
     free(p->fds);
     free(p->users);
     free(p);
 }
 
-static int find(const ln_sync_poller *p, int fd) {
+static int find(const ln_net_poller *p, int fd) {
     int i = 0;
     while (i < p->count && p->fds[i].fd != fd) i++;
     return i < p->count ? i : -1;
 }
 
-bool ln_sync_poller_change(ln_sync_poller *p, int fd, int mask, void *user) {
+bool ln_net_poller_change(ln_net_poller *p, int fd, int mask, void *user) {
     const int i = find(p, fd);
     if (i < 0) return false;
-    p->fds[i].events = (short)((mask & LN_SYNC_READ ? POLLIN : 0) | (mask & LN_SYNC_WRITE ? POLLOUT : 0));
+    p->fds[i].events = (short)((mask & LN_NET_READ ? POLLIN : 0) | (mask & LN_NET_WRITE ? POLLOUT : 0));
     p->users[i] = user;
     return true;
 }
 
-bool ln_sync_poller_add(ln_sync_poller *p, int fd, int mask, void *user) {
+bool ln_net_poller_add(ln_net_poller *p, int fd, int mask, void *user) {
     if (p->count == p->room) {
         const int room = p->room ? 2 * p->room : 16;
         struct pollfd *fds = realloc(p->fds, (size_t)room * sizeof *fds);
@@ -101,25 +101,25 @@ bool ln_sync_poller_add(ln_sync_poller *p, int fd, int mask, void *user) {
     }
     p->fds[p->count].fd = fd;
     p->fds[p->count++].revents = 0;
-    return ln_sync_poller_change(p, fd, mask, user);
+    return ln_net_poller_change(p, fd, mask, user);
 }
 
-void ln_sync_poller_remove(ln_sync_poller *p, int fd) {
+void ln_net_poller_remove(ln_net_poller *p, int fd) {
     const int i = find(p, fd);
     if (i < 0) return;
     p->fds[i] = p->fds[--p->count];
     p->users[i] = p->users[p->count];
 }
 
-int ln_sync_poller_wait(ln_sync_poller *p, ln_sync_event *ready, int room, int timeout_ms) {
+int ln_net_poller_wait(ln_net_poller *p, ln_net_event *ready, int room, int timeout_ms) {
     int n = 0;
     if (poll(p->fds, (nfds_t)p->count, timeout_ms) <= 0) return 0;
     for (int k = 0; k < p->count && n < room; k++) {
         const int i = (p->next + k) % p->count;
         if (!p->fds[i].revents) continue;
         ready[n].user = p->users[i];
-        ready[n++].mask = (p->fds[i].revents & POLLOUT ? LN_SYNC_WRITE : 0) |
-                          (p->fds[i].revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL) ? LN_SYNC_READ : 0);
+        ready[n++].mask = (p->fds[i].revents & POLLOUT ? LN_NET_WRITE : 0) |
+                          (p->fds[i].revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL) ? LN_NET_READ : 0);
     }
     p->next = p->count ? (p->next + 1) % p->count : 0;
     return n;

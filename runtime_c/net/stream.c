@@ -3,13 +3,13 @@
  * is the sending side. */
 #include "net/stream_state.h"
 
-size_t ln_sync_stream_bytes(int bulk_places) {
-    return sizeof(ln_sync_stream) + (size_t)bulk_places * (sizeof(stream_message) + sizeof(int));
+size_t ln_net_stream_bytes(int bulk_places) {
+    return sizeof(ln_net_stream) + (size_t)bulk_places * (sizeof(stream_message) + sizeof(int));
 }
 
-ln_sync_stream *ln_sync_stream_init(void *memory, int bulk_places, const ln_net_protocol *protocol,
-                                    const ln_sync_handler *handler) {
-    ln_sync_stream *stream = memory;
+ln_net_stream *ln_net_stream_init(void *memory, int bulk_places, const ln_net_protocol *protocol,
+                                  const ln_net_handler *handler) {
+    ln_net_stream *stream = memory;
     memset(stream, 0, sizeof *stream);
     stream->protocol = protocol;
     stream->handler = *handler;
@@ -17,42 +17,40 @@ ln_sync_stream *ln_sync_stream_init(void *memory, int bulk_places, const ln_net_
     stream->messages = (stream_message *)(stream + 1);
     stream->order = (int *)(stream->messages + bulk_places);
     memset(stream->messages, 0, (size_t)bulk_places * sizeof *stream->messages);
-    ln_sync_stream_reset(stream);
+    ln_net_stream_reset(stream);
     return stream;
 }
 
-void ln_sync_stream_reset(ln_sync_stream *stream) {
+void ln_net_stream_reset(ln_net_stream *stream) {
     stream_send_reset(stream);
     stream->open = stream->paused = stream->in_bulk = false;
-    stream->failure = LN_SYNC_FINE;
+    stream->failure = LN_NET_FINE;
     stream->expected = stream->protocol->handshake;
-    stream->chunk = LN_SYNC_CHUNK_MIN;
+    stream->chunk = LN_NET_CHUNK_MIN;
     stream->begin = stream->end = 0;
     stream->connection++;
 }
 
-void ln_sync_stream_open(ln_sync_stream *stream, uint64_t job, uint32_t worker, uint16_t shard, uint32_t chunk) {
+void ln_net_stream_open(ln_net_stream *stream, uint64_t job, uint32_t worker, uint16_t shard, uint32_t chunk) {
     stream->open = true;
     stream->job = job;
     stream->worker = worker;
     stream->shard = shard;
-    stream->chunk = chunk < LN_SYNC_CHUNK_MIN   ? LN_SYNC_CHUNK_MIN
-                    : chunk > LN_SYNC_CHUNK_MAX ? LN_SYNC_CHUNK_MAX
-                                                : chunk;
+    stream->chunk = chunk < LN_NET_CHUNK_MIN ? LN_NET_CHUNK_MIN : chunk > LN_NET_CHUNK_MAX ? LN_NET_CHUNK_MAX : chunk;
     stream->expected = ~stream->protocol->handshake | LN_NET_BIT(LN_NET_REFUSE);
 }
 
-void ln_sync_stream_expect(ln_sync_stream *stream, uint64_t types) { stream->expected = types; }
+void ln_net_stream_expect(ln_net_stream *stream, uint64_t types) { stream->expected = types; }
 
-void *ln_sync_stream_user(const ln_sync_stream *stream) { return stream->user; }
+void *ln_net_stream_user(const ln_net_stream *stream) { return stream->user; }
 
-void ln_sync_stream_set_user(ln_sync_stream *stream, void *user) { stream->user = user; }
+void ln_net_stream_set_user(ln_net_stream *stream, void *user) { stream->user = user; }
 
-ln_sync_refusal ln_sync_stream_failure(const ln_sync_stream *stream) { return stream->failure; }
+ln_net_refusal ln_net_stream_failure(const ln_net_stream *stream) { return stream->failure; }
 
-void ln_sync_stream_pause(ln_sync_stream *stream, bool paused) { stream->paused = paused; }
+void ln_net_stream_pause(ln_net_stream *stream, bool paused) { stream->paused = paused; }
 
-void ln_sync_stream_space(ln_sync_stream *stream, void **data, size_t *size) {
+void ln_net_stream_space(ln_net_stream *stream, void **data, size_t *size) {
     if (stream->in_bulk && stream->destination) {
         *data = stream->destination + stream->taken;
         *size = stream->header.length - stream->taken;
@@ -63,71 +61,69 @@ void ln_sync_stream_space(ln_sync_stream *stream, void **data, size_t *size) {
     if (stream->paused || stream->failure) *size = 0;
 }
 
-size_t ln_sync_stream_expects(const ln_sync_stream *stream) {
+size_t ln_net_stream_expects(const ln_net_stream *stream) {
     return stream->in_bulk ? stream->header.length - stream->taken : 0;
 }
 
-static bool is_bulk(const ln_sync_stream *stream, const ln_sync_header *header) {
+static bool is_bulk(const ln_net_stream *stream, const ln_net_header *header) {
     return stream->protocol->messages[header->type].bulk;
 }
 
 /* Checks the header's fields for this connection, and whether its type is allowed now. */
-static ln_sync_refusal check_header(const ln_sync_stream *stream, const ln_sync_header *header) {
-    if (!(stream->expected >> header->type & 1)) return LN_SYNC_UNEXPECTED;
+static ln_net_refusal check_header(const ln_net_stream *stream, const ln_net_header *header) {
+    if (!(stream->expected >> header->type & 1)) return LN_NET_UNEXPECTED;
     /* A REFUSE may come from a peer that has not completed the handshake. */
     const bool agreed = stream->open && header->type != LN_NET_REFUSE;
-    if (agreed && header->job != stream->job) return LN_SYNC_UNKNOWN_JOB;
-    if (agreed && (header->worker != stream->worker || header->shard != stream->shard)) return LN_SYNC_MALFORMED;
-    if (is_bulk(stream, header) && header->length > stream->chunk) return LN_SYNC_OVER_LIMIT;
-    return LN_SYNC_FINE;
+    if (agreed && header->job != stream->job) return LN_NET_UNKNOWN_JOB;
+    if (agreed && (header->worker != stream->worker || header->shard != stream->shard)) return LN_NET_MALFORMED;
+    if (is_bulk(stream, header) && header->length > stream->chunk) return LN_NET_OVER_LIMIT;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal deliver(ln_sync_stream *stream, const void *payload) {
+static ln_net_refusal deliver(ln_net_stream *stream, const void *payload) {
     return stream->handler.frame(stream->handler.context, stream, &stream->header, payload);
 }
 
 /* Takes `size` more payload bytes of a bulk frame, at `data`. */
-static ln_sync_refusal bulk_bytes(ln_sync_stream *stream, const unsigned char *data, size_t size) {
-    stream->crc = ln_sync_crc32c(stream->crc, data, size);
+static ln_net_refusal bulk_bytes(ln_net_stream *stream, const unsigned char *data, size_t size) {
+    stream->crc = ln_net_crc32c(stream->crc, data, size);
     stream->taken += (uint32_t)size;
-    if (stream->taken < stream->header.length) return LN_SYNC_FINE;
+    if (stream->taken < stream->header.length) return LN_NET_FINE;
     stream->in_bulk = false;
-    if (stream->crc != stream->header.payload_crc) return LN_SYNC_BAD_CHECKSUM;
+    if (stream->crc != stream->header.payload_crc) return LN_NET_BAD_CHECKSUM;
     return deliver(stream, stream->destination);
 }
 
 /* Takes the staged header and, for a control frame, its payload. *more: there were enough bytes. */
-static ln_sync_refusal staged_frame(ln_sync_stream *stream, bool *more) {
+static ln_net_refusal staged_frame(ln_net_stream *stream, bool *more) {
     const unsigned char *bytes = stream->staging + stream->begin;
     const size_t size = stream->end - stream->begin;
-    ln_sync_header *header = &stream->header;
-    ln_sync_refusal why;
+    ln_net_header *header = &stream->header;
+    ln_net_refusal why;
     *more = false;
-    if (size < LN_SYNC_HEADER) return LN_SYNC_FINE;
-    if ((why = ln_sync_header_read(header, bytes, stream->protocol)) || (why = check_header(stream, header)))
-        return why;
+    if (size < LN_NET_HEADER) return LN_NET_FINE;
+    if ((why = ln_net_header_read(header, bytes, stream->protocol)) || (why = check_header(stream, header))) return why;
     if (!is_bulk(stream, header)) {
-        if (size < LN_SYNC_HEADER + header->length) return LN_SYNC_FINE;
-        if (ln_sync_crc32c(0, bytes + LN_SYNC_HEADER, header->length) != header->payload_crc)
-            return LN_SYNC_BAD_CHECKSUM;
-        stream->begin += LN_SYNC_HEADER + header->length;
+        if (size < LN_NET_HEADER + header->length) return LN_NET_FINE;
+        if (ln_net_crc32c(0, bytes + LN_NET_HEADER, header->length) != header->payload_crc) return LN_NET_BAD_CHECKSUM;
+        stream->begin += LN_NET_HEADER + header->length;
         *more = true;
-        return deliver(stream, bytes + LN_SYNC_HEADER);
+        return deliver(stream, bytes + LN_NET_HEADER);
     }
     void *destination = NULL;
     why = stream->handler.place(stream->handler.context, stream, header, &destination);
     if (why || stream->paused) return why;
     stream->destination = destination;
-    stream->begin += LN_SYNC_HEADER;
+    stream->begin += LN_NET_HEADER;
     stream->in_bulk = true;
     stream->taken = stream->crc = 0;
     *more = true;
-    return header->length ? LN_SYNC_FINE : bulk_bytes(stream, stream->staging, 0);
+    return header->length ? LN_NET_FINE : bulk_bytes(stream, stream->staging, 0);
 }
 
 /* Takes all complete staged frames. */
-static ln_sync_refusal staged_frames(ln_sync_stream *stream) {
-    ln_sync_refusal why = LN_SYNC_FINE;
+static ln_net_refusal staged_frames(ln_net_stream *stream) {
+    ln_net_refusal why = LN_NET_FINE;
     const uint64_t connection = stream->connection;
     for (bool more = true; more && !why && !stream->paused && !stream->failure;) {
         const size_t left = stream->header.length - stream->taken, staged = stream->end - stream->begin;
@@ -141,7 +137,7 @@ static ln_sync_refusal staged_frames(ln_sync_stream *stream) {
         } else {
             why = staged_frame(stream, &more);
         }
-        if (stream->connection != connection) return LN_SYNC_FINE; /* the handler has reset this stream */
+        if (stream->connection != connection) return LN_NET_FINE; /* the handler has reset this stream */
     }
     /* Moves the remaining bytes to the front, so that even the longest frame fits into the buffer. */
     if (stream->begin) {
@@ -152,31 +148,31 @@ static ln_sync_refusal staged_frames(ln_sync_stream *stream) {
     return why;
 }
 
-ln_sync_refusal ln_sync_stream_received(ln_sync_stream *stream, size_t size) {
+ln_net_refusal ln_net_stream_received(ln_net_stream *stream, size_t size) {
     const uint64_t connection = stream->connection;
-    ln_sync_refusal why = LN_SYNC_FINE;
+    ln_net_refusal why = LN_NET_FINE;
     if (stream->failure) return stream->failure;
     if (stream->in_bulk && stream->destination && size)
         why = bulk_bytes(stream, stream->destination + stream->taken, size);
     else
         stream->end += size;
     if (!why && stream->connection == connection) why = staged_frames(stream);
-    if (why && stream->connection == connection) ln_sync_stream_refuse(stream, why, 0, NULL);
+    if (why && stream->connection == connection) ln_net_stream_refuse(stream, why, 0, NULL);
     return stream->failure;
 }
 
-ln_sync_refusal ln_sync_stream_feed(ln_sync_stream *stream, const void *data, size_t size) {
+ln_net_refusal ln_net_stream_feed(ln_net_stream *stream, const void *data, size_t size) {
     const unsigned char *bytes = data;
     while (size > 0 && !stream->failure) {
         void *space;
         size_t room;
-        ln_sync_stream_space(stream, &space, &room);
+        ln_net_stream_space(stream, &space, &room);
         if (room == 0) break; /* the stream is paused, so the caller keeps the remaining bytes */
         if (room > size) room = size;
         memcpy(space, bytes, room);
         bytes += room;
         size -= room;
-        ln_sync_stream_received(stream, room);
+        ln_net_stream_received(stream, room);
     }
     return stream->failure;
 }

@@ -4,9 +4,9 @@
 #include "net/stream_state.h"
 
 /* Returns the ring position `at` bytes after its beginning. */
-static size_t ring_at(const ln_sync_stream *stream, size_t at) { return (stream->control_sent + at) % CONTROLS; }
+static size_t ring_at(const ln_net_stream *stream, size_t at) { return (stream->control_sent + at) % CONTROLS; }
 
-static void ring_put(ln_sync_stream *stream, const void *data, size_t size) {
+static void ring_put(ln_net_stream *stream, const void *data, size_t size) {
     const size_t at = ring_at(stream, stream->control), first = size < CONTROLS - at ? size : CONTROLS - at;
     memcpy(stream->controls + at, data, first);
     if (size > first) memcpy(stream->controls, (const unsigned char *)data + first, size - first);
@@ -15,18 +15,18 @@ static void ring_put(ln_sync_stream *stream, const void *data, size_t size) {
 }
 
 /* Frees the place before it tells the owner, because the owner may queue the next message in this place. */
-static void release(ln_sync_stream *stream, int i) {
+static void release(ln_net_stream *stream, int i) {
     const uint64_t tag = stream->messages[i].tag;
     stream->messages[i].used = false;
     stream->handler.released(stream->handler.context, stream, tag);
 }
 
-static void queue(ln_sync_stream *stream, int message) {
+static void queue(ln_net_stream *stream, int message) {
     stream->order[(stream->first + stream->waiting++) % stream->places] = message;
 }
 
 /* Removes message `i` from the queue. The message sends no further chunk. */
-static void unqueue(ln_sync_stream *stream, int i) {
+static void unqueue(ln_net_stream *stream, int i) {
     int kept = 0;
     for (int k = 0; k < stream->waiting; k++) {
         const int other = stream->order[(stream->first + k) % stream->places];
@@ -37,7 +37,7 @@ static void unqueue(ln_sync_stream *stream, int i) {
     if (stream->messages[i].flying == 0) release(stream, i);
 }
 
-void stream_send_reset(ln_sync_stream *stream) {
+void stream_send_reset(ln_net_stream *stream) {
     stream->waiting = stream->first = stream->pieces = stream->next_header = 0;
     stream->under_way = stream->control = stream->unbegun = stream->control_sent = stream->refusal = stream->behind = 0;
     for (int i = 0; i < stream->places; i++) stream->messages[i].whole = stream->messages[i].used;
@@ -47,9 +47,9 @@ void stream_send_reset(ln_sync_stream *stream) {
 }
 
 /* Sets the fields that every frame of this connection carries. */
-static ln_sync_header agreed(const ln_sync_stream *stream, const ln_sync_header *given) {
-    ln_sync_header header = *given;
-    header.version = LN_SYNC_VERSION;
+static ln_net_header agreed(const ln_net_stream *stream, const ln_net_header *given) {
+    ln_net_header header = *given;
+    header.version = LN_NET_VERSION;
     if (stream->open) {
         header.job = stream->job;
         header.worker = stream->worker;
@@ -58,44 +58,43 @@ static ln_sync_header agreed(const ln_sync_stream *stream, const ln_sync_header 
     return header;
 }
 
-static ln_sync_header control_header(const ln_sync_stream *stream, const ln_sync_header *given, const void *payload,
-                                     size_t size) {
-    ln_sync_header header = agreed(stream, given);
+static ln_net_header control_header(const ln_net_stream *stream, const ln_net_header *given, const void *payload,
+                                    size_t size) {
+    ln_net_header header = agreed(stream, given);
     header.encoding = 0;
     header.length = (uint32_t)size;
     header.total = size;
     header.offset = 0;
-    header.payload_crc = ln_sync_crc32c(0, payload, size);
+    header.payload_crc = ln_net_crc32c(0, payload, size);
     return header;
 }
 
-bool ln_sync_stream_control(ln_sync_stream *stream, const ln_sync_header *given, const void *payload, size_t size) {
-    unsigned char bytes[LN_SYNC_HEADER];
-    if (stream->failure || size > LN_SYNC_CONTROL_MAX || LN_SYNC_HEADER + size > CONTROLS - stream->control)
-        return false;
-    const ln_sync_header header = control_header(stream, given, payload, size);
-    ln_sync_header_write(&header, bytes);
+bool ln_net_stream_control(ln_net_stream *stream, const ln_net_header *given, const void *payload, size_t size) {
+    unsigned char bytes[LN_NET_HEADER];
+    if (stream->failure || size > LN_NET_CONTROL_MAX || LN_NET_HEADER + size > CONTROLS - stream->control) return false;
+    const ln_net_header header = control_header(stream, given, payload, size);
+    ln_net_header_write(&header, bytes);
     ring_put(stream, bytes, sizeof bytes);
     if (size) ring_put(stream, payload, size);
     return true;
 }
 
-bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *given, const void *payload, size_t size) {
+bool ln_net_stream_behind(ln_net_stream *stream, const ln_net_header *given, const void *payload, size_t size) {
     if (stream->failure || stream->behind || size > BEHIND_MAX) return false;
-    const ln_sync_header header = control_header(stream, given, payload, size);
-    ln_sync_header_write(&header, stream->behind_frame);
-    if (size) memcpy(stream->behind_frame + LN_SYNC_HEADER, payload, size);
-    stream->behind = LN_SYNC_HEADER + size;
+    const ln_net_header header = control_header(stream, given, payload, size);
+    ln_net_header_write(&header, stream->behind_frame);
+    if (size) memcpy(stream->behind_frame + LN_NET_HEADER, payload, size);
+    stream->behind = LN_NET_HEADER + size;
     return true;
 }
 
-bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
-                         uint64_t tag) {
-    return ln_sync_stream_shared(stream, header, data, size, tag, NULL, 0);
+bool ln_net_stream_bulk(ln_net_stream *stream, const ln_net_header *header, const void *data, uint64_t size,
+                        uint64_t tag) {
+    return ln_net_stream_shared(stream, header, data, size, tag, NULL, 0);
 }
 
-bool ln_sync_stream_shared(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
-                           uint64_t tag, uint32_t *sums, uint32_t chunk) {
+bool ln_net_stream_shared(ln_net_stream *stream, const ln_net_header *header, const void *data, uint64_t size,
+                          uint64_t tag, uint32_t *sums, uint32_t chunk) {
     if (stream->failure || !stream->open) return false;
     for (int i = 0; i < stream->places; i++) {
         stream_message *message = &stream->messages[i];
@@ -118,7 +117,7 @@ bool ln_sync_stream_shared(ln_sync_stream *stream, const ln_sync_header *header,
     return false;
 }
 
-bool ln_sync_stream_cancel(ln_sync_stream *stream, uint64_t tag) {
+bool ln_net_stream_cancel(ln_net_stream *stream, uint64_t tag) {
     for (int i = 0; i < stream->places; i++)
         if (stream->messages[i].used && stream->messages[i].tag == tag) {
             if (!stream->messages[i].whole) unqueue(stream, i);
@@ -127,32 +126,32 @@ bool ln_sync_stream_cancel(ln_sync_stream *stream, uint64_t tag) {
     return false;
 }
 
-void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t detail, const char *text) {
-    ln_sync_refuse refuse = {.why = why, .detail = detail};
-    unsigned char payload[LN_SYNC_REFUSE_BYTES + LN_SYNC_REFUSE_TEXT];
-    if (stream->failure || why == LN_SYNC_FINE) return;
+void ln_net_stream_refuse(ln_net_stream *stream, ln_net_refusal why, uint32_t detail, const char *text) {
+    ln_net_refuse refuse = {.why = why, .detail = detail};
+    unsigned char payload[LN_NET_REFUSE_BYTES + LN_NET_REFUSE_TEXT];
+    if (stream->failure || why == LN_NET_FINE) return;
     stream->failure = why;
-    if (text) strncpy(refuse.text, text, LN_SYNC_REFUSE_TEXT);
-    const size_t size = ln_sync_refuse_write(&refuse, payload);
-    const ln_sync_header given = {.type = LN_NET_REFUSE, .worker = LN_SYNC_NO_WORKER};
-    const ln_sync_header header = control_header(stream, &given, payload, size);
-    ln_sync_header_write(&header, stream->refusal_frame);
-    memcpy(stream->refusal_frame + LN_SYNC_HEADER, payload, size);
-    stream->refusal = LN_SYNC_HEADER + size;
+    if (text) strncpy(refuse.text, text, LN_NET_REFUSE_TEXT);
+    const size_t size = ln_net_refuse_write(&refuse, payload);
+    const ln_net_header given = {.type = LN_NET_REFUSE, .worker = LN_NET_NO_WORKER};
+    const ln_net_header header = control_header(stream, &given, payload, size);
+    ln_net_header_write(&header, stream->refusal_frame);
+    memcpy(stream->refusal_frame + LN_NET_HEADER, payload, size);
+    stream->refusal = LN_NET_HEADER + size;
     stream->behind = 0;
     while (stream->waiting) unqueue(stream, stream->order[stream->first]);
 }
 
 /* ---- turning frames into pieces ------------------------------------------------------------------------------- */
 
-static void add_piece(ln_sync_stream *stream, const unsigned char *data, size_t size, int message) {
+static void add_piece(ln_net_stream *stream, const unsigned char *data, size_t size, int message) {
     if (size == 0) return;
     stream->piece[stream->pieces++] = (stream_piece){data, size, message};
     stream->under_way += size;
 }
 
 /* Begins all waiting control frames. They become one piece, or two pieces if the ring wraps around between them. */
-static void begin_controls(ln_sync_stream *stream) {
+static void begin_controls(ln_net_stream *stream) {
     const size_t at = ring_at(stream, stream->control - stream->unbegun);
     const size_t first = stream->unbegun < CONTROLS - at ? stream->unbegun : CONTROLS - at;
     add_piece(stream, stream->controls + at, first, IN_CONTROLS);
@@ -161,26 +160,26 @@ static void begin_controls(ln_sync_stream *stream) {
 }
 
 /* Begins the next chunk of the message whose turn it is. */
-static void begin_chunk(ln_sync_stream *stream) {
+static void begin_chunk(ln_net_stream *stream) {
     const int i = stream->order[stream->first];
     stream_message *message = &stream->messages[i];
     const uint64_t left = message->size - message->begun;
     const uint32_t length = left < stream->chunk ? (uint32_t)left : stream->chunk;
     const unsigned char *data = message->data + message->begun;
-    ln_sync_header header = agreed(stream, &(ln_sync_header){.type = message->type,
-                                                             .flags = message->flags,
-                                                             .encoding = message->encoding,
-                                                             .step = message->step,
-                                                             .tensor = message->tensor});
+    ln_net_header header = agreed(stream, &(ln_net_header){.type = message->type,
+                                                           .flags = message->flags,
+                                                           .encoding = message->encoding,
+                                                           .step = message->step,
+                                                           .tensor = message->tensor});
     header.length = length;
     header.total = message->size;
     header.offset = message->begun;
     uint32_t *const sum = message->sums ? &message->sums[message->begun / stream->chunk] : NULL;
-    header.payload_crc = sum && *sum ? *sum : ln_sync_crc32c(0, data, length);
+    header.payload_crc = sum && *sum ? *sum : ln_net_crc32c(0, data, length);
     if (sum) *sum = header.payload_crc;
     unsigned char *bytes = stream->headers[stream->next_header];
     stream->next_header = (stream->next_header + 1) % PIECES;
-    ln_sync_header_write(&header, bytes);
+    ln_net_header_write(&header, bytes);
     message->begun += length;
     message->flying++;
     stream->first = (stream->first + 1) % stream->places;
@@ -188,11 +187,11 @@ static void begin_chunk(ln_sync_stream *stream) {
     message->whole = message->begun == message->size;
     if (!message->whole) queue(stream, i);
     /* The frame of an empty message is only a header. */
-    add_piece(stream, bytes, LN_SYNC_HEADER, length ? IN_PLACE : i);
+    add_piece(stream, bytes, LN_NET_HEADER, length ? IN_PLACE : i);
     add_piece(stream, data, length, i);
 }
 
-int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count) {
+int ln_net_stream_pending(ln_net_stream *stream, ln_net_slice *slices, int count) {
     /* Each iteration takes at most two pieces. */
     while (stream->pieces + 2 <= PIECES && stream->under_way < BATCH) {
         if (stream->behind && !stream->waiting && stream->behind <= CONTROLS - stream->control) {
@@ -210,13 +209,13 @@ int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int co
             break;
     }
     const int given = count < stream->pieces ? count : stream->pieces;
-    for (int i = 0; i < given; i++) slices[i] = (ln_sync_slice){stream->piece[i].data, stream->piece[i].size};
+    for (int i = 0; i < given; i++) slices[i] = (ln_net_slice){stream->piece[i].data, stream->piece[i].size};
     return given;
 }
 
-bool ln_sync_stream_more(const ln_sync_stream *stream) { return stream->waiting > 0; }
+bool ln_net_stream_more(const ln_net_stream *stream) { return stream->waiting > 0; }
 
-void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
+void ln_net_stream_sent(ln_net_stream *stream, size_t size) {
     int done[PIECES], whole = 0, out = 0;
     const uint64_t connection = stream->connection;
     while (size > 0 && out < stream->pieces) {
@@ -243,12 +242,12 @@ void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
     for (int i = 0; i < whole && stream->connection == connection; i++) release(stream, done[i]);
 }
 
-bool ln_sync_stream_idle(const ln_sync_stream *stream) {
+bool ln_net_stream_idle(const ln_net_stream *stream) {
     return stream->pieces == 0 && stream->control == 0 && stream->waiting == 0 && stream->behind == 0 &&
            stream->refusal == 0;
 }
 
-int ln_sync_stream_move(ln_sync_stream *stream, const void *data, uint64_t size, const void *moved) {
+int ln_net_stream_move(ln_net_stream *stream, const void *data, uint64_t size, const void *moved) {
     const uintptr_t begin = (uintptr_t)data;
     const unsigned char *to = moved;
     int found = 0;

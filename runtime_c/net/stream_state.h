@@ -1,7 +1,7 @@
 /* stream_state.h - the state of a stream, only for stream.c and stream_send.c.
  * About 27 KB, plus 80 bytes for each place in the queue of bulk messages. */
-#ifndef LN_SYNC_STREAM_STATE_H
-#define LN_SYNC_STREAM_STATE_H
+#ifndef LN_NET_STREAM_STATE_H
+#define LN_NET_STREAM_STATE_H
 
 #include "net/stream.h"
 
@@ -35,9 +35,9 @@ typedef struct stream_piece {
 } stream_piece;
 enum { IN_CONTROLS = -1, IN_PLACE = -2 };
 
-struct ln_sync_stream {
+struct ln_net_stream {
     const ln_net_protocol *protocol;
-    ln_sync_handler handler;
+    ln_net_handler handler;
     void *user;
     /* agreed */
     uint64_t job;
@@ -45,13 +45,13 @@ struct ln_sync_stream {
     uint32_t worker, chunk;
     uint16_t shard;
     bool open, paused;
-    ln_sync_refusal failure;
+    ln_net_refusal failure;
     uint64_t connection; /* number of resets, because a handler may reset its stream */
     /* receiving */
     bool in_bulk;
     uint32_t taken, crc; /* payload bytes of `header` that were received, and their checksum */
     unsigned char *destination;
-    ln_sync_header header;
+    ln_net_header header;
     size_t begin, end; /* range of the staged bytes */
     /* sending */
     int places, waiting, first; /* order[first ..]: ring of the messages that have chunks left */
@@ -63,14 +63,14 @@ struct ln_sync_stream {
                                               yet, where the ring begins */
     size_t refusal;                        /* bytes of the REFUSE frame, which is sent after everything else; 0: none */
     stream_piece piece[PIECES];
-    unsigned char headers[PIECES][LN_SYNC_HEADER];
-    unsigned char refusal_frame[LN_SYNC_HEADER + LN_SYNC_REFUSE_BYTES + LN_SYNC_REFUSE_TEXT];
+    unsigned char headers[PIECES][LN_NET_HEADER];
+    unsigned char refusal_frame[LN_NET_HEADER + LN_NET_REFUSE_BYTES + LN_NET_REFUSE_TEXT];
     size_t behind; /* bytes of the control frame that waits for the bulk messages; 0: none */
-    unsigned char behind_frame[LN_SYNC_HEADER + BEHIND_MAX];
+    unsigned char behind_frame[LN_NET_HEADER + BEHIND_MAX];
     unsigned char controls[CONTROLS];
     unsigned char staging[STAGING];
 };
 
-void stream_send_reset(ln_sync_stream *stream);
+void stream_send_reset(ln_net_stream *stream);
 
 #endif

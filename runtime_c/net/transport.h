@@ -1,21 +1,21 @@
 /* transport.h - byte streams between processes: TCP, Unix sockets and shared memory, each with or without TLS.
  * Non-blocking, driven by the owner's poll or epoll loop. The protocol is the same over all of them. */
-#ifndef LN_SYNC_TRANSPORT_H
-#define LN_SYNC_TRANSPORT_H
+#ifndef LN_NET_TRANSPORT_H
+#define LN_NET_TRANSPORT_H
 
 #include "net/stream.h"
 
 #include "linnet.h"
 
-typedef struct ln_sync_transport ln_sync_transport; /* one connection */
-typedef struct ln_sync_listener ln_sync_listener;
-typedef struct ln_sync_security ln_sync_security; /* keys and certificates, shared by connections; NULL: none */
+typedef struct ln_net_transport ln_net_transport; /* one connection */
+typedef struct ln_net_listener ln_net_listener;
+typedef struct ln_net_security ln_net_security; /* keys and certificates, shared by connections; NULL: none */
 
 /* Addresses: "host:port", "[::1]:port", ":port" (127.0.0.1), "*:port" (listens on all interfaces), "unix:PATH",
  * "shm:PATH" (a Unix socket that hands over shared memory; Linux only). Port 0 listens on a port that the system
  * chooses. Socket files have mode 0600, and only processes of one user (or root) talk over them. */
 
-typedef struct ln_sync_security_config {
+typedef struct ln_net_security_config {
     /* Set either a pre-shared key or certificates. The key has 32 to 256 bytes, in hex digits or raw. Its file must
      * belong to our user or root, and nobody else may be able to read it. */
     const char *key_file;
@@ -29,62 +29,61 @@ typedef struct ln_sync_security_config {
                                 certificate must contain; NULL: the host of the address, or localhost if the address has
                                 no host */
     const char *libssl;      /* NULL: the system's OpenSSL, 3 or 1.1.1 */
-} ln_sync_security_config;
+} ln_net_security_config;
 
 /* Reads keys and certificates. The result must outlive the connections and listeners that use it. */
-linnet_status ln_sync_security_create(const ln_sync_security_config *config, ln_sync_security **out,
-                                      linnet_error *error);
-void ln_sync_security_free(ln_sync_security *security);
+linnet_status ln_net_security_create(const ln_net_security_config *config, ln_net_security **out, linnet_error *error);
+void ln_net_security_free(ln_net_security *security);
 
 /* Listens at an address. Without security, only loopback, unix and shm addresses are allowed, unless `insecure` is
  * set. */
-linnet_status ln_sync_listen(const char *address, const ln_sync_security *security, bool insecure,
-                             ln_sync_listener **out, linnet_error *error);
-int ln_sync_listener_fd(const ln_sync_listener *listener);
-const char *ln_sync_listener_address(const ln_sync_listener *listener); /* with the port that the system chose */
+linnet_status ln_net_listen(const char *address, const ln_net_security *security, bool insecure, ln_net_listener **out,
+                            linnet_error *error);
+int ln_net_listener_fd(const ln_net_listener *listener);
+const char *ln_net_listener_address(const ln_net_listener *listener); /* with the port that the system chose */
 /* Accepts a waiting connection. Returns LINNET_OK with *out NULL if no connection waits. An error concerns only the
  * connection that was to be accepted. */
-linnet_status ln_sync_accept(ln_sync_listener *listener, ln_sync_transport **out, linnet_error *error);
-void ln_sync_listener_free(ln_sync_listener *listener);
+linnet_status ln_net_accept(ln_net_listener *listener, ln_net_transport **out, linnet_error *error);
+void ln_net_listener_free(ln_net_listener *listener);
 
-/* Begins to connect. Host names are resolved at once; ln_sync_transport_receive and _send do the rest. */
-linnet_status ln_sync_connect(const char *address, const ln_sync_security *security, bool insecure,
-                              ln_sync_transport **out, linnet_error *error);
+/* Begins to connect. Host names are resolved at once; ln_net_transport_receive and _send do the rest. */
+linnet_status ln_net_connect(const char *address, const ln_net_security *security, bool insecure,
+                             ln_net_transport **out, linnet_error *error);
 /* Closes the connection. Data that was sent earlier still arrives. */
-void ln_sync_transport_free(ln_sync_transport *transport);
-int ln_sync_transport_fd(const ln_sync_transport *transport); /* does not change while the transport exists */
+void ln_net_transport_free(ln_net_transport *transport);
+int ln_net_transport_fd(const ln_net_transport *transport); /* does not change while the transport exists */
 /* Describes the peer, for messages. */
-const char *ln_sync_transport_peer(const ln_sync_transport *transport);
+const char *ln_net_transport_peer(const ln_net_transport *transport);
 
 /* Returns the events to poll the fd for (level-triggered); this also works while connecting, in a TLS handshake, or
  * when shared memory is full. When any of them is ready, call receive, then send: TLS may have to read in order to
- * write, and shared memory has only one doorbell. LN_SYNC_NOW means that there are bytes or space which poll cannot
+ * write, and shared memory has only one doorbell. LN_NET_NOW means that there are bytes or space which poll cannot
  * see. Then call both without waiting; poll with a timeout of 0, so that other connections get their turn. Ask again
  * after each round of receive and send, after queueing something in the stream, and after unpausing it. */
-enum { LN_SYNC_READ = 1, LN_SYNC_WRITE = 2, LN_SYNC_NOW = 4 };
-int ln_sync_transport_wants(const ln_sync_transport *transport, ln_sync_stream *stream);
+enum { LN_NET_READ = 1, LN_NET_WRITE = 2, LN_NET_NOW = 4 };
+int ln_net_transport_wants(const ln_net_transport *transport, ln_net_stream *stream);
 
-typedef enum ln_sync_flow {
-    LN_SYNC_FLOWS,   /* receive: the bound was reached; send: the bound was reached, or everything is sent */
-    LN_SYNC_BLOCKED, /* wait as ln_sync_transport_wants says; also returned by receive if the stream has no space */
-    LN_SYNC_ENDED,   /* the peer closed the connection, or hung up while the stream has no space */
-    LN_SYNC_BROKEN   /* the connection failed, and `error` says why */
-} ln_sync_flow;
+typedef enum ln_net_flow {
+    LN_NET_FLOWS,   /* receive: the bound was reached; send: the bound was reached, or everything is sent */
+    LN_NET_BLOCKED, /* wait as ln_net_transport_wants says; also returned by receive if the stream has no space */
+    LN_NET_ENDED,   /* the peer closed the connection, or hung up while the stream has no space */
+    LN_NET_BROKEN   /* the connection failed, and `error` says why */
+} ln_net_flow;
 /* A fair number of bytes for one turn. */
-enum { LN_SYNC_TURN = 1 << 20 };
+enum { LN_NET_TURN = 1 << 20 };
 /* Receive moves bytes from the transport into the stream, and send moves bytes from the stream into the transport. Both
  * stop when they would block, when `bound` bytes are moved (so that one peer cannot hold up others), or when the
  * connection ends. Receive calls the stream's handler, which must free neither the transport nor the stream. If the
  * stream refuses what arrived, receive returns BROKEN (LINNET_PROTOCOL_ERROR); send then still delivers the REFUSE. */
-ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_stream *stream, size_t bound,
-                                       linnet_error *error);
-ln_sync_flow ln_sync_transport_send(ln_sync_transport *transport, ln_sync_stream *stream, size_t bound,
-                                    linnet_error *error);
+ln_net_flow ln_net_transport_receive(ln_net_transport *transport, ln_net_stream *stream, size_t bound,
+                                     linnet_error *error);
+ln_net_flow ln_net_transport_send(ln_net_transport *transport, ln_net_stream *stream, size_t bound,
+                                  linnet_error *error);
 /* Reads at most `bound` bytes and forgets them. */
-ln_sync_flow ln_sync_transport_discard(ln_sync_transport *transport, size_t bound);
+ln_net_flow ln_net_transport_discard(ln_net_transport *transport, size_t bound);
 /* Tells whether the connection is established, including its TLS handshake. */
-bool ln_sync_transport_open(const ln_sync_transport *transport);
+bool ln_net_transport_open(const ln_net_transport *transport);
 /* Returns the bytes received and sent so far. */
-void ln_sync_transport_counts(const ln_sync_transport *transport, uint64_t *received, uint64_t *sent);
+void ln_net_transport_counts(const ln_net_transport *transport, uint64_t *received, uint64_t *sent);
 
 #endif

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-_Static_assert(sizeof((struct sockaddr_un *)0)->sun_path <= sizeof((ln_sync_address *)0)->path, "a path fits");
+_Static_assert(sizeof((struct sockaddr_un *)0)->sun_path <= sizeof((ln_net_address *)0)->path, "a path fits");
 
-const char *ln_sync_errno(int code, char *text, size_t size) {
+const char *ln_net_errno(int code, char *text, size_t size) {
 #if defined(__GLIBC__) && defined(_GNU_SOURCE)
     return strerror_r(code, text, size);
 #else
@@ -28,7 +28,7 @@ static linnet_status malformed(const char *text, const char *what, linnet_error 
     return ln_sync_got(error, "\"%s\"", text);
 }
 
-static linnet_status parse_path(const char *text, const char *path, ln_sync_address *address, linnet_error *error) {
+static linnet_status parse_path(const char *text, const char *path, ln_net_address *address, linnet_error *error) {
     size_t length = strlen(path), room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     if (!length) return malformed(text, "the address has no path", error);
     if (length > room) {
@@ -42,7 +42,7 @@ static linnet_status parse_path(const char *text, const char *path, ln_sync_addr
     return LINNET_OK;
 }
 
-static bool port_of(const char *text, ln_sync_address *address) {
+static bool port_of(const char *text, ln_net_address *address) {
     size_t length = strlen(text);
     long value = 0;
     if (length < 1 || length > 5) return false;
@@ -54,15 +54,15 @@ static bool port_of(const char *text, ln_sync_address *address) {
     return value <= 65535;
 }
 
-linnet_status ln_sync_address_parse(const char *text, ln_sync_address *address, linnet_error *error) {
+linnet_status ln_net_address_parse(const char *text, ln_net_address *address, linnet_error *error) {
     const char *host = text, *end, *port;
     memset(address, 0, sizeof *address);
     if (!text || !*text) return malformed(text ? text : "", "the address is empty", error);
     if (strncmp(text, "unix:", 5) == 0 || strncmp(text, "shm:", 4) == 0) {
-        address->kind = *text == 'u' ? LN_SYNC_UNIX : LN_SYNC_SHM;
+        address->kind = *text == 'u' ? LN_NET_UNIX : LN_NET_SHM;
         return parse_path(text, strchr(text, ':') + 1, address, error);
     }
-    address->kind = LN_SYNC_TCP;
+    address->kind = LN_NET_TCP;
     if (*text == '[') {
         host = text + 1;
         end = strchr(host, ']');
@@ -90,8 +90,8 @@ static bool loopback(const struct sockaddr *address) {
     return false;
 }
 
-linnet_status ln_sync_address_resolve(const ln_sync_address *address, bool listening, bool guarded,
-                                      struct addrinfo **out, linnet_error *error) {
+linnet_status ln_net_address_resolve(const ln_net_address *address, bool listening, bool guarded, struct addrinfo **out,
+                                     linnet_error *error) {
     bool any = strcmp(address->host, "*") == 0;
     const char *host = any ? NULL : *address->host ? address->host : "127.0.0.1";
     struct addrinfo hints;

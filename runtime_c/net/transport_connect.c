@@ -13,22 +13,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static ln_sync_flow unreachable(ln_sync_transport *transport, int code, linnet_error *error) {
+static ln_net_flow unreachable(ln_net_transport *transport, int code, linnet_error *error) {
     char text[96];
-    ln_sync_fail(error, LINNET_UNREACHABLE, "cannot connect: %s", ln_sync_errno(code, text, sizeof text));
+    ln_sync_fail(error, LINNET_UNREACHABLE, "cannot connect: %s", ln_net_errno(code, text, sizeof text));
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error, "is the server running and listening at this address?");
-    return LN_SYNC_BROKEN;
+    return LN_NET_BROKEN;
 }
 
-static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error);
+static ln_net_flow connected(ln_net_transport *transport, linnet_error *error);
 
 /* Tries the remaining addresses until one is connected or connecting. */
-static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_error *error) {
+static ln_net_flow connect_next(ln_net_transport *transport, int code, linnet_error *error) {
     for (; transport->next; transport->next = transport->next->ai_next) {
         const struct addrinfo *one = transport->next;
         int fd = socket(one->ai_family, SOCK_STREAM, 0);
-        if (fd < 0 || !ln_sync_unblock(fd)) {
+        if (fd < 0 || !ln_net_unblock(fd)) {
             code = errno;
             if (fd >= 0) close(fd);
             continue;
@@ -39,35 +39,35 @@ static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_
             if (dup2(fd, transport->fd) < 0 || fcntl(transport->fd, F_SETFD, FD_CLOEXEC) < 0) code = errno;
             close(fd);
         }
-        ln_sync_tune(transport->fd, one->ai_family);
+        ln_net_tune(transport->fd, one->ai_family);
         transport->low_water = 1;
         if (connect(transport->fd, one->ai_addr, one->ai_addrlen) == 0) {
-            ln_sync_forget_addresses(transport);
-            ln_sync_stage_after_socket(transport, false);
-            return LN_SYNC_FLOWS;
+            ln_net_forget_addresses(transport);
+            ln_net_stage_after_socket(transport, false);
+            return LN_NET_FLOWS;
         }
         code = errno;
         if (code == EINPROGRESS || code == EINTR) {
             transport->next = one->ai_next;
             transport->stage = connected;
-            transport->stage_needs = LN_SYNC_WRITE;
-            return LN_SYNC_BLOCKED;
+            transport->stage_needs = LN_NET_WRITE;
+            return LN_NET_BLOCKED;
         }
     }
     return unreachable(transport, code, error);
 }
 
 /* The stage that waits for connect to finish. */
-static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error) {
+static ln_net_flow connected(ln_net_transport *transport, linnet_error *error) {
     struct pollfd ready = {transport->fd, POLLOUT, 0};
     int code = 0;
     socklen_t size = sizeof code;
-    if (poll(&ready, 1, 0) <= 0) return LN_SYNC_BLOCKED;
+    if (poll(&ready, 1, 0) <= 0) return LN_NET_BLOCKED;
     if (getsockopt(transport->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0) code = errno;
     if (code) return connect_next(transport, code, error);
-    ln_sync_forget_addresses(transport);
-    ln_sync_stage_after_socket(transport, false);
-    return LN_SYNC_FLOWS;
+    ln_net_forget_addresses(transport);
+    ln_net_stage_after_socket(transport, false);
+    return LN_NET_FLOWS;
 }
 
 /* Tells whether the socket belongs to our user. If everyone can write to the folder, the socket may belong to another
@@ -86,53 +86,53 @@ static bool of_our_user(int fd) {
 #endif
 }
 
-static ln_sync_flow connect_unix(ln_sync_transport *transport, const ln_sync_address *address, linnet_error *error) {
+static ln_net_flow connect_unix(ln_net_transport *transport, const ln_net_address *address, linnet_error *error) {
     struct sockaddr_un place;
     memset(&place, 0, sizeof place);
     place.sun_family = AF_UNIX;
     memcpy(place.sun_path, address->path, strlen(address->path));
     transport->fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (transport->fd < 0 || !ln_sync_unblock(transport->fd)) return unreachable(transport, errno, error);
-    ln_sync_tune(transport->fd, AF_UNIX);
+    if (transport->fd < 0 || !ln_net_unblock(transport->fd)) return unreachable(transport, errno, error);
+    ln_net_tune(transport->fd, AF_UNIX);
     if (connect(transport->fd, (struct sockaddr *)&place, sizeof place) < 0) /* succeeds or fails at once */
         return unreachable(transport, errno, error);
     if (!transport->security && !of_our_user(transport->fd)) {
         ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the socket belongs to a process of another user");
         ln_sync_at(error, transport->peer);
         ln_sync_hint(error, "choose a path in a folder of your own, or give --key FILE on both sides");
-        return LN_SYNC_BROKEN;
+        return LN_NET_BROKEN;
     }
-    ln_sync_stage_after_socket(transport, address->kind == LN_SYNC_SHM);
-    return LN_SYNC_FLOWS;
+    ln_net_stage_after_socket(transport, address->kind == LN_NET_SHM);
+    return LN_NET_FLOWS;
 }
 
-linnet_status ln_sync_connect(const char *address, const ln_sync_security *security, bool insecure,
-                              ln_sync_transport **out, linnet_error *error) {
-    ln_sync_address parts;
-    ln_sync_transport *transport;
-    ln_sync_flow flow;
+linnet_status ln_net_connect(const char *address, const ln_net_security *security, bool insecure,
+                             ln_net_transport **out, linnet_error *error) {
+    ln_net_address parts;
+    ln_net_transport *transport;
+    ln_net_flow flow;
     linnet_error why;
-    linnet_status status = ln_sync_address_parse(address, &parts, error);
+    linnet_status status = ln_net_address_parse(address, &parts, error);
     *out = NULL;
     if (status) return status;
-    if (parts.kind == LN_SYNC_TCP && strtol(parts.port, NULL, 10) == 0) {
+    if (parts.kind == LN_NET_TCP && strtol(parts.port, NULL, 10) == 0) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "cannot connect to port 0");
         ln_sync_at(error, address);
         return ln_sync_hint(error, "port 0 lets a server choose a port; give workers the port that the server prints");
     }
-    transport = ln_sync_transport_new(-1, security, false);
+    transport = ln_net_transport_new(-1, security, false);
     if (!transport) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
     snprintf(transport->peer, sizeof transport->peer, "%s", address);
     snprintf(transport->host, sizeof transport->host, "%s", parts.host);
-    if (parts.kind == LN_SYNC_TCP) {
-        status = ln_sync_address_resolve(&parts, false, security || insecure, &transport->addresses, error);
+    if (parts.kind == LN_NET_TCP) {
+        status = ln_net_address_resolve(&parts, false, security || insecure, &transport->addresses, error);
         transport->next = transport->addresses;
-        flow = status ? LN_SYNC_BROKEN : connect_next(transport, 0, &why);
+        flow = status ? LN_NET_BROKEN : connect_next(transport, 0, &why);
     } else {
         flow = connect_unix(transport, &parts, &why);
     }
-    if (flow == LN_SYNC_BROKEN) {
-        ln_sync_transport_free(transport);
+    if (flow == LN_NET_BROKEN) {
+        ln_net_transport_free(transport);
         if (status) return status;
         if (error) *error = why;
         return (linnet_status)why.code;

@@ -31,7 +31,7 @@ static bool find(void *library, const char *name, void *pointer) {
     return found != NULL;
 }
 
-linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_error *error) {
+linnet_status ln_net_libssl_open(const char *path, ln_net_libssl *out, linnet_error *error) {
     const char *name = path, *lacking = NULL;
     memset(out, 0, sizeof *out);
     if (path) out->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -42,10 +42,10 @@ linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_
         ln_sync_fail(error, LINNET_UNSUPPORTED, "cannot load OpenSSL: %s", why ? why : "unknown reason");
         return unusable(path ? path : NAMES[0], error);
     }
-#define LN_SYNC_FIND(result, function, parameters)                                                                     \
+#define LN_NET_FIND(result, function, parameters)                                                                      \
     if (!lacking && !find(out->library, #function, &out->function)) lacking = #function;
-    LN_SYNC_LIBSSL(LN_SYNC_FIND)
-#undef LN_SYNC_FIND
+    LN_NET_LIBSSL(LN_NET_FIND)
+#undef LN_NET_FIND
     if (lacking) {
         ln_sync_fail(error, LINNET_UNSUPPORTED, "the library has no function %s", lacking);
         return unusable(name, error);
@@ -58,7 +58,7 @@ linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_
     return LINNET_OK;
 }
 
-void *ln_sync_libssl_data(const void *ssl, void *caller) {
+void *ln_net_libssl_data(const void *ssl, void *caller) {
     void *(*get)(const void *, int) = NULL;
     void *library, *data = NULL;
     Dl_info place;

@@ -1,18 +1,17 @@
 /* transport_libssl.h - the functions of OpenSSL's public API (1.1.1 and 3) that TLS needs, loaded at run time with
  * dlopen. The prototypes are declared here, so building does not need OpenSSL. */
-#ifndef LN_SYNC_TRANSPORT_LIBSSL_H
-#define LN_SYNC_TRANSPORT_LIBSSL_H
+#ifndef LN_NET_TRANSPORT_LIBSSL_H
+#define LN_NET_TRANSPORT_LIBSSL_H
 
 #include "net/error.h"
 
 #include <stddef.h>
 
 /* SSL_psk_use_session_cb_func, SSL_psk_find_session_cb_func; SSL, EVP_MD and SESSION are opaque. */
-typedef int ln_sync_use_psk(void *ssl, const void *digest, const unsigned char **identity, size_t *size,
-                            void **session);
-typedef int ln_sync_find_psk(void *ssl, const unsigned char *identity, size_t size, void **session);
+typedef int ln_net_use_psk(void *ssl, const void *digest, const unsigned char **identity, size_t *size, void **session);
+typedef int ln_net_find_psk(void *ssl, const unsigned char *identity, size_t size, void **session);
 
-#define LN_SYNC_LIBSSL(F)                                                                                              \
+#define LN_NET_LIBSSL(F)                                                                                               \
     F(unsigned long, OpenSSL_version_num, (void))                                                                      \
     F(void, ERR_clear_error, (void))                                                                                   \
     F(unsigned long, ERR_get_error, (void))                                                                            \
@@ -29,8 +28,8 @@ typedef int ln_sync_find_psk(void *ssl, const unsigned char *identity, size_t si
     F(int, SSL_CTX_use_certificate_chain_file, (void *context, const char *file))                                      \
     F(int, SSL_CTX_use_PrivateKey_file, (void *context, const char *file, int type))                                   \
     F(int, SSL_CTX_check_private_key, (const void *context))                                                           \
-    F(void, SSL_CTX_set_psk_use_session_callback, (void *context, ln_sync_use_psk *callback))                          \
-    F(void, SSL_CTX_set_psk_find_session_callback, (void *context, ln_sync_find_psk *callback))                        \
+    F(void, SSL_CTX_set_psk_use_session_callback, (void *context, ln_net_use_psk *callback))                           \
+    F(void, SSL_CTX_set_psk_find_session_callback, (void *context, ln_net_find_psk *callback))                         \
     F(void *, SSL_new, (void *context))                                                                                \
     F(void, SSL_free, (void *ssl))                                                                                     \
     F(void, SSL_set_bio, (void *ssl, void *reading, void *writing))                                                    \
@@ -63,12 +62,12 @@ typedef int ln_sync_find_psk(void *ssl, const unsigned char *identity, size_t si
     F(int, BIO_nwrite0, (void *bio, char **data))                                                                      \
     F(int, BIO_nwrite, (void *bio, char **data, int size))
 
-#define LN_SYNC_POINTER(result, name, parameters) result(*name) parameters;
-typedef struct ln_sync_libssl {
+#define LN_NET_POINTER(result, name, parameters) result(*name) parameters;
+typedef struct ln_net_libssl {
     void *library;
-    LN_SYNC_LIBSSL(LN_SYNC_POINTER)
-} ln_sync_libssl;
-#undef LN_SYNC_POINTER
+    LN_NET_LIBSSL(LN_NET_POINTER)
+} ln_net_libssl;
+#undef LN_NET_POINTER
 
 /* The values of OpenSSL's macros, which are the same in 1.1.1 and 3. */
 enum {
@@ -94,9 +93,9 @@ enum {
 
 /* Opens the library at `path`, or the system's if `path` is NULL. The library stays loaded, because OpenSSL cleans up
  * when the process ends. */
-linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_error *error);
+linnet_status ln_net_libssl_open(const char *path, ln_net_libssl *out, linnet_error *error);
 /* Returns the pointer that SSL_set_ex_data(ssl, 0, pointer) attached to `ssl`, for OpenSSL callbacks, which get no
  * other pointer. `caller` is the callback's return address; it tells which library calls if several are loaded. */
-void *ln_sync_libssl_data(const void *ssl, void *caller);
+void *ln_net_libssl_data(const void *ssl, void *caller);
 
 #endif

@@ -17,9 +17,9 @@
 
 enum { BACKLOG = 4096 }; /* the system reduces it to its own limit */
 
-struct ln_sync_listener {
-    const ln_sync_security *security;
-    ln_sync_address parts;
+struct ln_net_listener {
+    const ln_net_security *security;
+    ln_net_address parts;
     int fd;
     int spare; /* a spare descriptor; it is released when there are no others, so that a waiting peer is turned away
                   instead of ignored */
@@ -28,9 +28,9 @@ struct ln_sync_listener {
     char address[300];
 };
 
-static linnet_status cannot_listen(const ln_sync_listener *listener, int code, linnet_error *error) {
+static linnet_status cannot_listen(const ln_net_listener *listener, int code, linnet_error *error) {
     char text[96];
-    ln_sync_fail(error, LINNET_UNREACHABLE, "cannot listen: %s", ln_sync_errno(code, text, sizeof text));
+    ln_sync_fail(error, LINNET_UNREACHABLE, "cannot listen: %s", ln_net_errno(code, text, sizeof text));
     ln_sync_at(error, listener->address);
     if (code == EADDRINUSE)
         return ln_sync_hint(error, "another process listens at this address; port 0 lets the system choose a port");
@@ -51,13 +51,13 @@ static void name_of(const struct sockaddr_storage *address, char *text, size_t s
     }
 }
 
-static linnet_status listen_tcp(ln_sync_listener *listener, bool insecure, linnet_error *error) {
+static linnet_status listen_tcp(ln_net_listener *listener, bool insecure, linnet_error *error) {
     struct addrinfo *found;
     struct sockaddr_storage bound;
     socklen_t size = sizeof bound;
     int on = 1, off = 0, code = 0;
     linnet_status status =
-        ln_sync_address_resolve(&listener->parts, true, listener->security || insecure, &found, error);
+        ln_net_address_resolve(&listener->parts, true, listener->security || insecure, &found, error);
     if (status) return status;
     for (const struct addrinfo *one = found; one && listener->fd < 0; one = one->ai_next) {
         int fd = socket(one->ai_family, SOCK_STREAM, 0);
@@ -65,7 +65,7 @@ static linnet_status listen_tcp(ln_sync_listener *listener, bool insecure, linne
             setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
             if (one->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         }
-        if (fd >= 0 && ln_sync_unblock(fd) && bind(fd, one->ai_addr, one->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        if (fd >= 0 && ln_net_unblock(fd) && bind(fd, one->ai_addr, one->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
             listener->fd = fd;
         else {
             code = errno;
@@ -84,12 +84,12 @@ static bool stale(const struct sockaddr_un *place) {
     int fd = socket(AF_UNIX, SOCK_STREAM, 0), refused;
     if (fd < 0) return false;
     refused =
-        ln_sync_unblock(fd) && connect(fd, (const struct sockaddr *)place, sizeof *place) < 0 && errno == ECONNREFUSED;
+        ln_net_unblock(fd) && connect(fd, (const struct sockaddr *)place, sizeof *place) < 0 && errno == ECONNREFUSED;
     close(fd);
     return refused;
 }
 
-static linnet_status listen_unix(ln_sync_listener *listener, linnet_error *error) {
+static linnet_status listen_unix(ln_net_listener *listener, linnet_error *error) {
     const char *path = listener->parts.path;
     struct sockaddr_un place;
     struct stat file;
@@ -107,7 +107,7 @@ static linnet_status listen_unix(ln_sync_listener *listener, linnet_error *error
     }
     listener->fd = socket(AF_UNIX, SOCK_STREAM, 0);
     /* Sets the mode before it calls listen, because nobody can connect before that call. */
-    if (listener->fd < 0 || !ln_sync_unblock(listener->fd) ||
+    if (listener->fd < 0 || !ln_net_unblock(listener->fd) ||
         bind(listener->fd, (const struct sockaddr *)&place, sizeof place) < 0)
         return cannot_listen(listener, errno, error);
     if (lstat(path, &file) == 0) {
@@ -118,15 +118,15 @@ static linnet_status listen_unix(ln_sync_listener *listener, linnet_error *error
     return LINNET_OK;
 }
 
-linnet_status ln_sync_listen(const char *address, const ln_sync_security *security, bool insecure,
-                             ln_sync_listener **out, linnet_error *error) {
-    ln_sync_listener *listener;
-    ln_sync_address parts;
-    linnet_status status = ln_sync_address_parse(address, &parts, error);
+linnet_status ln_net_listen(const char *address, const ln_net_security *security, bool insecure, ln_net_listener **out,
+                            linnet_error *error) {
+    ln_net_listener *listener;
+    ln_net_address parts;
+    linnet_status status = ln_net_address_parse(address, &parts, error);
     *out = NULL;
     if (status) return status;
 #if !defined(__linux__)
-    if (parts.kind == LN_SYNC_SHM) {
+    if (parts.kind == LN_NET_SHM) {
         ln_sync_fail(error, LINNET_UNSUPPORTED, "shared memory connections exist only on Linux");
         ln_sync_at(error, address);
         return ln_sync_hint(error, "use unix:%s", parts.path);
@@ -138,9 +138,9 @@ linnet_status ln_sync_listen(const char *address, const ln_sync_security *securi
     listener->parts = parts;
     listener->fd = listener->spare = -1;
     snprintf(listener->address, sizeof listener->address, "%s", address);
-    status = parts.kind == LN_SYNC_TCP ? listen_tcp(listener, insecure, error) : listen_unix(listener, error);
+    status = parts.kind == LN_NET_TCP ? listen_tcp(listener, insecure, error) : listen_unix(listener, error);
     if (status) {
-        ln_sync_listener_free(listener);
+        ln_net_listener_free(listener);
         return status;
     }
     listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -148,11 +148,11 @@ linnet_status ln_sync_listen(const char *address, const ln_sync_security *securi
     return LINNET_OK;
 }
 
-int ln_sync_listener_fd(const ln_sync_listener *listener) { return listener->fd; }
-const char *ln_sync_listener_address(const ln_sync_listener *listener) { return listener->address; }
+int ln_net_listener_fd(const ln_net_listener *listener) { return listener->fd; }
+const char *ln_net_listener_address(const ln_net_listener *listener) { return listener->address; }
 
 /* Called when there are no descriptors. If a connection waits, accepts it and closes it at once. */
-static linnet_status turn_away(ln_sync_listener *listener, int code, linnet_error *error) {
+static linnet_status turn_away(ln_net_listener *listener, int code, linnet_error *error) {
     char text[96];
     bool waited = false;
     if (listener->spare >= 0) {
@@ -165,14 +165,14 @@ static linnet_status turn_away(ln_sync_listener *listener, int code, linnet_erro
         if (!waited) return LINNET_OK;
     }
     ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "a connection %s: %s", waited ? "was turned away" : "cannot be accepted",
-                 ln_sync_errno(code, text, sizeof text));
+                 ln_net_errno(code, text, sizeof text));
     ln_sync_at(error, listener->address);
     return ln_sync_hint(error, "raise the limit of open files (ulimit -n)");
 }
 
-static void describe(const ln_sync_listener *listener, int fd, const struct sockaddr_storage *address,
-                     ln_sync_transport *transport) {
-    if (listener->parts.kind == LN_SYNC_TCP) {
+static void describe(const ln_net_listener *listener, int fd, const struct sockaddr_storage *address,
+                     ln_net_transport *transport) {
+    if (listener->parts.kind == LN_NET_TCP) {
         name_of(address, transport->peer, sizeof transport->peer);
         return;
     }
@@ -190,10 +190,10 @@ static void describe(const ln_sync_listener *listener, int fd, const struct sock
     snprintf(transport->peer, sizeof transport->peer, "a process at %.120s", listener->parts.path);
 }
 
-linnet_status ln_sync_accept(ln_sync_listener *listener, ln_sync_transport **out, linnet_error *error) {
+linnet_status ln_net_accept(ln_net_listener *listener, ln_net_transport **out, linnet_error *error) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
-    ln_sync_transport *transport;
+    ln_net_transport *transport;
     char text[96];
     int fd;
     *out = NULL;
@@ -204,21 +204,21 @@ linnet_status ln_sync_accept(ln_sync_listener *listener, ln_sync_transport **out
         if (errno == EAGAIN || errno == EWOULDBLOCK) return LINNET_OK;
         if (errno == EMFILE || errno == ENFILE) return turn_away(listener, errno, error);
         ln_sync_fail(error, LINNET_CONNECTION_LOST, "cannot accept a connection: %s",
-                     ln_sync_errno(errno, text, sizeof text));
+                     ln_net_errno(errno, text, sizeof text));
         return ln_sync_at(error, listener->address);
     }
-    transport = ln_sync_unblock(fd) ? ln_sync_transport_new(fd, listener->security, true) : NULL;
+    transport = ln_net_unblock(fd) ? ln_net_transport_new(fd, listener->security, true) : NULL;
     if (!transport) {
         close(fd);
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
     }
     describe(listener, fd, &address, transport);
-    ln_sync_stage_after_socket(transport, listener->parts.kind == LN_SYNC_SHM);
+    ln_net_stage_after_socket(transport, listener->parts.kind == LN_NET_SHM);
     *out = transport;
     return LINNET_OK;
 }
 
-void ln_sync_listener_free(ln_sync_listener *listener) {
+void ln_net_listener_free(ln_net_listener *listener) {
     struct stat file;
     if (!listener) return;
     if (listener->inode && lstat(listener->parts.path, &file) == 0 && file.st_ino == listener->inode &&

@@ -1,7 +1,7 @@
 /* transport_medium.h - shared by TCP and Unix sockets, shared memory and TLS: a connection, and how bytes move over it.
  * A medium may run over another medium, as TLS does. A connection goes through stages until it is open. */
-#ifndef LN_SYNC_TRANSPORT_MEDIUM_H
-#define LN_SYNC_TRANSPORT_MEDIUM_H
+#ifndef LN_NET_TRANSPORT_MEDIUM_H
+#define LN_NET_TRANSPORT_MEDIUM_H
 
 /* For accept4, syscall and SO_PEERCRED. This header must be included first. */
 #if !defined(_GNU_SOURCE)
@@ -12,75 +12,75 @@
 #include "net/transport.h"
 
 /* Results of reading and writing that are not a number of bytes. */
-enum { LN_SYNC_WOULD_BLOCK = 0, LN_SYNC_END_OF_FILE = -1, LN_SYNC_FAILED = -2 };
-enum { LN_SYNC_SLICES = 16 };
+enum { LN_NET_WOULD_BLOCK = 0, LN_NET_END_OF_FILE = -1, LN_NET_FAILED = -2 };
+enum { LN_NET_SLICES = 16 };
 
-typedef struct ln_sync_medium {
-    long (*read)(ln_sync_transport *transport, void *data, size_t size, linnet_error *error);
-    long (*write)(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error);
-    void (*close)(ln_sync_transport *transport);
+typedef struct ln_net_medium {
+    long (*read)(ln_net_transport *transport, void *data, size_t size, linnet_error *error);
+    long (*write)(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error);
+    void (*close)(ln_net_transport *transport);
     /* true: poll sees everything that can be read or written, and a result smaller than the request means that nothing
      * more can be moved now. */
     bool level;
     /* Announces before a wait that `size` bytes are sure to come. Poll may then wait until all of them have arrived or
      * the connection ends. NULL: the medium cannot do this. */
-    void (*expect)(ln_sync_transport *transport, size_t size);
-} ln_sync_medium;
+    void (*expect)(ln_net_transport *transport, size_t size);
+} ln_net_medium;
 
-/* One stage of opening. Returns FLOWS when it is done (ln_sync_transport.stage is then the next stage, or NULL), or
+/* One stage of opening. Returns FLOWS when it is done (ln_net_transport.stage is then the next stage, or NULL), or
  * BLOCKED until stage_needs is ready. */
-typedef ln_sync_flow (*ln_sync_stage)(ln_sync_transport *transport, linnet_error *error);
+typedef ln_net_flow (*ln_net_stage)(ln_net_transport *transport, linnet_error *error);
 
-struct ln_sync_transport {
-    const ln_sync_medium *medium; /* the medium that carries the stream's bytes */
-    const ln_sync_medium *under;  /* the medium below TLS */
-    ln_sync_stage stage;          /* NULL: the connection is open */
+struct ln_net_transport {
+    const ln_net_medium *medium; /* the medium that carries the stream's bytes */
+    const ln_net_medium *under;  /* the medium below TLS */
+    ln_net_stage stage;          /* NULL: the connection is open */
     int fd;
-    int stage_needs, read_needs, write_needs; /* LN_SYNC_READ, LN_SYNC_WRITE: events that end a block */
+    int stage_needs, read_needs, write_needs; /* LN_NET_READ, LN_NET_WRITE: events that end a block */
     bool read_blocked, write_blocked;
     int low_water; /* the socket counts as readable when this many bytes have arrived; 0: cannot be set */
     bool more;     /* more bytes follow at once, so a segment that is not full may wait for them */
     bool server;
     struct addrinfo *addresses, *next; /* addresses to try while connecting */
-    struct ln_sync_shm *shm;
-    struct ln_sync_tls *tls;
-    const ln_sync_security *security;
+    struct ln_net_shm *shm;
+    struct ln_net_tls *tls;
+    const ln_net_security *security;
     uint64_t received, sent;
     char peer[160];
     char host[256]; /* host of the address to which this side connects; "": none */
 };
 
 /* The parts of an address. */
-typedef struct ln_sync_address {
-    enum { LN_SYNC_TCP, LN_SYNC_UNIX, LN_SYNC_SHM } kind;
+typedef struct ln_net_address {
+    enum { LN_NET_TCP, LN_NET_UNIX, LN_NET_SHM } kind;
     char host[256]; /* "": loopback; "*": all */
     char port[8];
     char path[108];
-} ln_sync_address;
+} ln_net_address;
 
-linnet_status ln_sync_address_parse(const char *text, ln_sync_address *address, linnet_error *error);
+linnet_status ln_net_address_parse(const char *text, ln_net_address *address, linnet_error *error);
 /* Returns the socket addresses of a host and port, to be freed with freeaddrinfo. Unless there is security or
  * `insecure` is set, they must be loopback. */
 struct addrinfo;
-linnet_status ln_sync_address_resolve(const ln_sync_address *address, bool listening, bool guarded,
-                                      struct addrinfo **out, linnet_error *error);
+linnet_status ln_net_address_resolve(const ln_net_address *address, bool listening, bool guarded, struct addrinfo **out,
+                                     linnet_error *error);
 /* Returns the text of an errno, such as "Connection refused". */
-const char *ln_sync_errno(int code, char *text, size_t size);
+const char *ln_net_errno(int code, char *text, size_t size);
 
 /* Makes fd non-blocking and close-on-exec. Returns false with errno set. */
-bool ln_sync_unblock(int fd);
+bool ln_net_unblock(int fd);
 /* Creates a transport over a connected or connecting socket, and takes ownership of fd. Returns NULL if out of
  * memory. */
-ln_sync_transport *ln_sync_transport_new(int fd, const ln_sync_security *security, bool server);
+ln_net_transport *ln_net_transport_new(int fd, const ln_net_security *security, bool server);
 /* Sets the options of a socket that is about to be connected. */
-void ln_sync_tune(int fd, int family);
-void ln_sync_forget_addresses(ln_sync_transport *transport);
+void ln_net_tune(int fd, int family);
+void ln_net_forget_addresses(ln_net_transport *transport);
 
-extern const ln_sync_medium ln_sync_socket_medium, ln_sync_shm_medium, ln_sync_tls_medium;
+extern const ln_net_medium ln_net_socket_medium, ln_net_shm_medium, ln_net_tls_medium;
 
 /* Each sets the stage that follows: when the socket is connected, handing over shared memory or the next; when the
  * medium is settled, the TLS handshake or none. */
-void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory);
-void ln_sync_stage_security(ln_sync_transport *transport);
+void ln_net_stage_after_socket(ln_net_transport *transport, bool shared_memory);
+void ln_net_stage_security(ln_net_transport *transport);
 
 #endif

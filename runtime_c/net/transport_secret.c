@@ -12,7 +12,7 @@
 static linnet_status unreadable(const char *path, int code, linnet_error *error) {
     char text[96];
     ln_sync_fail(error, code == ENOENT ? LINNET_NOT_FOUND : LINNET_READ_FAILED, "cannot read the key: %s",
-                 ln_sync_errno(code, text, sizeof text));
+                 ln_net_errno(code, text, sizeof text));
     ln_sync_at(error, path);
     return ln_sync_hint(error, "linnet sync-key FILE makes one");
 }
@@ -47,7 +47,7 @@ static int open_secret(const char *path, linnet_error *error) {
     return -1;
 }
 
-linnet_status ln_sync_secret_check(const char *path, linnet_error *error) {
+linnet_status ln_net_secret_check(const char *path, linnet_error *error) {
     linnet_error why;
     int fd = open_secret(path, &why);
     if (fd < 0) {
@@ -69,14 +69,14 @@ static int digit(unsigned char c) {
 static size_t decode(unsigned char *text, size_t size) {
     size_t end = size;
     while (end > 0 && strchr(" \t\r\n", text[end - 1]) && text[end - 1]) end--;
-    if (end < 2 * (size_t)LN_SYNC_KEY_MIN || end % 2) return size;
+    if (end < 2 * (size_t)LN_NET_KEY_MIN || end % 2) return size;
     for (size_t i = 0; i < end; i++)
         if (digit(text[i]) < 0) return size;
     for (size_t i = 0; i < end / 2; i++) text[i] = (unsigned char)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
     return end / 2;
 }
 
-void ln_sync_wipe(void *data, size_t size) {
+void ln_net_wipe(void *data, size_t size) {
     volatile unsigned char *bytes = data;
     while (size--) *bytes++ = 0;
 }
@@ -90,9 +90,9 @@ static bool is_zero(const unsigned char *key, size_t size) {
     return same == size && (key[0] == 0 || key[0] == '0');
 }
 
-linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KEY_MAX], size_t *size,
-                                  linnet_error *error) {
-    unsigned char text[2 * LN_SYNC_KEY_MAX + 64];
+linnet_status ln_net_secret_read(const char *path, unsigned char key[LN_NET_KEY_MAX], size_t *size,
+                                 linnet_error *error) {
+    unsigned char text[2 * LN_NET_KEY_MAX + 64];
     size_t length = 0;
     linnet_error why;
     linnet_status status = LINNET_OK;
@@ -110,20 +110,20 @@ linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KE
     }
     close(fd);
     *size = decode(text, length);
-    if (!status && (*size < LN_SYNC_KEY_MIN || *size > LN_SYNC_KEY_MAX)) {
+    if (!status && (*size < LN_NET_KEY_MIN || *size > LN_NET_KEY_MAX)) {
         status = ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key has the wrong length");
         ln_sync_at(error, path);
-        ln_sync_expected(error, "%d to %d bytes, or twice as many hex digits", LN_SYNC_KEY_MIN, LN_SYNC_KEY_MAX);
+        ln_sync_expected(error, "%d to %d bytes, or twice as many hex digits", LN_NET_KEY_MIN, LN_NET_KEY_MAX);
         ln_sync_got(error, length == sizeof text ? "more than %zu bytes" : "%zu bytes", length);
         ln_sync_hint(error, "linnet sync-key FILE makes one");
     }
     if (!status && is_zero(text, *size)) {
         status = ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key is all zeros");
         ln_sync_at(error, path);
-        ln_sync_expected(error, "%d random bytes or more", LN_SYNC_KEY_MIN);
+        ln_sync_expected(error, "%d random bytes or more", LN_NET_KEY_MIN);
         ln_sync_hint(error, "linnet sync-key FILE makes one");
     }
     if (!status) memcpy(key, text, *size);
-    ln_sync_wipe(text, sizeof text);
+    ln_net_wipe(text, sizeof text);
     return status;
 }

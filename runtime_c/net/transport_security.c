@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static linnet_status check(const ln_sync_security_config *config, linnet_error *error) {
+static linnet_status check(const ln_net_security_config *config, linnet_error *error) {
     bool some = config->certificate || config->private_key || config->authority;
     bool all = config->certificate && config->private_key && config->authority;
     if (config->key_file && some)
@@ -31,7 +31,7 @@ static linnet_status check(const ln_sync_security_config *config, linnet_error *
 }
 
 /* Reports that OpenSSL refused a file. */
-static linnet_status refused(ln_sync_security *security, const char *what, const char *path, linnet_error *error) {
+static linnet_status refused(ln_net_security *security, const char *what, const char *path, linnet_error *error) {
     unsigned long code = security->ssl.ERR_get_error();
     const char *why = code ? security->ssl.ERR_reason_error_string(code) : NULL;
     ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "%s cannot be used: %s", what, why ? why : "unknown reason");
@@ -41,10 +41,10 @@ static linnet_status refused(ln_sync_security *security, const char *what, const
     return LINNET_NOT_AUTHENTICATED;
 }
 
-static linnet_status use_certificates(ln_sync_security *security, const ln_sync_security_config *config,
+static linnet_status use_certificates(ln_net_security *security, const ln_net_security_config *config,
                                       linnet_error *error) {
-    const ln_sync_libssl *ssl = &security->ssl;
-    linnet_status status = ln_sync_secret_check(config->private_key, error);
+    const ln_net_libssl *ssl = &security->ssl;
+    linnet_status status = ln_net_secret_check(config->private_key, error);
     if (status) return status;
     if (ssl->SSL_CTX_use_certificate_chain_file(security->context, config->certificate) != 1)
         return refused(security, "the certificate", config->certificate, error);
@@ -59,21 +59,21 @@ static linnet_status use_certificates(ln_sync_security *security, const ln_sync_
     return LINNET_OK;
 }
 
-static linnet_status use_key(ln_sync_security *security, const ln_sync_security_config *config, linnet_error *error) {
-    const ln_sync_libssl *ssl = &security->ssl;
-    linnet_status status = ln_sync_secret_read(config->key_file, security->key, &security->key_size, error);
+static linnet_status use_key(ln_net_security *security, const ln_net_security_config *config, linnet_error *error) {
+    const ln_net_libssl *ssl = &security->ssl;
+    linnet_status status = ln_net_secret_read(config->key_file, security->key, &security->key_size, error);
     if (status) return status;
     security->shared_key = true;
     snprintf(security->identity, sizeof security->identity, "%s", config->identity ? config->identity : "linnet");
-    ssl->SSL_CTX_set_psk_use_session_callback(security->context, ln_sync_tls_use_psk);
-    ssl->SSL_CTX_set_psk_find_session_callback(security->context, ln_sync_tls_find_psk);
+    ssl->SSL_CTX_set_psk_use_session_callback(security->context, ln_net_tls_use_psk);
+    ssl->SSL_CTX_set_psk_find_session_callback(security->context, ln_net_tls_find_psk);
     return LINNET_OK;
 }
 
 /* Allows only TLS 1.3 and one cipher suite, without tickets and cache. The suite has the hash that belongs to the key
  * (RFC 8446, 4.2.11). */
-static bool set_up(ln_sync_security *security) {
-    const ln_sync_libssl *ssl = &security->ssl;
+static bool set_up(ln_net_security *security) {
+    const ln_net_libssl *ssl = &security->ssl;
     enum {
         MODES = LN_SSL_MODE_ENABLE_PARTIAL_WRITE | LN_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | LN_SSL_MODE_RELEASE_BUFFERS
     };
@@ -87,15 +87,14 @@ static bool set_up(ln_sync_security *security) {
            ssl->SSL_CTX_set_num_tickets(security->context, 0) == 1;
 }
 
-linnet_status ln_sync_security_create(const ln_sync_security_config *config, ln_sync_security **out,
-                                      linnet_error *error) {
-    ln_sync_security *security;
+linnet_status ln_net_security_create(const ln_net_security_config *config, ln_net_security **out, linnet_error *error) {
+    ln_net_security *security;
     linnet_status status = check(config, error);
     *out = NULL;
     if (status) return status;
     security = calloc(1, sizeof *security);
     if (!security) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for keys");
-    status = ln_sync_libssl_open(config->libssl, &security->ssl, error);
+    status = ln_net_libssl_open(config->libssl, &security->ssl, error);
     if (!status && !set_up(security)) {
         status = ln_sync_fail(error, LINNET_UNSUPPORTED, "this OpenSSL cannot be set up for TLS 1.3");
         ln_sync_hint(error, "was it built without TLS 1.3 or AES-128-GCM? `openssl ciphers -tls1_3` lists its ciphers");
@@ -103,16 +102,16 @@ linnet_status ln_sync_security_create(const ln_sync_security_config *config, ln_
     if (!status)
         status = config->key_file ? use_key(security, config, error) : use_certificates(security, config, error);
     if (status) {
-        ln_sync_security_free(security);
+        ln_net_security_free(security);
         return status;
     }
     *out = security;
     return LINNET_OK;
 }
 
-void ln_sync_security_free(ln_sync_security *security) {
+void ln_net_security_free(ln_net_security *security) {
     if (!security) return;
     if (security->context) security->ssl.SSL_CTX_free(security->context);
-    ln_sync_wipe(security->key, sizeof security->key);
+    ln_net_wipe(security->key, sizeof security->key);
     free(security);
 }

@@ -40,7 +40,7 @@ typedef struct control {
 } control;
 _Static_assert(sizeof(control) <= CONTROL, "the indices fit in their page");
 
-struct ln_sync_shm {
+struct ln_net_shm {
     control *shared;
     unsigned char *in, *out;
     uint64_t ring; /* size in bytes, a power of two */
@@ -56,17 +56,17 @@ typedef struct greeting {
 } greeting;
 static const char MAGIC[8] = "LNSHM\1\0";
 
-static long failed(ln_sync_transport *transport, const char *what, linnet_error *error) {
+static long failed(ln_net_transport *transport, const char *what, linnet_error *error) {
     ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "%s", what);
     ln_sync_at(error, transport->peer);
-    return LN_SYNC_FAILED;
+    return LN_NET_FAILED;
 }
 
 /* ---- the doorbell ------------------------------------------------------------------------------------------------ */
 
 /* Wakes the peer if it sleeps for this reason. */
-static void ring_bell(ln_sync_transport *transport, uint32_t reason) {
-    struct ln_sync_shm *shm = transport->shm;
+static void ring_bell(ln_net_transport *transport, uint32_t reason) {
+    struct ln_net_shm *shm = transport->shm;
     _Atomic uint32_t *reasons = &shm->shared->sleeps[1 - shm->self].reasons;
     atomic_thread_fence(memory_order_seq_cst);
     if (!(atomic_load_explicit(reasons, memory_order_relaxed) & reason)) return;
@@ -76,8 +76,8 @@ static void ring_bell(ln_sync_transport *transport, uint32_t reason) {
 }
 
 /* Announces that this side is about to sleep. The caller must then check the ring once more. */
-static void lie_down(ln_sync_transport *transport, uint32_t reason) {
-    struct ln_sync_shm *shm = transport->shm;
+static void lie_down(ln_net_transport *transport, uint32_t reason) {
+    struct ln_net_shm *shm = transport->shm;
     char rings[256];
     ssize_t got;
     do got = recv(transport->fd, rings, sizeof rings, MSG_DONTWAIT);
@@ -87,14 +87,14 @@ static void lie_down(ln_sync_transport *transport, uint32_t reason) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-static void get_up(struct ln_sync_shm *shm, uint32_t reason) {
+static void get_up(struct ln_net_shm *shm, uint32_t reason) {
     _Atomic uint32_t *reasons = &shm->shared->sleeps[shm->self].reasons;
     if (atomic_load_explicit(reasons, memory_order_relaxed) & reason) atomic_fetch_and(reasons, ~reason);
 }
 
 /* ---- the medium -------------------------------------------------------------------------------------------------- */
 
-static void take(struct ln_sync_shm *shm, unsigned char *data, size_t size) {
+static void take(struct ln_net_shm *shm, unsigned char *data, size_t size) {
     size_t at = (size_t)(shm->in_tail & (shm->ring - 1));
     size_t first = size < shm->ring - at ? size : (size_t)shm->ring - at;
     memcpy(data, shm->in + at, first);
@@ -103,7 +103,7 @@ static void take(struct ln_sync_shm *shm, unsigned char *data, size_t size) {
     atomic_store_explicit(&shm->shared->rings[shm->reading].tail, shm->in_tail, memory_order_release);
 }
 
-static void put(struct ln_sync_shm *shm, const unsigned char *data, size_t size) {
+static void put(struct ln_net_shm *shm, const unsigned char *data, size_t size) {
     size_t at = (size_t)(shm->out_head & (shm->ring - 1));
     size_t first = size < shm->ring - at ? size : (size_t)shm->ring - at;
     memcpy(shm->out + at, data, first);
@@ -113,25 +113,25 @@ static void put(struct ln_sync_shm *shm, const unsigned char *data, size_t size)
 }
 
 /* Counts the bytes to read. Returns false if the peer's index is impossible. */
-static bool bytes(struct ln_sync_shm *shm, uint64_t *count) {
+static bool bytes(struct ln_net_shm *shm, uint64_t *count) {
     *count = atomic_load_explicit(&shm->shared->rings[shm->reading].head, memory_order_acquire) - shm->in_tail;
     return *count <= shm->ring;
 }
 
-static bool room(struct ln_sync_shm *shm, uint64_t *count) {
+static bool room(struct ln_net_shm *shm, uint64_t *count) {
     uint64_t used = shm->out_head - atomic_load_explicit(&shm->shared->rings[shm->writing].tail, memory_order_acquire);
     *count = shm->ring - used;
     return used <= shm->ring;
 }
 
-static long shm_read(ln_sync_transport *transport, void *data, size_t size, linnet_error *error) {
-    struct ln_sync_shm *shm = transport->shm;
+static long shm_read(ln_net_transport *transport, void *data, size_t size, linnet_error *error) {
+    struct ln_net_shm *shm = transport->shm;
     uint64_t count;
     if (!bytes(shm, &count)) return failed(transport, "the peer's index in shared memory is out of range", error);
     if (!count) {
         lie_down(transport, FOR_BYTES);
         if (!bytes(shm, &count)) return failed(transport, "the peer's index in shared memory is out of range", error);
-        if (!count) return shm->ended ? LN_SYNC_END_OF_FILE : LN_SYNC_WOULD_BLOCK;
+        if (!count) return shm->ended ? LN_NET_END_OF_FILE : LN_NET_WOULD_BLOCK;
     }
     get_up(shm, FOR_BYTES);
     if (size > count) size = (size_t)count;
@@ -141,15 +141,15 @@ static long shm_read(ln_sync_transport *transport, void *data, size_t size, linn
     return (long)size;
 }
 
-static long shm_write(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
-    struct ln_sync_shm *shm = transport->shm;
+static long shm_write(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error) {
+    struct ln_net_shm *shm = transport->shm;
     uint64_t space;
     long written = 0;
     if (!room(shm, &space)) return failed(transport, "the peer's index in shared memory is out of range", error);
     if (!space) {
         lie_down(transport, FOR_ROOM);
         if (!room(shm, &space)) return failed(transport, "the peer's index in shared memory is out of range", error);
-        if (!space) return shm->ended ? LN_SYNC_END_OF_FILE : LN_SYNC_WOULD_BLOCK;
+        if (!space) return shm->ended ? LN_NET_END_OF_FILE : LN_NET_WOULD_BLOCK;
     }
     get_up(shm, FOR_ROOM);
     for (int i = 0; i < count && space; i++) {
@@ -169,21 +169,21 @@ static long shm_write(ln_sync_transport *transport, const ln_sync_slice *slices,
     return written;
 }
 
-static void shm_close(ln_sync_transport *transport) {
-    struct ln_sync_shm *shm = transport->shm;
+static void shm_close(ln_net_transport *transport) {
+    struct ln_net_shm *shm = transport->shm;
     munmap(shm->shared, CONTROL + 2 * (size_t)shm->ring);
     free(shm);
     transport->shm = NULL;
-    ln_sync_socket_medium.close(transport);
+    ln_net_socket_medium.close(transport);
 }
 
-const ln_sync_medium ln_sync_shm_medium = {shm_read, shm_write, shm_close, false, NULL};
+const ln_net_medium ln_net_shm_medium = {shm_read, shm_write, shm_close, false, NULL};
 
 /* ---- handing over the memory ------------------------------------------------------------------------------------- */
 
 /* Maps the memory and makes it the transport's medium. */
-static bool adopt(ln_sync_transport *transport, int memory, uint64_t ring) {
-    struct ln_sync_shm *shm = calloc(1, sizeof *shm);
+static bool adopt(ln_net_transport *transport, int memory, uint64_t ring) {
+    struct ln_net_shm *shm = calloc(1, sizeof *shm);
     void *mapped = shm ? mmap(NULL, CONTROL + 2 * (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) : NULL;
     if (!shm || mapped == MAP_FAILED) {
         free(shm);
@@ -197,18 +197,18 @@ static bool adopt(ln_sync_transport *transport, int memory, uint64_t ring) {
     shm->in = (unsigned char *)mapped + CONTROL + (size_t)shm->reading * ring;
     shm->out = (unsigned char *)mapped + CONTROL + (size_t)shm->writing * ring;
     transport->shm = shm;
-    transport->medium = &ln_sync_shm_medium;
-    transport->write_needs = LN_SYNC_READ;
-    ln_sync_stage_security(transport);
+    transport->medium = &ln_net_shm_medium;
+    transport->write_needs = LN_NET_READ;
+    ln_net_stage_security(transport);
     return true;
 }
 
-static ln_sync_flow no_memory(ln_sync_transport *transport, linnet_error *error) {
+static ln_net_flow no_memory(ln_net_transport *transport, linnet_error *error) {
     char text[96];
-    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot share memory: %s", ln_sync_errno(errno, text, sizeof text));
+    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot share memory: %s", ln_net_errno(errno, text, sizeof text));
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error, "use unix:PATH");
-    return LN_SYNC_BROKEN;
+    return LN_NET_BROKEN;
 }
 
 /* Space in a control message for one descriptor. */
@@ -217,7 +217,7 @@ typedef union passed {
     char room[CMSG_SPACE(sizeof(int))];
 } passed;
 
-static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) {
+static ln_net_flow give(ln_net_transport *transport, linnet_error *error) {
     greeting greeting = {.ring = RING};
     struct iovec part = {&greeting, sizeof greeting};
     passed passed;
@@ -231,7 +231,7 @@ static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) {
     /* Seals the memory, so that neither side can shorten it while the other side uses it. */
     if (memory < 0 || ftruncate(memory, CONTROL + 2 * (off_t)RING) < 0 ||
         fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 || !adopt(transport, memory, RING)) {
-        ln_sync_flow flow = no_memory(transport, error);
+        ln_net_flow flow = no_memory(transport, error);
         if (memory >= 0) close(memory);
         return flow;
     }
@@ -242,10 +242,10 @@ static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) {
     do sent = sendmsg(transport->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     close(memory);
-    if (sent == (ssize_t)sizeof greeting) return LN_SYNC_FLOWS;
+    if (sent == (ssize_t)sizeof greeting) return LN_NET_FLOWS;
     ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer left before the memory was handed over");
     ln_sync_at(error, transport->peer);
-    return LN_SYNC_BROKEN;
+    return LN_NET_BROKEN;
 }
 
 /* Checks that the memory is sealed and as large as announced, as a linnet server makes it. */
@@ -256,7 +256,7 @@ static bool sound(int memory, uint64_t ring) {
            fstat(memory, &file) == 0 && (uint64_t)file.st_size == CONTROL + 2 * ring;
 }
 
-static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error) {
+static ln_net_flow take_over(ln_net_transport *transport, linnet_error *error) {
     greeting greeting;
     struct iovec part = {&greeting, sizeof greeting};
     passed passed;
@@ -268,9 +268,9 @@ static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error)
     ssize_t got;
     do got = recvmsg(transport->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
-    transport->stage_needs = LN_SYNC_READ;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return LN_SYNC_BLOCKED;
-    if (got <= 0) return LN_SYNC_ENDED;
+    transport->stage_needs = LN_NET_READ;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return LN_NET_BLOCKED;
+    if (got <= 0) return LN_NET_ENDED;
     header = CMSG_FIRSTHDR(&message); /* the system closes descriptors that do not fit */
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
         header->cmsg_len == CMSG_LEN(sizeof memory))
@@ -281,28 +281,28 @@ static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error)
         if (memory >= 0) close(memory);
         failed(transport, "the server did not hand over shared memory", error);
         ln_sync_hint(error, "does it listen at shm:PATH, not at unix:PATH, and run the same release of linnet?");
-        return LN_SYNC_BROKEN;
+        return LN_NET_BROKEN;
     }
     fits = adopt(transport, memory, greeting.ring);
     if (!fits) no_memory(transport, error);
     close(memory);
-    return fits ? LN_SYNC_FLOWS : LN_SYNC_BROKEN;
+    return fits ? LN_NET_FLOWS : LN_NET_BROKEN;
 }
 
 #else
 
-static ln_sync_flow lacking(ln_sync_transport *transport, linnet_error *error) {
+static ln_net_flow lacking(ln_net_transport *transport, linnet_error *error) {
     ln_sync_fail(error, LINNET_UNSUPPORTED, "shared memory connections exist only on Linux");
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error, "use unix:PATH");
-    return LN_SYNC_BROKEN;
+    return LN_NET_BROKEN;
 }
-static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
-static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
+static ln_net_flow give(ln_net_transport *transport, linnet_error *error) { return lacking(transport, error); }
+static ln_net_flow take_over(ln_net_transport *transport, linnet_error *error) { return lacking(transport, error); }
 
 #endif
 
-void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory) {
-    ln_sync_stage_security(transport);
+void ln_net_stage_after_socket(ln_net_transport *transport, bool shared_memory) {
+    ln_net_stage_security(transport);
     if (shared_memory) transport->stage = transport->server ? give : take_over;
 }

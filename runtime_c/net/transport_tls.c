@@ -14,8 +14,8 @@ enum {
 };
 static const unsigned char CIPHER[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
 
-struct ln_sync_tls {
-    const ln_sync_libssl *ssl;
+struct ln_net_tls {
+    const ln_net_libssl *ssl;
     void *connection; /* SSL */
     void *outside;    /* our end of the BIO pair */
     int write_needs;  /* write_needs of the medium below */
@@ -28,8 +28,8 @@ struct ln_sync_tls {
 
 /* Creates a TLS 1.3 session with the key as its secret, because OpenSSL represents an external PSK as a session.
  * Creates a new session each time, because OpenSSL writes into it. */
-static void *session_of(const ln_sync_security *security, void *connection) {
-    const ln_sync_libssl *ssl = &security->ssl;
+static void *session_of(const ln_net_security *security, void *connection) {
+    const ln_net_libssl *ssl = &security->ssl;
     const void *cipher = ssl->SSL_CIPHER_find(connection, CIPHER);
     void *session = cipher ? ssl->SSL_SESSION_new() : NULL;
     if (session && ssl->SSL_SESSION_set1_master_key(session, security->key, security->key_size) == 1 &&
@@ -41,9 +41,9 @@ static void *session_of(const ln_sync_security *security, void *connection) {
 }
 
 /* Client side. `digest` is ignored, because this side offers only one cipher suite and so knows the hash. */
-int ln_sync_tls_use_psk(void *connection, const void *digest, const unsigned char **identity, size_t *size,
-                        void **session) {
-    const ln_sync_security *security = ln_sync_libssl_data(connection, __builtin_return_address(0));
+int ln_net_tls_use_psk(void *connection, const void *digest, const unsigned char **identity, size_t *size,
+                       void **session) {
+    const ln_net_security *security = ln_net_libssl_data(connection, __builtin_return_address(0));
     (void)digest;
     *session = security ? session_of(security, connection) : NULL;
     if (!*session) return 0;
@@ -53,8 +53,8 @@ int ln_sync_tls_use_psk(void *connection, const void *digest, const unsigned cha
 }
 
 /* Server side. An unknown identity gets no session, and without a certificate the handshake then fails. */
-int ln_sync_tls_find_psk(void *connection, const unsigned char *identity, size_t size, void **session) {
-    const ln_sync_security *security = ln_sync_libssl_data(connection, __builtin_return_address(0));
+int ln_net_tls_find_psk(void *connection, const unsigned char *identity, size_t size, void **session) {
+    const ln_net_security *security = ln_net_libssl_data(connection, __builtin_return_address(0));
     *session = NULL;
     if (!security) return 0;
     if (size == strlen(security->identity) && memcmp(identity, security->identity, size) == 0)
@@ -65,15 +65,15 @@ int ln_sync_tls_find_psk(void *connection, const unsigned char *identity, size_t
 /* ---- between the BIO pair and the medium below -------------------------------------------------------------- */
 
 /* Flushes the pair into the medium below. Returns > 0 if the pair is empty. */
-static long flush(ln_sync_transport *transport, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long flush(ln_net_transport *transport, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     for (;;) {
         char *data;
-        ln_sync_slice slice;
+        ln_net_slice slice;
         int size = tls->ssl->BIO_nread0(tls->outside, &data);
         long put;
         if (size <= 0) return 1;
-        slice = (ln_sync_slice){data, (size_t)size};
+        slice = (ln_net_slice){data, (size_t)size};
         put = transport->under->write(transport, &slice, 1, error);
         if (put <= 0) return put;
         tls->ssl->BIO_nread(tls->outside, &data, (int)put);
@@ -82,13 +82,13 @@ static long flush(ln_sync_transport *transport, linnet_error *error) {
 }
 
 /* Fills the pair from the medium below. *drained: the medium has no more bytes now. */
-static long fill(ln_sync_transport *transport, bool *drained, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long fill(ln_net_transport *transport, bool *drained, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     char *data;
     int room = tls->ssl->BIO_nwrite0(tls->outside, &data);
     long got;
     if (room <= 0) return 1;
-    if (*drained) return LN_SYNC_WOULD_BLOCK;
+    if (*drained) return LN_NET_WOULD_BLOCK;
     got = transport->under->read(transport, data, (size_t)room, error);
     if (got > 0) tls->ssl->BIO_nwrite(tls->outside, &data, (int)got);
     *drained = transport->under->level && got > 0 && got < room;
@@ -97,26 +97,26 @@ static long fill(ln_sync_transport *transport, bool *drained, linnet_error *erro
 
 /* Copies the name of the server that a client wants to reach: the configured name, or the host of the address without
  * the scope of an IPv6 address. */
-static void name_of_server(const ln_sync_transport *transport, char name[256]) {
+static void name_of_server(const ln_net_transport *transport, char name[256]) {
     const char *said = transport->security->server_name;
     snprintf(name, 256, "%s", *said ? said : *transport->host ? transport->host : "localhost");
     if (strchr(name, ':')) name[strcspn(name, "%")] = 0;
 }
 
-static long not_authenticated(ln_sync_transport *transport, const char *why, linnet_error *error) {
+static long not_authenticated(ln_net_transport *transport, const char *why, linnet_error *error) {
     ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the TLS handshake failed: %s", why);
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error,
                  transport->security->shared_key
                      ? "do both sides have the same key (--key FILE), and does the peer use TLS 1.3?"
                      : "are both certificates valid now, and signed by an authority that the other side trusts?");
-    return LN_SYNC_FAILED;
+    return LN_NET_FAILED;
 }
 
 /* Reports OpenSSL's error, after its alert is sent. A client may have finished its handshake when the server refuses
  * it. */
-static long failed(ln_sync_transport *transport, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long failed(ln_net_transport *transport, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     unsigned long code = tls->ssl->ERR_get_error();
     const char *reason = code ? tls->ssl->ERR_reason_error_string(code) : NULL;
     long verified = tls->ssl->SSL_get_verify_result(tls->connection);
@@ -125,7 +125,7 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
     if (flush(transport, NULL) > 0 && !tls->said) {
         /* OpenSSL sends nothing to a peer that does not use TLS. This alert tells a peer without a key what it
          * needs. */
-        static const ln_sync_slice ALERT = {"\x15\x03\x03\0\2\2\x46", 7}; /* fatal, protocol_version */
+        static const ln_net_slice ALERT = {"\x15\x03\x03\0\2\2\x46", 7}; /* fatal, protocol_version */
         transport->under->write(transport, &ALERT, 1, NULL);
     }
     if (!tls->sealed && !transport->security->shared_key && verified)
@@ -135,21 +135,21 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
     if (!reason) reason = "unknown reason";
     if (shaking) {
         not_authenticated(transport, reason, error);
-        if (verified != LN_X509_HOSTNAME_MISMATCH && verified != LN_X509_IP_ADDRESS_MISMATCH) return LN_SYNC_FAILED;
+        if (verified != LN_X509_HOSTNAME_MISMATCH && verified != LN_X509_IP_ADDRESS_MISMATCH) return LN_NET_FAILED;
         name_of_server(transport, name);
         ln_sync_expected(error, "a certificate for %.70s", name);
         ln_sync_hint(error, "is this the right server? Give --server-name NAME if its certificate has another name");
-        return LN_SYNC_FAILED;
+        return LN_NET_FAILED;
     }
     ln_sync_fail(error, LINNET_CONNECTION_LOST, "TLS failed: %s", reason);
     ln_sync_at(error, transport->peer);
-    return LN_SYNC_FAILED;
+    return LN_NET_FAILED;
 }
 
 /* ---- the medium -------------------------------------------------------------------------------------------------- */
 
-static long tls_read(ln_sync_transport *transport, void *data, size_t size, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long tls_read(ln_net_transport *transport, void *data, size_t size, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     bool drained = false;
     for (;;) {
         long moved;
@@ -158,7 +158,7 @@ static long tls_read(ln_sync_transport *transport, void *data, size_t size, linn
         got = tls->ssl->SSL_read(tls->connection, data, (int)(size < (1 << 30) ? size : 1 << 30));
         if (got > 0) return got;
         why = tls->ssl->SSL_get_error(tls->connection, got);
-        if (why == LN_SSL_ERROR_ZERO_RETURN) return LN_SYNC_END_OF_FILE;
+        if (why == LN_SSL_ERROR_ZERO_RETURN) return LN_NET_END_OF_FILE;
         if (why != LN_SSL_ERROR_WANT_READ) return failed(transport, error);
         moved = fill(transport, &drained, error);
         if (moved <= 0) return moved;
@@ -167,8 +167,8 @@ static long tls_read(ln_sync_transport *transport, void *data, size_t size, linn
 
 /* Encrypts a batch of records with the first bytes of the slices, gathering small slices. The pair is empty, so there
  * is room. Returns the number of plain bytes taken. */
-static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long seal(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     size_t at = 0, taken = 0; /* at: offset in the first remaining slice */
     unsigned char record[RECORD];
     for (int records = 0; records < BATCH && count > 0; records++) {
@@ -196,8 +196,8 @@ static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int 
 
 /* Bytes count as written when all their records have been passed to the medium below. Until then the caller repeats the
  * same bytes (a stream never changes what it has begun), and only the remaining records are sent. */
-static long tls_write(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
-    struct ln_sync_tls *tls = transport->tls;
+static long tls_write(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error) {
+    struct ln_net_tls *tls = transport->tls;
     long moved = 1, written;
     if (!tls->owed) moved = flush(transport, error);
     if (moved > 0 && !tls->owed) {
@@ -212,8 +212,8 @@ static long tls_write(ln_sync_transport *transport, const ln_sync_slice *slices,
     return written;
 }
 
-static void tls_close(ln_sync_transport *transport) {
-    struct ln_sync_tls *tls = transport->tls;
+static void tls_close(ln_net_transport *transport) {
+    struct ln_net_tls *tls = transport->tls;
     if (tls->sealed && !tls->owed) {
         tls->ssl->ERR_clear_error();
         tls->ssl->SSL_shutdown(tls->connection);
@@ -226,14 +226,14 @@ static void tls_close(ln_sync_transport *transport) {
     transport->under->close(transport);
 }
 
-const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false, NULL};
+const ln_net_medium ln_net_tls_medium = {tls_read, tls_write, tls_close, false, NULL};
 
 /* ---- the handshake ----------------------------------------------------------------------------------------------- */
 
 /* Requires that the peer is the configured server. A worker's certificate is signed by the same authority but does not
  * carry the server's name. OpenSSL itself checks the purposes that a certificate allows. */
-static bool expect_server(const ln_sync_transport *transport, void *connection) {
-    const ln_sync_libssl *ssl = &transport->security->ssl;
+static bool expect_server(const ln_net_transport *transport, void *connection) {
+    const ln_net_libssl *ssl = &transport->security->ssl;
     char name[256];
     unsigned char bytes[16];
     void *parameters = ssl->SSL_get0_param(connection);
@@ -244,17 +244,17 @@ static bool expect_server(const ln_sync_transport *transport, void *connection) 
     return ssl->X509_VERIFY_PARAM_set1_host(parameters, name, 0) == 1;
 }
 
-static bool begin(ln_sync_transport *transport) {
-    const ln_sync_security *security = transport->security;
-    const ln_sync_libssl *ssl = &security->ssl;
-    struct ln_sync_tls *tls = calloc(1, sizeof *tls);
+static bool begin(ln_net_transport *transport) {
+    const ln_net_security *security = transport->security;
+    const ln_net_libssl *ssl = &security->ssl;
+    struct ln_net_tls *tls = calloc(1, sizeof *tls);
     void *inside = NULL;
     if (!tls) return false;
     tls->ssl = ssl;
     tls->write_needs = transport->write_needs;
     transport->tls = tls;
     transport->under = transport->medium;
-    transport->medium = &ln_sync_tls_medium;
+    transport->medium = &ln_net_tls_medium;
     tls->connection = ssl->SSL_new(security->context);
     if (!tls->connection || ssl->BIO_new_bio_pair(&inside, BATCH * SEALED, &tls->outside, BATCH * SEALED) != 1)
         return false;
@@ -271,23 +271,23 @@ static bool begin(ln_sync_transport *transport) {
 }
 
 /* Returns the state of a stage after a medium returned `moved` <= 0. */
-static ln_sync_flow stopped(ln_sync_transport *transport, long moved, int needs, linnet_error *error) {
+static ln_net_flow stopped(ln_net_transport *transport, long moved, int needs, linnet_error *error) {
     transport->stage_needs = needs;
-    if (moved == LN_SYNC_WOULD_BLOCK) return LN_SYNC_BLOCKED;
-    if (moved == LN_SYNC_END_OF_FILE) {
+    if (moved == LN_NET_WOULD_BLOCK) return LN_NET_BLOCKED;
+    if (moved == LN_NET_END_OF_FILE) {
         ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer closed the connection during the TLS handshake");
         ln_sync_at(error, transport->peer);
         ln_sync_hint(error, "if this happens again, give both sides the same key (--key FILE)");
     }
-    return LN_SYNC_BROKEN;
+    return LN_NET_BROKEN;
 }
 
-static ln_sync_flow shake(ln_sync_transport *transport, linnet_error *error) {
-    struct ln_sync_tls *tls;
+static ln_net_flow shake(ln_net_transport *transport, linnet_error *error) {
+    struct ln_net_tls *tls;
     bool drained = false;
     if (!transport->tls && !begin(transport)) {
         ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a TLS connection");
-        return LN_SYNC_BROKEN;
+        return LN_NET_BROKEN;
     }
     for (tls = transport->tls;;) {
         long moved;
@@ -297,24 +297,24 @@ static ln_sync_flow shake(ln_sync_transport *transport, linnet_error *error) {
         why = tls->ssl->SSL_get_error(tls->connection, result);
         if (result != 1 && why != LN_SSL_ERROR_WANT_READ && why != LN_SSL_ERROR_WANT_WRITE) {
             failed(transport, error);
-            return LN_SYNC_BROKEN;
+            return LN_NET_BROKEN;
         }
         moved = flush(transport, error);
         if (moved <= 0) return stopped(transport, moved, tls->write_needs, error);
         if (result == 1) break;
         if (why == LN_SSL_ERROR_WANT_READ) moved = fill(transport, &drained, error);
-        if (moved <= 0) return stopped(transport, moved, LN_SYNC_READ, error);
+        if (moved <= 0) return stopped(transport, moved, LN_NET_READ, error);
     }
     if (transport->security->shared_key && tls->ssl->SSL_session_reused(tls->connection) != 1) {
         not_authenticated(transport, "the peer did not use the key", error);
-        return LN_SYNC_BROKEN;
+        return LN_NET_BROKEN;
     }
     tls->sealed = true;
     transport->stage = NULL;
-    return LN_SYNC_FLOWS;
+    return LN_NET_FLOWS;
 }
 
-void ln_sync_stage_security(ln_sync_transport *transport) {
+void ln_net_stage_security(ln_net_transport *transport) {
     transport->stage = transport->security ? shake : NULL;
-    transport->stage_needs = LN_SYNC_NOW; /* the stage changes this when it blocks */
+    transport->stage_needs = LN_NET_NOW; /* the stage changes this when it blocks */
 }

@@ -58,8 +58,8 @@ static void raw(int messages, unsigned char *data, double *rate, double *trip) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         for (int i = 0; i < messages; i++) all(fd, data, MESSAGE, true);
         for (int i = 0; i < TRIPS; i++) {
-            all(fd, data, LN_SYNC_HEADER + 32, false);
-            all(fd, data, LN_SYNC_HEADER + 32, true);
+            all(fd, data, LN_NET_HEADER + 32, false);
+            all(fd, data, LN_NET_HEADER + 32, true);
         }
         _exit(0);
     }
@@ -71,8 +71,8 @@ static void raw(int messages, unsigned char *data, double *rate, double *trip) {
     *rate = now() - begin;
     begin = now();
     for (int i = 0; i < TRIPS; i++) {
-        all(fd, data, LN_SYNC_HEADER + 32, true);
-        all(fd, data, LN_SYNC_HEADER + 32, false);
+        all(fd, data, LN_NET_HEADER + 32, true);
+        all(fd, data, LN_NET_HEADER + 32, false);
     }
     *trip = now() - begin;
     close(fd);
@@ -82,34 +82,34 @@ static void raw(int messages, unsigned char *data, double *rate, double *trip) {
 
 /* Runs turns until this many messages and control frames have arrived and everything is sent. */
 static void until(end *self, uint64_t messages, uint64_t controls) {
-    while (self->messages < messages || self->controls < controls || !ln_sync_stream_idle(self->stream)) {
-        ends_step(self, 1, LN_SYNC_TURN, 1000);
+    while (self->messages < messages || self->controls < controls || !ln_net_stream_idle(self->stream)) {
+        ends_step(self, 1, LN_NET_TURN, 1000);
         if (end_gone(self) && (self->messages < messages || self->controls < controls))
-            fail("connection", self->flow == LN_SYNC_BROKEN ? &self->error : NULL);
+            fail("connection", self->flow == LN_NET_BROKEN ? &self->error : NULL);
         if (end_gone(self)) return;
     }
 }
 
 static void beat(end *self) {
-    ln_sync_header header = {.type = LN_SYNC_HEARTBEAT};
+    ln_net_header header = {.type = LN_SYNC_HEARTBEAT};
     const char payload[32] = {0};
-    if (!ln_sync_stream_control(self->stream, &header, payload, sizeof payload)) fail("control", NULL);
+    if (!ln_net_stream_control(self->stream, &header, payload, sizeof payload)) fail("control", NULL);
 }
 
-static void streams(const char *address, const ln_sync_security *security, int messages, unsigned char *data,
+static void streams(const char *address, const ln_net_security *security, int messages, unsigned char *data,
                     double *rate, double *trip) {
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     linnet_error error;
     end self;
-    if (ln_sync_listen(address, security, false, &listener, &error)) fail("listen", &error);
+    if (ln_net_listen(address, security, false, &listener, &error)) fail("listen", &error);
     const pid_t child = fork();
-    end_init(&self, child ? MESSAGE : 0, LN_SYNC_CHUNK);
+    end_init(&self, child ? MESSAGE : 0, LN_NET_CHUNK);
     if (child == 0) {
-        if (ln_sync_connect(ln_sync_listener_address(listener), security, false, &self.transport, &error))
+        if (ln_net_connect(ln_net_listener_address(listener), security, false, &self.transport, &error))
             fail("connect", &error);
         for (int i = 0; i < messages; i++) {
-            ln_sync_header header = {.type = LN_SYNC_PUSH};
-            if (!ln_sync_stream_bulk(self.stream, &header, data, MESSAGE, 0)) fail("bulk", NULL);
+            ln_net_header header = {.type = LN_SYNC_PUSH};
+            if (!ln_net_stream_bulk(self.stream, &header, data, MESSAGE, 0)) fail("bulk", NULL);
             until(&self, 0, 0);
         }
         for (uint64_t i = 1; i <= TRIPS; i++) {
@@ -121,9 +121,9 @@ static void streams(const char *address, const ln_sync_security *security, int m
         _exit(0);
     }
     while (!self.transport) {
-        struct pollfd ready = {ln_sync_listener_fd(listener), POLLIN, 0};
+        struct pollfd ready = {ln_net_listener_fd(listener), POLLIN, 0};
         poll(&ready, 1, 1000);
-        if (ln_sync_accept(listener, &self.transport, &error)) fail("accept", &error);
+        if (ln_net_accept(listener, &self.transport, &error)) fail("accept", &error);
     }
     until(&self, 1, 0);
     double begin = now();
@@ -136,7 +136,7 @@ static void streams(const char *address, const ln_sync_security *security, int m
     }
     *trip = now() - begin;
     end_free(&self);
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
     waitpid(child, NULL, 0);
 }
 
@@ -155,14 +155,14 @@ int main(int argc, char **argv) {
     char folder[] = "/tmp/ln-rate-XXXXXX", path[64];
     static double rate[MEDIA][MAX_ROUNDS], trip[MEDIA][MAX_ROUNDS], share[MEDIA][MAX_ROUNDS];
     linnet_error error;
-    ln_sync_security *security = NULL;
+    ln_net_security *security = NULL;
     unsigned char *data = malloc(MESSAGE);
     if (!data || rounds < 1 || rounds > MAX_ROUNDS || messages < 2 || !mkdtemp(folder)) fail("arguments", NULL);
     for (size_t i = 0; i < MESSAGE; i++) data[i] = (unsigned char)(i * 2654435761u >> 13);
     snprintf(path, sizeof path, "%s/key", folder);
     FILE *key = fopen(path, "w");
     if (!key || chmod(path, 0600) || fprintf(key, "%064d", 7) != 64 || fclose(key)) fail("key file", NULL);
-    if (ln_sync_security_create(&(ln_sync_security_config){.key_file = path}, &security, &error)) {
+    if (ln_net_security_create(&(ln_net_security_config){.key_file = path}, &security, &error)) {
         char text[512];
         linnet_error_format(&error, text, sizeof text);
         fprintf(stderr, "without TLS: %s\n", text);
@@ -182,7 +182,7 @@ int main(int argc, char **argv) {
         printf("%-10s %6.2f GB/s, %3.0f %% of raw TCP's; round trip %6.1f us\n", NAMES[i],
                1e-9 * MESSAGE * (messages - 1) / median(rate[i], rounds), 100 * median(share[i], rounds),
                1e6 * median(trip[i], rounds) / TRIPS);
-    ln_sync_security_free(security);
+    ln_net_security_free(security);
     unlink(path);
     rmdir(folder);
     free(data);

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 typedef struct worker {
-    ln_sync_transport *transport;
-    ln_sync_stream *stream;
+    ln_net_transport *transport;
+    ln_net_stream *stream;
     void *memory;
     float *gradient;
     uint32_t number, tensors;
@@ -29,7 +29,7 @@ typedef struct worker {
 static struct load {
     const ln_sync_manifest *manifest;
     const char *address;
-    ln_sync_poller *poller;
+    ln_net_poller *poller;
     worker *workers;
     int count, done, idle;
     uint64_t steps, random, job;
@@ -56,15 +56,15 @@ static uint64_t chance(void) {
 }
 
 static void send_frame(worker *w, uint8_t type, uint64_t step, const void *payload, size_t size, bool behind) {
-    ln_sync_header h;
+    ln_net_header h;
     memset(&h, 0, sizeof h);
     h.type = type;
     h.step = step;
     h.job = load.job;
     h.worker = w->number;
     h.shard = load.manifest->shard;
-    if (!(behind ? ln_sync_stream_behind(w->stream, &h, payload, size)
-                 : ln_sync_stream_control(w->stream, &h, payload, size)))
+    if (!(behind ? ln_net_stream_behind(w->stream, &h, payload, size)
+                 : ln_net_stream_control(w->stream, &h, payload, size)))
         stop("a frame found no room");
 }
 
@@ -72,12 +72,12 @@ static void push(worker *w) {
     const ln_sync_commit commit = {load.manifest->count, 0, 1, 0, 1000000, 0, 1};
     unsigned char bytes[LN_SYNC_COMMIT_BYTES];
     for (uint32_t t = 0; t < load.manifest->count; t++) {
-        ln_sync_header h;
+        ln_net_header h;
         memset(&h, 0, sizeof h);
         h.type = LN_SYNC_PUSH;
         h.tensor = t;
         h.step = w->step;
-        if (!ln_sync_stream_bulk(w->stream, &h, w->gradient, load.manifest->variables[t].bytes, 0))
+        if (!ln_net_stream_bulk(w->stream, &h, w->gradient, load.manifest->variables[t].bytes, 0))
             stop("a gradient found no place");
     }
     ln_sync_commit_write(&commit, bytes);
@@ -93,12 +93,12 @@ static void go_on(worker *w) {
         push(w);
 }
 
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *h, void **to) {
+static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *h, void **to) {
     (void)context, (void)stream, (void)h, (void)to;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static void take_welcome(worker *w, const ln_sync_header *h, const void *payload) {
+static void take_welcome(worker *w, const ln_net_header *h, const void *payload) {
     ln_sync_welcome welcome;
     ln_sync_ready ready;
     unsigned char bytes[LN_SYNC_READY_BYTES];
@@ -109,23 +109,23 @@ static void take_welcome(worker *w, const ln_sync_header *h, const void *payload
     ln_sync_ready_write(&ready, bytes);
     w->tensors = 0;
     send_frame(w, LN_SYNC_READY, 0, bytes, sizeof bytes, false);
-    ln_sync_stream_open(w->stream, load.job, w->number, load.manifest->shard, welcome.chunk);
-    ln_sync_stream_expect(w->stream, ln_sync_sent_by(LN_SYNC_SERVER) | LN_NET_BIT(LN_SYNC_TENSORS));
+    ln_net_stream_open(w->stream, load.job, w->number, load.manifest->shard, welcome.chunk);
+    ln_net_stream_expect(w->stream, ln_sync_sent_by(LN_SYNC_SERVER) | LN_NET_BIT(LN_SYNC_TENSORS));
     w->ready = true;
     load.idle++;
     if (load.begun && w->step <= load.steps) go_on(w);
 }
 
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *h, const void *payload) {
-    worker *w = ln_sync_stream_user(stream);
+static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *h, const void *payload) {
+    worker *w = ln_net_stream_user(stream);
     ln_sync_ack ack;
     (void)context;
     if (h->type == LN_SYNC_REFUSE) {
-        ln_sync_refuse refuse;
-        if (ln_sync_refuse_read(&refuse, payload, h->length) && refuse.why != LN_SYNC_IN_USE) stop(refuse.text);
+        ln_net_refuse refuse;
+        if (ln_net_refuse_read(&refuse, payload, h->length) && refuse.why != LN_NET_IN_USE) stop(refuse.text);
     }
     if (h->type == LN_SYNC_WELCOME) take_welcome(w, h, payload);
-    if (h->type != LN_SYNC_ACK || !w->pushing || h->step != w->step) return LN_SYNC_FINE;
+    if (h->type != LN_SYNC_ACK || !w->pushing || h->step != w->step) return LN_NET_FINE;
     if (!ln_sync_ack_read(&ack, payload, h->length)) stop("ACK is wrong");
     if (ack.outcome == LN_SYNC_APPLIED)
         w->applied++;
@@ -134,35 +134,35 @@ static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_syn
     w->step = ack.next > w->step ? ack.next : w->step + 1;
     w->pushing = w->drop = false;
     go_on(w);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) { (void)context, (void)stream, (void)tag; }
+static void released(void *context, ln_net_stream *stream, uint64_t tag) { (void)context, (void)stream, (void)tag; }
 
 static void connect_one(worker *w) {
     linnet_error error;
     unsigned char bytes[LN_SYNC_HELLO_BYTES];
     ln_sync_hello hello;
     memset(&hello, 0, sizeof hello);
-    hello.lowest = hello.highest = LN_SYNC_VERSION;
+    hello.lowest = hello.highest = LN_NET_VERSION;
     hello.encodings = 1;
     memcpy(hello.job, load.manifest->job, 16);
     hello.incarnation = 1000 + w->number;
     hello.last_step = w->step ? w->step - 1 : LN_SYNC_NONE;
     hello.worker = w->number;
-    hello.chunk = LN_SYNC_CHUNK_MIN;
+    hello.chunk = LN_NET_CHUNK_MIN;
     ln_sync_hello_write(&hello, bytes);
-    ln_sync_stream_reset(w->stream);
+    ln_net_stream_reset(w->stream);
     w->ready = w->pushing = w->drop = false;
-    if (ln_sync_connect(load.address, NULL, true, &w->transport, &error)) stop(error.what);
+    if (ln_net_connect(load.address, NULL, true, &w->transport, &error)) stop(error.what);
     send_frame(w, LN_SYNC_HELLO, 0, bytes, sizeof bytes, false);
-    w->mask = LN_SYNC_READ | LN_SYNC_WRITE;
-    if (!ln_sync_poller_add(load.poller, ln_sync_transport_fd(w->transport), w->mask, w)) stop("no descriptor");
+    w->mask = LN_NET_READ | LN_NET_WRITE;
+    if (!ln_net_poller_add(load.poller, ln_net_transport_fd(w->transport), w->mask, w)) stop("no descriptor");
 }
 
 static void disconnect(worker *w) {
-    ln_sync_poller_remove(load.poller, ln_sync_transport_fd(w->transport));
-    ln_sync_transport_free(w->transport);
+    ln_net_poller_remove(load.poller, ln_net_transport_fd(w->transport));
+    ln_net_transport_free(w->transport);
     w->transport = NULL;
     w->lost++;
     w->retry_at = now_ms() + chance() % 20;
@@ -170,21 +170,21 @@ static void disconnect(worker *w) {
 
 static void serve(worker *w) {
     linnet_error error;
-    ln_sync_flow in = ln_sync_transport_receive(w->transport, w->stream, LN_SYNC_TURN, &error), out;
-    out = ln_sync_transport_send(w->transport, w->stream, LN_SYNC_TURN, &error);
-    const bool gone = in == LN_SYNC_ENDED || in == LN_SYNC_BROKEN || out == LN_SYNC_ENDED || out == LN_SYNC_BROKEN;
-    if (gone || (w->drop && ln_sync_stream_idle(w->stream))) {
+    ln_net_flow in = ln_net_transport_receive(w->transport, w->stream, LN_NET_TURN, &error), out;
+    out = ln_net_transport_send(w->transport, w->stream, LN_NET_TURN, &error);
+    const bool gone = in == LN_NET_ENDED || in == LN_NET_BROKEN || out == LN_NET_ENDED || out == LN_NET_BROKEN;
+    if (gone || (w->drop && ln_net_stream_idle(w->stream))) {
         disconnect(w);
         return;
     }
-    const int mask = ln_sync_transport_wants(w->transport, w->stream) & (LN_SYNC_READ | LN_SYNC_WRITE);
-    if (mask != w->mask) ln_sync_poller_change(load.poller, ln_sync_transport_fd(w->transport), mask, w);
+    const int mask = ln_net_transport_wants(w->transport, w->stream) & (LN_NET_READ | LN_NET_WRITE);
+    if (mask != w->mask) ln_net_poller_change(load.poller, ln_net_transport_fd(w->transport), mask, w);
     w->mask = mask;
 }
 
 static void turn(void) {
-    ln_sync_event ready[64];
-    const int n = ln_sync_poller_wait(load.poller, ready, 64, 10);
+    ln_net_event ready[64];
+    const int n = ln_net_poller_wait(load.poller, ready, 64, 10);
     for (int i = 0; i < n; i++)
         if (((worker *)ready[i].user)->transport) serve(ready[i].user);
     for (int i = 0; load.begun && i < load.count; i++) {
@@ -202,7 +202,7 @@ static void wait_for(int *count, int wanted) {
 }
 
 int main(int argc, char **argv) {
-    const ln_sync_handler handler = {NULL, place, frame, released};
+    const ln_net_handler handler = {NULL, place, frame, released};
     linnet_model *model = NULL;
     ln_sync_manifest *manifest = NULL;
     linnet_error error;
@@ -221,16 +221,16 @@ int main(int argc, char **argv) {
     load.steps = (uint64_t)atoll(argv[4]);
     load.lost_of_1000 = (unsigned)atoi(argv[5]);
     load.random = 88172645463325252u;
-    load.poller = ln_sync_poller_new();
+    load.poller = ln_net_poller_new();
     for (int i = 7; i >= 0; i--) load.job = load.job << 8 | manifest->job[i];
     load.workers = calloc((size_t)load.count, sizeof *load.workers);
     if (!load.poller || !load.workers) stop("no memory");
     for (int i = 0; i < load.count; i++) {
         worker *w = &load.workers[i];
         w->number = (uint32_t)i;
-        w->memory = malloc(ln_sync_stream_bytes(8));
-        w->stream = ln_sync_stream_init(w->memory, 8, &ln_sync_protocol, &handler);
-        ln_sync_stream_set_user(w->stream, w);
+        w->memory = malloc(ln_net_stream_bytes(8));
+        w->stream = ln_net_stream_init(w->memory, 8, &ln_sync_protocol, &handler);
+        ln_net_stream_set_user(w->stream, w);
         w->gradient = malloc((size_t)manifest->push_bytes);
         for (uint64_t k = 0; k < manifest->push_bytes / sizeof *w->gradient; k++) w->gradient[k] = (float)(i + 1);
         connect_one(w);
@@ -249,13 +249,13 @@ int main(int argc, char **argv) {
     for (int i = 0; i < load.count; i++) {
         worker *w = &load.workers[i];
         applied += w->applied, late += w->late, lost += w->lost;
-        if (w->transport) ln_sync_transport_free(w->transport);
+        if (w->transport) ln_net_transport_free(w->transport);
         free(w->memory);
         free(w->gradient);
     }
     printf("done applied %llu late %llu lost %llu\n", (unsigned long long)applied, (unsigned long long)late,
            (unsigned long long)lost);
-    ln_sync_poller_free(load.poller);
+    ln_net_poller_free(load.poller);
     free(load.workers);
     ln_sync_manifest_free(manifest);
     linnet_model_free(model);

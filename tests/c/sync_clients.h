@@ -71,7 +71,7 @@ static linnet_status update(void *context, linnet_error *error) {
     return LINNET_OK;
 }
 
-static linnet_status append(void *context, const ln_sync_slice *parts, int count, linnet_error *error) {
+static linnet_status append(void *context, const ln_net_slice *parts, int count, linnet_error *error) {
     struct world *o = context;
     size_t begin = o->journal_size;
     if (o->journal_fails) {
@@ -120,11 +120,11 @@ static void make_manifest(void) {
         if (i == 1) e.rows = 100, e.first_row = 20; /* a part of a table of 100 rows */
         strcpy(e.name, all[i].name);
         e.name_size = 1;
-        CHECK_INT(ln_sync_manifest_take(world.manifest, bytes, ln_sync_tensor_write(&e, bytes)), LN_SYNC_FINE);
+        CHECK_INT(ln_sync_manifest_take(world.manifest, bytes, ln_sync_tensor_write(&e, bytes)), LN_NET_FINE);
     }
     world.manifest->shards = 1;
     memset(world.manifest->job, 7, 16);
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     uint32_t next = 0;
     const size_t bytes = ln_sync_manifest_payload(world.manifest, &next, payload);
     CHECK_INT(next, 3);
@@ -150,11 +150,11 @@ static void begin(ln_sync_server_config config) {
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
 typedef struct client {
-    ln_sync_stream *stream, *server;
+    ln_net_stream *stream, *server;
     void *memory;
     uint32_t number;
     ln_sync_welcome welcome;
-    ln_sync_refuse refused;
+    ln_net_refuse refused;
     ln_sync_ack ack;
     uint64_t ack_step, data_step;
     int acks, same, data;
@@ -165,19 +165,19 @@ typedef struct client {
 
 static client clients[CLIENTS];
 
-static ln_sync_refusal client_place(void *context, ln_sync_stream *stream, const ln_sync_header *h, void **to) {
-    client *c = ln_sync_stream_user(stream);
+static ln_net_refusal client_place(void *context, ln_net_stream *stream, const ln_net_header *h, void **to) {
+    client *c = ln_net_stream_user(stream);
     (void)context;
     *to = (h->type == LN_SYNC_REPORT ? c->report : (char *)c->w) + h->offset;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal client_frame(void *context, ln_sync_stream *stream, const ln_sync_header *h, const void *p) {
-    client *c = ln_sync_stream_user(stream);
+static ln_net_refusal client_frame(void *context, ln_net_stream *stream, const ln_net_header *h, const void *p) {
+    client *c = ln_net_stream_user(stream);
     (void)context;
     switch (h->type) {
     case LN_SYNC_WELCOME: CHECK(ln_sync_welcome_read(&c->welcome, p, h->length)); break;
-    case LN_SYNC_REFUSE: CHECK(ln_sync_refuse_read(&c->refused, p, h->length)); break;
+    case LN_SYNC_REFUSE: CHECK(ln_net_refuse_read(&c->refused, p, h->length)); break;
     case LN_SYNC_ACK:
         CHECK(ln_sync_ack_read(&c->ack, p, h->length));
         c->ack_step = h->step;
@@ -190,33 +190,33 @@ static ln_sync_refusal client_frame(void *context, ln_sync_stream *stream, const
     case LN_SYNC_SAVED: CHECK(ln_sync_saved_read(&c->saved, p, h->length)); break;
     default: break;
     }
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static void client_released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void client_released(void *context, ln_net_stream *stream, uint64_t tag) {
     (void)context, (void)stream, (void)tag;
 }
 
 /* Moves at most `most` bytes from one stream to another. Returns how many. */
-static size_t carry(ln_sync_stream *from, ln_sync_stream *to, size_t most) {
-    ln_sync_slice slices[16];
-    const int n = ln_sync_stream_pending(from, slices, 16);
+static size_t carry(ln_net_stream *from, ln_net_stream *to, size_t most) {
+    ln_net_slice slices[16];
+    const int n = ln_net_stream_pending(from, slices, 16);
     size_t moved = 0;
     for (int i = 0; i < n && moved < most; i++)
         for (size_t at = 0; at < slices[i].size && moved < most;) {
             void *space;
             size_t room, size = slices[i].size - at;
-            ln_sync_stream_space(to, &space, &room);
+            ln_net_stream_space(to, &space, &room);
             if (!room) goto full;
             if (size > room) size = room;
             if (size > most - moved) size = most - moved;
             memcpy(space, (const char *)slices[i].data + at, size);
-            ln_sync_stream_received(to, size);
+            ln_net_stream_received(to, size);
             at += size;
             moved += size;
         }
 full:
-    ln_sync_stream_sent(from, moved);
+    ln_net_stream_sent(from, moved);
     return moved;
 }
 
@@ -228,7 +228,7 @@ static void drop(client *c) {
 /* Moves bytes until nothing moves any more. readers: bits of the clients that read. */
 static void settle_but(unsigned readers) {
     for (bool moved = true; moved;) {
-        ln_sync_stream *woken;
+        ln_net_stream *woken;
         moved = false;
         for (int i = 0; i < CLIENTS; i++) {
             client *c = &clients[i];
@@ -237,13 +237,13 @@ static void settle_but(unsigned readers) {
             while (carry(c->stream, c->server, SIZE_MAX)) moved = true;
         }
         while ((woken = ln_sync_server_woken(world.server)))
-            if (ln_sync_server_resumed(world.server, woken)) ln_sync_stream_received(woken, 0), moved = true;
+            if (ln_sync_server_resumed(world.server, woken)) ln_net_stream_received(woken, 0), moved = true;
         for (int i = 0; i < CLIENTS; i++) {
             client *c = &clients[i];
             if (!c->server || !(readers >> i & 1)) continue;
             if (!ln_sync_server_closing(world.server, c->server)) ln_sync_server_fill(world.server, c->server);
             while (carry(c->server, c->stream, SIZE_MAX)) moved = true;
-            if (ln_sync_server_closing(world.server, c->server) && ln_sync_stream_idle(c->server)) drop(c);
+            if (ln_sync_server_closing(world.server, c->server) && ln_net_stream_idle(c->server)) drop(c);
         }
     }
 }
@@ -251,13 +251,13 @@ static void settle_but(unsigned readers) {
 static void settle(void) { settle_but(~0u); }
 
 static void control(client *c, uint8_t type, uint64_t step, const void *payload, size_t size) {
-    ln_sync_header h;
+    ln_net_header h;
     memset(&h, 0, sizeof h);
     h.type = type;
     h.step = step;
     memset(&h.job, 7, 8);
     h.worker = c->number;
-    CHECK(ln_sync_stream_control(c->stream, &h, payload, size));
+    CHECK(ln_net_stream_control(c->stream, &h, payload, size));
 }
 
 static ln_sync_hello hello_of(uint32_t number, uint64_t incarnation) {
@@ -270,20 +270,20 @@ static ln_sync_hello hello_of(uint32_t number, uint64_t incarnation) {
     hello.incarnation = incarnation;
     hello.last_step = LN_SYNC_NONE;
     hello.worker = number;
-    hello.chunk = LN_SYNC_CHUNK_MIN;
+    hello.chunk = LN_NET_CHUNK_MIN;
     strcpy(hello.name, "test");
     return hello;
 }
 
 static void greet(client *c, const ln_sync_hello *hello) {
-    const ln_sync_handler handler = {NULL, client_place, client_frame, client_released};
+    const ln_net_handler handler = {NULL, client_place, client_frame, client_released};
     unsigned char bytes[LN_SYNC_HELLO_BYTES];
-    void *memory = c->memory ? c->memory : malloc(ln_sync_stream_bytes(8));
+    void *memory = c->memory ? c->memory : malloc(ln_net_stream_bytes(8));
     if (c->server) drop(c);
     memset(c, 0, sizeof *c);
     c->memory = memory;
-    c->stream = ln_sync_stream_init(memory, 8, &ln_sync_protocol, &handler);
-    ln_sync_stream_set_user(c->stream, c);
+    c->stream = ln_net_stream_init(memory, 8, &ln_sync_protocol, &handler);
+    ln_net_stream_set_user(c->stream, c);
     c->server = ln_sync_server_connect(world.server, "here", world.now);
     CHECK(c->server != NULL);
     c->number = hello->worker;
@@ -302,25 +302,25 @@ static void get_ready(client *c) {
     control(c, LN_SYNC_READY, 0, bytes, sizeof bytes);
     uint64_t job;
     memset(&job, 7, 8);
-    ln_sync_stream_open(c->stream, job, c->number, 0, c->welcome.chunk);
+    ln_net_stream_open(c->stream, job, c->number, 0, c->welcome.chunk);
     settle();
 }
 
 static client *join(int i, uint32_t number, uint64_t incarnation) {
     const ln_sync_hello hello = hello_of(number, incarnation);
     greet(&clients[i], &hello);
-    CHECK_INT(clients[i].refused.why, LN_SYNC_FINE);
+    CHECK_INT(clients[i].refused.why, LN_NET_FINE);
     get_ready(&clients[i]);
     return &clients[i];
 }
 
 static void bulk(client *c, uint8_t type, uint32_t tensor, uint64_t step, const void *data, uint64_t size) {
-    ln_sync_header h;
+    ln_net_header h;
     memset(&h, 0, sizeof h);
     h.type = type;
     h.tensor = tensor;
     h.step = step;
-    CHECK(ln_sync_stream_bulk(c->stream, &h, data, size, 1));
+    CHECK(ln_net_stream_bulk(c->stream, &h, data, size, 1));
 }
 
 static void commit(client *c, uint64_t step, uint32_t pushes, double weight, uint32_t flags) {

@@ -30,7 +30,7 @@ int fdatasync(int fd) {
 static void durable(void) {
     char folder[] = "/tmp/linnet-test-XXXXXX", path[64];
     char bytes[100];
-    const ln_sync_slice parts[2] = {{bytes, 40}, {bytes + 40, 60}};
+    const ln_net_slice parts[2] = {{bytes, 40}, {bytes + 40, 60}};
     linnet_error error;
     memset(bytes, 'x', sizeof bytes);
     CHECK(mkdtemp(folder) != NULL);
@@ -82,25 +82,24 @@ static void weights(void) {
     CHECK(!taken(1, 1, 4));
 }
 
-static ln_sync_refusal piece(uint64_t total, uint64_t offset, uint32_t length) {
-    const ln_sync_header made = {
-        .version = 1, .type = LN_SYNC_PUSH, .total = total, .offset = offset, .length = length};
-    unsigned char bytes[LN_SYNC_HEADER];
-    ln_sync_header read;
-    ln_sync_header_write(&made, bytes);
-    return ln_sync_header_read(&read, bytes, &ln_sync_protocol);
+static ln_net_refusal piece(uint64_t total, uint64_t offset, uint32_t length) {
+    const ln_net_header made = {.version = 1, .type = LN_SYNC_PUSH, .total = total, .offset = offset, .length = length};
+    unsigned char bytes[LN_NET_HEADER];
+    ln_net_header read;
+    ln_net_header_write(&made, bytes);
+    return ln_net_header_read(&read, bytes, &ln_sync_protocol);
 }
 
 /* A chunk must not extend beyond its message. */
 static void pieces(void) {
-    CHECK_INT(piece(100, 0, 100), LN_SYNC_FINE);
-    CHECK_INT(piece(100, 60, 40), LN_SYNC_FINE);
-    CHECK_INT(piece(0, 0, 0), LN_SYNC_FINE);
-    CHECK_INT(piece(100, 60, 41), LN_SYNC_MALFORMED);
-    CHECK_INT(piece(100, 0, 101), LN_SYNC_MALFORMED);
-    CHECK_INT(piece(100, 101, 0), LN_SYNC_MALFORMED);
-    CHECK_INT(piece(100, 40, 0), LN_SYNC_MALFORMED);
-    CHECK_INT(piece(100, UINT64_MAX - 10, 20), LN_SYNC_MALFORMED);
+    CHECK_INT(piece(100, 0, 100), LN_NET_FINE);
+    CHECK_INT(piece(100, 60, 40), LN_NET_FINE);
+    CHECK_INT(piece(0, 0, 0), LN_NET_FINE);
+    CHECK_INT(piece(100, 60, 41), LN_NET_MALFORMED);
+    CHECK_INT(piece(100, 0, 101), LN_NET_MALFORMED);
+    CHECK_INT(piece(100, 101, 0), LN_NET_MALFORMED);
+    CHECK_INT(piece(100, 40, 0), LN_NET_MALFORMED);
+    CHECK_INT(piece(100, UINT64_MAX - 10, 20), LN_NET_MALFORMED);
 }
 
 static size_t tensor(uint64_t rows, uint64_t columns, uint64_t first, uint64_t whole) {

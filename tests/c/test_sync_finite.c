@@ -143,10 +143,10 @@ static void rows(void) {
     join(1, 1, 12);
     for (int i = 0; i < 2 * WIDTH; i++) values[i] = 2e38f;
     for (int i = 0; i < 2; i++) {
-        ln_sync_header h = {.type = LN_SYNC_PUSH, .flags = LN_SYNC_FLAG_ROWS, .tensor = 1};
+        ln_net_header h = {.type = LN_SYNC_PUSH, .flags = LN_SYNC_FLAG_ROWS, .tensor = 1};
         push(i, 0, 1);
         bulk(&clients[i], LN_SYNC_IDS, 1, 0, ids, sizeof ids);
-        CHECK(ln_sync_stream_bulk(clients[i].stream, &h, values, sizeof values, 1));
+        CHECK(ln_net_stream_bulk(clients[i].stream, &h, values, sizeof values, 1));
         settle();
         commit(&clients[i], 0, 3, 1, 0);
     }
@@ -286,7 +286,7 @@ static void large_puts(void) {
         const float put = k == 0 ? 3e38f : k == 1 ? -0x1p100f : 1e6f;
         const bool large = k < 2;
         float stored[W] = {0};
-        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 12);
+        ln_sync_hello hello = hello_of(LN_NET_NO_WORKER, 12);
         begin_trying(of(1));
         overflows = large;
         leaves = LN_SYNC_ORDINARY;

@@ -33,7 +33,7 @@ static void add(size_t size, size_t zeros, uint64_t seed) {
     unsigned char *bytes = malloc(size + 1);
     const uint64_t at = starts[records];
     for (size_t i = 0; i < size; i++) bytes[i] = i < zeros ? (unsigned char)(check_random(&seed) >> 20 | 1) : 0;
-    const ln_sync_slice parts[2] = {{bytes, size / 3}, {bytes + size / 3, size - size / 3}};
+    const ln_net_slice parts[2] = {{bytes, size / 3}, {bytes + size / 3, size - size / 3}};
     const uint64_t whole = ln_sync_journal_frame(parts, 2, at, file + at);
     memcpy(file + at + LN_SYNC_JOURNAL_FRAME, bytes, size);
     lengths[records++] = size;
@@ -146,7 +146,7 @@ static void pieces_of_a_write(void) {
     enum { MOST = 200 };
     static const int counts[] = {1, 2, 61, 62, 63, 64, 65, 127, 128, 129, MOST};
     static unsigned char bytes[MOST * 40];
-    static ln_sync_slice parts[MOST];
+    static ln_net_slice parts[MOST];
     char path[] = "/tmp/linnet-journal-XXXXXX";
     for (size_t limit = 0; limit < 4; limit++) {
         uint64_t seed = 11, left = 0;
@@ -161,7 +161,7 @@ static void pieces_of_a_write(void) {
         for (size_t i = 0; i < sizeof counts / sizeof *counts && journal != NULL; i++) {
             size_t size = 0;
             for (int k = 0; k < counts[i]; k++) {
-                parts[k] = (ln_sync_slice){bytes + size, (size_t)(check_random(&seed) >> 20) % 40};
+                parts[k] = (ln_net_slice){bytes + size, (size_t)(check_random(&seed) >> 20) % 40};
                 for (size_t b = 0; b < parts[k].size; b++) bytes[size++] = (unsigned char)(check_random(&seed) >> 20);
             }
             CHECK_INT(ln_sync_journal_append(journal, parts, counts[i], &error), LINNET_OK);

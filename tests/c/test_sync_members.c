@@ -29,36 +29,36 @@ static void ahead(void) {
     for (uint64_t i = 0; i < 2; i++) step(1, i, 1); /* steps 0 and 1 are made */
     hello.last_step = 1;
     come(0, &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+    CHECK_INT(clients[0].refused.why, LN_NET_FINE);
     hello.last_step = 2; /* step 2 was acknowledged by a server that no longer exists */
     greet(&clients[0], &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE); /* a HELLO may be a recording, so it ends nothing */
+    CHECK_INT(clients[0].refused.why, LN_NET_FINE); /* a HELLO may be a recording, so it ends nothing */
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     get_ready(&clients[0]);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_BEHIND);
+    CHECK_INT(clients[0].refused.why, LN_NET_BEHIND);
     CHECK(strstr(clients[0].refused.text, "step 2 was acknowledged to worker 0, but step 2 is next here") != NULL);
     CHECK_INT(ln_sync_server_failure(world.server, &error), LINNET_CORRUPT);
     CHECK(strstr(error.what, "acknowledged updates are missing") && strstr(error.hint, "--repair"));
-    CHECK_INT(clients[1].refused.why, LN_SYNC_SHUTTING_DOWN);
+    CHECK_INT(clients[1].refused.why, LN_NET_SHUTTING_DOWN);
     CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_CORRUPT); /* the old snapshot is kept */
     end();
     config.repaired = true; /* the server is known to be older, so only such a worker is refused */
     begin(config);
     join(1, 1, 12);
     come(0, &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_BEHIND);
+    CHECK_INT(clients[0].refused.why, LN_NET_BEHIND);
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     step(1, 0, 1);
     CHECK_INT(clients[1].ack.outcome, LN_SYNC_APPLIED);
     hello = known(0, 13, LN_SYNC_NONE, 0); /* a restarted worker knows no steps, so it is accepted */
     come(0, &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+    CHECK_INT(clients[0].refused.why, LN_NET_FINE);
     end();
     begin(plain()); /* a read-only worker has no steps */
-    hello = known(LN_SYNC_NO_WORKER, 11, 7, 5);
+    hello = known(LN_NET_NO_WORKER, 11, 7, 5);
     hello.role = LN_SYNC_READER;
     come(0, &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+    CHECK_INT(clients[0].refused.why, LN_NET_FINE);
     end();
 }
 
@@ -143,7 +143,7 @@ static void again(bool asynchronous, bool restart) {
         const int updates = world.updates;
         come(0, &hello);
         if (clients[0].refused.why) {
-            CHECK_INT(clients[0].refused.why, LN_SYNC_FORGOTTEN);
+            CHECK_INT(clients[0].refused.why, LN_NET_FORGOTTEN);
             CHECK(others >= MOST - 2);
             CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
         } else {
@@ -156,7 +156,7 @@ static void again(bool asynchronous, bool restart) {
         CHECK_INT(world.updates, updates);
         hello = known(3, 78, LN_SYNC_NONE, 0); /* a new process with that number has nothing that could be lost */
         come(2, &hello);
-        CHECK_INT(clients[2].refused.why, clients[0].refused.why ? LN_SYNC_FINE : LN_SYNC_IN_USE);
+        CHECK_INT(clients[2].refused.why, clients[0].refused.why ? LN_NET_FINE : LN_NET_IN_USE);
         end();
     }
 }
@@ -173,7 +173,7 @@ static void parted(void) {
         settle();
     }
     come(0, &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+    CHECK_INT(clients[0].refused.why, LN_NET_FINE);
     end();
 }
 

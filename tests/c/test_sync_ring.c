@@ -18,23 +18,23 @@ static uint64_t below(uint64_t n) { return check_random(&state) % n; }
 typedef struct bench {
     int size;
     ln_sync_ring ring[MOST];
-    ln_sync_stream *in[MOST], *out[MOST];
+    ln_net_stream *in[MOST], *out[MOST];
 } bench;
 
-static ln_sync_stream *stream_of(ln_sync_ring *ring, int worker) {
-    ln_sync_handler handler = ln_sync_ring_handler(ring);
-    ln_sync_stream *stream = ln_sync_stream_init(malloc(ln_sync_stream_bytes(LN_SYNC_RING_QUEUE)), LN_SYNC_RING_QUEUE,
-                                                 &ln_sync_protocol, &handler);
-    ln_sync_stream_open(stream, 99, (uint32_t)worker, 0, LN_SYNC_CHUNK_MIN);
-    ln_sync_stream_expect(stream, LN_NET_BIT(LN_SYNC_SEGMENT) | LN_NET_BIT(LN_SYNC_HEARTBEAT) |
-                                      LN_NET_BIT(LN_SYNC_REFUSE) | LN_NET_BIT(LN_SYNC_BYE));
+static ln_net_stream *stream_of(ln_sync_ring *ring, int worker) {
+    ln_net_handler handler = ln_sync_ring_handler(ring);
+    ln_net_stream *stream = ln_net_stream_init(malloc(ln_net_stream_bytes(LN_SYNC_RING_QUEUE)), LN_SYNC_RING_QUEUE,
+                                               &ln_sync_protocol, &handler);
+    ln_net_stream_open(stream, 99, (uint32_t)worker, 0, LN_NET_CHUNK_MIN);
+    ln_net_stream_expect(stream, LN_NET_BIT(LN_SYNC_SEGMENT) | LN_NET_BIT(LN_SYNC_HEARTBEAT) |
+                                     LN_NET_BIT(LN_SYNC_REFUSE) | LN_NET_BIT(LN_SYNC_BYE));
     return stream;
 }
 
 static void make(bench *b, int size) {
     b->size = size;
     for (int k = 0; k < size; k++) {
-        b->ring[k] = (ln_sync_ring){.rank = k, .size = size, .lost = -1, .piece = LN_SYNC_CHUNK_MIN};
+        b->ring[k] = (ln_sync_ring){.rank = k, .size = size, .lost = -1, .piece = LN_NET_CHUNK_MIN};
         b->ring[k].scratch = malloc(b->ring[k].piece);
         b->ring[k].left = b->in[k] = stream_of(&b->ring[k], ln_sync_ring_left(&b->ring[k]));
         b->ring[k].right = b->out[k] = stream_of(&b->ring[k], k);
@@ -47,22 +47,22 @@ static void unmake(bench *b) {
 
 /* Moves some bytes from rank k to its right neighbour. */
 static void carry(bench *b, int k) {
-    ln_sync_slice slices[16];
-    ln_sync_stream *to = b->in[(k + 1) % b->size];
-    int count = ln_sync_stream_pending(b->out[k], slices, 16);
+    ln_net_slice slices[16];
+    ln_net_stream *to = b->in[(k + 1) % b->size];
+    int count = ln_net_stream_pending(b->out[k], slices, 16);
     if (count == 0) return;
     size_t size = slices[0].size < 3000 ? slices[0].size : 1 + (size_t)below(slices[0].size), moved = 0;
     while (moved < size) { /* like a transport: into the space that the stream gives */
         void *space;
         size_t room;
-        ln_sync_stream_space(to, &space, &room);
+        ln_net_stream_space(to, &space, &room);
         if (room == 0) break;
         if (room > size - moved) room = size - moved;
         memcpy(space, (const char *)slices[0].data + moved, room);
         moved += room;
-        ln_sync_stream_received(to, room);
+        ln_net_stream_received(to, room);
     }
-    if (moved) ln_sync_stream_sent(b->out[k], moved);
+    if (moved) ln_net_stream_sent(b->out[k], moved);
 }
 
 static void test_random_orders(int rounds) {
@@ -94,7 +94,7 @@ static void test_random_orders(int rounds) {
         }
         CHECK_INT(ended, size);
         for (int k = 0; k < size; k++) {
-            CHECK_INT(ln_sync_stream_failure(b.in[k]), LN_SYNC_FINE);
+            CHECK_INT(ln_net_stream_failure(b.in[k]), LN_NET_FINE);
             for (int r = 0; r < reduces; r++) {
                 int wrong = 0;
                 for (uint64_t i = 0; i < counts[r]; i++)
@@ -110,16 +110,16 @@ static void test_random_orders(int rounds) {
 /* Frames that a left neighbour must not send. */
 static void test_refusals(void) {
     static const struct {
-        ln_sync_header header;
+        ln_net_header header;
         size_t size;
-        ln_sync_refusal why;
+        ln_net_refusal why;
     } cases[] = {
-        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 1}, 40, LN_SYNC_UNEXPECTED}, /* the second piece first */
-        {{.type = LN_SYNC_SEGMENT, .step = 2, .tensor = 0}, 40, LN_SYNC_UNEXPECTED}, /* a piece of a later all-reduce */
-        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 36, LN_SYNC_WRONG_LENGTH},
-        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 4000, LN_SYNC_WRONG_LENGTH},
-        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0, .encoding = 1}, 40, LN_SYNC_WRONG_ENCODING},
-        {{.type = LN_SYNC_PUSH, .step = 1, .tensor = 0}, 40, LN_SYNC_UNEXPECTED},
+        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 1}, 40, LN_NET_UNEXPECTED}, /* the second piece first */
+        {{.type = LN_SYNC_SEGMENT, .step = 2, .tensor = 0}, 40, LN_NET_UNEXPECTED}, /* a piece of a later all-reduce */
+        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 36, LN_NET_WRONG_LENGTH},
+        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 4000, LN_NET_WRONG_LENGTH},
+        {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0, .encoding = 1}, 40, LN_NET_WRONG_ENCODING},
+        {{.type = LN_SYNC_PUSH, .step = 1, .tensor = 0}, 40, LN_NET_UNEXPECTED},
     };
     static unsigned char bytes[4096];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -127,19 +127,19 @@ static void test_refusals(void) {
         float data[20] = {0};
         make(&b, 2);
         ln_sync_ring_begin(&b.ring[1], data, 20, LINNET_F32, 0);
-        CHECK(ln_sync_stream_bulk(b.out[0], &cases[i].header, bytes, cases[i].size, 0));
+        CHECK(ln_net_stream_bulk(b.out[0], &cases[i].header, bytes, cases[i].size, 0));
         b.ring[0].released = 0;
         for (int turn = 0; turn < 20; turn++) carry(&b, 0);
-        CHECK_INT(ln_sync_stream_failure(b.in[1]), cases[i].why);
+        CHECK_INT(ln_net_stream_failure(b.in[1]), cases[i].why);
         unmake(&b);
     }
     bench b; /* a REFUSE names the lost rank; if it has no number, the lost rank is the sender */
     make(&b, 3);
-    ln_sync_ring_tell(&b.ring[0], 2, LN_SYNC_TOO_SLOW, "it is asleep");
+    ln_sync_ring_tell(&b.ring[0], 2, LN_NET_TOO_SLOW, "it is asleep");
     carry(&b, 0);
     CHECK_INT(b.ring[1].lost, 2);
     CHECK_TEXT(b.ring[1].text, "it is asleep");
-    ln_sync_stream_refuse(b.out[1], LN_SYNC_MALFORMED, 0, NULL);
+    ln_net_stream_refuse(b.out[1], LN_NET_MALFORMED, 0, NULL);
     carry(&b, 1);
     CHECK_INT(b.ring[2].lost, 1);
     unmake(&b);

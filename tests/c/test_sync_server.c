@@ -8,31 +8,31 @@
 /* ---- normal operation ------------------------------------------------------------------------------------------- */
 
 static void handshake(void) {
-    ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 11);
+    ln_sync_hello hello = hello_of(LN_NET_NO_WORKER, 11);
     begin(plain());
     greet(&clients[0], &hello);
     CHECK_INT(clients[0].welcome.worker, 0);
     CHECK_INT(clients[0].welcome.epoch, 5);
     CHECK_INT(clients[0].welcome.tensors, 3);
-    CHECK_INT(clients[0].welcome.chunk, LN_SYNC_CHUNK_MIN);
+    CHECK_INT(clients[0].welcome.chunk, LN_NET_CHUNK_MIN);
     CHECK(clients[0].welcome.applied == LN_SYNC_NONE);
     greet(&clients[1], &hello); /* the number of an unfinished handshake is not assigned again */
     CHECK_INT(clients[1].welcome.worker, 1);
     get_ready(&clients[0]);
     hello.job[3] = 9;
     greet(&clients[1], &hello);
-    CHECK_INT(clients[1].refused.why, LN_SYNC_UNKNOWN_JOB);
+    CHECK_INT(clients[1].refused.why, LN_NET_UNKNOWN_JOB);
     CHECK(!clients[1].server);
     hello = hello_of(0, 12); /* another process claims a number that is connected */
     greet(&clients[1], &hello);
-    CHECK_INT(clients[1].refused.why, LN_SYNC_IN_USE);
+    CHECK_INT(clients[1].refused.why, LN_NET_IN_USE);
     CHECK_INT(clients[1].refused.detail, 0);
     hello = hello_of(3, 13);
     hello.lowest = hello.highest = 9;
     greet(&clients[1], &hello);
-    CHECK_INT(clients[1].refused.why, LN_SYNC_BAD_VERSION);
+    CHECK_INT(clients[1].refused.why, LN_NET_BAD_VERSION);
     CHECK_INT(clients[1].refused.detail, 257);
-    hello = hello_of(LN_SYNC_NO_WORKER, 14); /* an observer knows no epochs */
+    hello = hello_of(LN_NET_NO_WORKER, 14); /* an observer knows no epochs */
     hello.role = LN_SYNC_OBSERVER;
     hello.epoch = 99;
     greet(&clients[2], &hello);
@@ -40,28 +40,28 @@ static void handshake(void) {
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     control(&clients[2], LN_SYNC_SNAPSHOT, 0, NULL, 0);
     settle();
-    CHECK_INT(clients[2].refused.why, LN_SYNC_UNEXPECTED);
+    CHECK_INT(clients[2].refused.why, LN_NET_UNEXPECTED);
     CHECK_INT(world.saves, 0);
     hello = hello_of(3, 13);
     greet(&clients[1], &hello);
     clients[1].welcome.server_nonce[0] ^= 1; /* looks like a recording */
     get_ready(&clients[1]);
-    CHECK_INT(clients[1].refused.why, LN_SYNC_REPLAY);
+    CHECK_INT(clients[1].refused.why, LN_NET_REPLAY);
     greet(&clients[1], &hello);
     world.manifest->digest[0] ^= 1;
-    clients[1].refused.why = LN_SYNC_FINE;
+    clients[1].refused.why = LN_NET_FINE;
     unsigned char bytes[LN_SYNC_READY_BYTES] = {0};
     memcpy(bytes, clients[1].welcome.server_nonce, 16);
     world.manifest->digest[0] ^= 1;
     clients[1].number = 3;
     control(&clients[1], LN_SYNC_READY, 0, bytes, sizeof bytes);
     settle();
-    CHECK_INT(clients[1].refused.why, LN_SYNC_MODEL_DIFFERS);
+    CHECK_INT(clients[1].refused.why, LN_NET_MODEL_DIFFERS);
     greet(&clients[1], &hello);
     world.now += 11000 * (uint64_t)MS; /* nobody sends READY */
     ln_sync_server_tick(world.server, world.now);
     settle();
-    CHECK_INT(clients[1].refused.why, LN_SYNC_TOO_SLOW);
+    CHECK_INT(clients[1].refused.why, LN_NET_TOO_SLOW);
     step(0, 0, 1); /* the job is unchanged */
     CHECK_INT(clients[0].acks, 1);
     CHECK(world.w[0] == -1);
@@ -69,10 +69,10 @@ static void handshake(void) {
         hello = hello_of(3, 13);
         hello.role = role == 0 ? LN_SYNC_READER : LN_SYNC_WORKER;
         hello.epoch = role == 0 ? 6 : (uint64_t)1 << 62;
-        clients[1].refused.why = LN_SYNC_FINE;
+        clients[1].refused.why = LN_NET_FINE;
         greet(&clients[1], &hello);
         if (role == 0) get_ready(&clients[1]);
-        CHECK_INT(clients[1].refused.why, role == 0 ? LN_SYNC_SUPERSEDED : LN_SYNC_MALFORMED);
+        CHECK_INT(clients[1].refused.why, role == 0 ? LN_NET_SUPERSEDED : LN_NET_MALFORMED);
         CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     }
     step(0, 1, 1);
@@ -83,8 +83,8 @@ static void handshake(void) {
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     get_ready(&clients[1]);
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_SUPERSEDED);
-    CHECK_INT(clients[1].refused.why, LN_SYNC_SUPERSEDED);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_SUPERSEDED);
+    CHECK_INT(clients[1].refused.why, LN_NET_SUPERSEDED);
+    CHECK_INT(clients[0].refused.why, LN_NET_SUPERSEDED);
     end();
 }
 
@@ -181,7 +181,7 @@ static void quorum(void) {
     end();
 }
 
-static void refused(int i, ln_sync_refusal why) {
+static void refused(int i, ln_net_refusal why) {
     settle();
     if (clients[i].refused.why != why) printf("refused with %d, not %d\n", (int)clients[i].refused.why, (int)why);
     CHECK_INT(clients[i].refused.why, why);
@@ -196,39 +196,39 @@ static void wrong_pushes(void) {
     begin(plain());
     join(0, 0, 11);
     bulk(c, LN_SYNC_PUSH, 3, 0, vectors[0], 4);
-    refused(0, LN_SYNC_UNKNOWN_TENSOR);
+    refused(0, LN_NET_UNKNOWN_TENSOR);
     bulk(c, LN_SYNC_PUSH, 0, 0, vectors[0], 4);
-    refused(0, LN_SYNC_WRONG_LENGTH);
+    refused(0, LN_NET_WRONG_LENGTH);
     bulk(c, LN_SYNC_PUSH, 0, 7, vectors[0], sizeof vectors[0]); /* a step that nobody is making */
-    refused(0, LN_SYNC_UNEXPECTED);
+    refused(0, LN_NET_UNEXPECTED);
     bulk(c, LN_SYNC_PUSH, 1, 0, rows, 12); /* rows without row numbers */
-    refused(0, LN_SYNC_UNEXPECTED);
+    refused(0, LN_NET_UNEXPECTED);
     bulk(c, LN_SYNC_IDS, 0, 0, ids, 8);
-    refused(0, LN_SYNC_UNEXPECTED);
+    refused(0, LN_NET_UNEXPECTED);
     bulk(c, LN_SYNC_IDS, 1, 0, ids, 24); /* row numbers that do not ascend */
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     bulk(c, LN_SYNC_IDS, 1, 0, outside, 8);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     bulk(c, LN_SYNC_IDS, 1, 0, beyond, 8);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     bulk(c, LN_SYNC_IDS, 1, 0, ids, 16);
     settle();
     bulk(c, LN_SYNC_PUSH, 1, 0, rows, 36); /* more rows than row numbers */
-    refused(0, LN_SYNC_WRONG_LENGTH);
+    refused(0, LN_NET_WRONG_LENGTH);
     bulk(c, LN_SYNC_PUSH, 2, 0, means[0], 16);
     settle();
     bulk(c, LN_SYNC_PUSH, 2, 0, means[0], 16);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     push(0, 0, 1);
     commit(c, 0, 3, 1, 0);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     bulk(c, LN_SYNC_PUSH, 2, 0, means[0], 16);
     settle();
     commit(c, 0, 1, 1, 0); /* a gradient is missing */
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     push(0, 0, 1);
     commit(c, 0, 2, -1, 0);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     CHECK_INT(world.updates, 0);
     bulk(c, LN_SYNC_IDS, 1, 0, ids, 16);
     settle();
@@ -298,7 +298,7 @@ static void pulls(void) {
     settle();
     CHECK_INT(world.saves, 2);
     bulk(c, LN_SYNC_ROWS, 1, 0, outside, sizeof outside);
-    refused(0, LN_SYNC_MALFORMED);
+    refused(0, LN_NET_MALFORMED);
     end();
 }
 
@@ -338,7 +338,7 @@ static void many_rows(void) {
     for (int i = 0; i < CLIENTS; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
     for (int i = 0; i < CLIENTS; i++) {
         bulk(&clients[i], LN_SYNC_ROWS, 1, 0, all, sizeof all);
-        CHECK(carry(clients[i].stream, clients[i].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
+        CHECK(carry(clients[i].stream, clients[i].server, LN_NET_HEADER + sizeof all - 1) > 0);
     }
     settle_but(0); /* the last byte; nobody reads the answer */
     CHECK(bytes_in_use() <= config.max_bytes);
@@ -346,7 +346,7 @@ static void many_rows(void) {
     for (int i = 0; i < CLIENTS; i++) CHECK_INT(clients[i].data, 1);
     CHECK_INT(bytes_in_use(), 0);
     bulk(&clients[0], LN_SYNC_ROWS, 1, 0, all, sizeof all);
-    CHECK(carry(clients[0].stream, clients[0].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
+    CHECK(carry(clients[0].stream, clients[0].server, LN_NET_HEADER + sizeof all - 1) > 0);
     CHECK(bytes_in_use() > 0);
     drop(&clients[0]); /* the request never becomes whole */
     CHECK_INT(bytes_in_use(), 0);
@@ -397,7 +397,7 @@ static void slow_readers(void) {
 /* A reader that is slow while a client puts other values gets all of the value that it began to read. */
 static void slow_readers_of_puts(void) {
     static float stored[W];
-    ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 13);
+    ln_sync_hello hello = hello_of(LN_NET_NO_WORKER, 13);
     begin(plain());
     client *slow = join(0, 0, 11), *writer = &clients[1];
     hello.role = LN_SYNC_WRITER;
@@ -492,12 +492,12 @@ static void short_of_memory(void) {
             bulk(&clients[i], LN_SYNC_PUSH, 2, n, means[i], 16);
             const ln_sync_commit made = {2, 0, 1, 0, 1000, 0, NAN};
             unsigned char bytes[LN_SYNC_COMMIT_BYTES];
-            ln_sync_header h;
+            ln_net_header h;
             memset(&h, 0, sizeof h);
             h.type = LN_SYNC_COMMIT;
             h.step = n;
             ln_sync_commit_write(&made, bytes);
-            CHECK(ln_sync_stream_behind(clients[i].stream, &h, bytes, sizeof bytes));
+            CHECK(ln_net_stream_behind(clients[i].stream, &h, bytes, sizeof bytes));
         }
         settle();
         CHECK_INT(world.updates, (int)n + 1);

@@ -6,7 +6,7 @@
 #include "sync/codec/digest.h"
 
 /* Sends a READY with a changed byte at `at`. */
-static ln_sync_refusal ready_with(int at) {
+static ln_net_refusal ready_with(int at) {
     unsigned char bytes[LN_SYNC_READY_BYTES];
     const ln_sync_hello hello = hello_of(0, 11);
     client *c = &clients[0];
@@ -22,36 +22,36 @@ static ln_sync_refusal ready_with(int at) {
 
 static void handshakes(void) {
     begin(plain());
-    for (int at = 0; at < 16; at++) CHECK_INT(ready_with(at), LN_SYNC_REPLAY);
-    for (int at = 16; at < 32; at++) CHECK_INT(ready_with(at), LN_SYNC_MODEL_DIFFERS);
+    for (int at = 0; at < 16; at++) CHECK_INT(ready_with(at), LN_NET_REPLAY);
+    for (int at = 16; at < 32; at++) CHECK_INT(ready_with(at), LN_NET_MODEL_DIFFERS);
     for (int at = 0; at < 16; at++) {
         ln_sync_hello hello = hello_of(0, 11);
         hello.job[at] ^= 0x20;
         greet(&clients[0], &hello);
-        CHECK_INT(clients[0].refused.why, LN_SYNC_UNKNOWN_JOB);
+        CHECK_INT(clients[0].refused.why, LN_NET_UNKNOWN_JOB);
     }
-    CHECK_INT(ready_with(-1), LN_SYNC_FINE);
+    CHECK_INT(ready_with(-1), LN_NET_FINE);
     join(0, 0, 11);
     step(0, 0, 1); /* the job is unchanged */
     CHECK(world.updates == 1 && world.w[0] == -1);
     end();
 }
 
-static ln_sync_refusal rows_of(int64_t row) {
+static ln_net_refusal rows_of(int64_t row) {
     client *c = join(0, 0, 11);
     bulk(c, LN_SYNC_ROWS, 1, 0, &row, sizeof row);
     settle();
     return c->refused.why;
 }
 
-static ln_sync_refusal pushed_row(int64_t row) {
+static ln_net_refusal pushed_row(int64_t row) {
     client *c = join(0, 0, 11);
     bulk(c, LN_SYNC_IDS, 1, 0, &row, sizeof row);
     settle();
     return c->refused.why;
 }
 
-static int data_of(uint32_t tensor, const unsigned char digest[16], ln_sync_refusal *why) {
+static int data_of(uint32_t tensor, const unsigned char digest[16], ln_net_refusal *why) {
     ln_sync_pull entry = {.tensor = tensor, .version = LN_SYNC_NONE, .flags = digest ? LN_SYNC_PULL_DIGEST : 0};
     unsigned char bytes[LN_SYNC_PULL_BYTES];
     client *c = join(0, 0, 11);
@@ -67,23 +67,23 @@ static int data_of(uint32_t tensor, const unsigned char digest[16], ln_sync_refu
 static void ranges(void) {
     unsigned char digest[16];
     uint64_t sum[2] = {0, 0};
-    ln_sync_refusal why;
+    ln_net_refusal why;
     begin(plain());
     for (int i = 0; i < W; i++) world.w[i] = (float)i;
-    CHECK_INT(rows_of(20), LN_SYNC_FINE);
-    CHECK_INT(rows_of(69), LN_SYNC_FINE);
-    CHECK_INT(rows_of(19), LN_SYNC_MALFORMED);
-    CHECK_INT(rows_of(70), LN_SYNC_MALFORMED);
-    CHECK_INT(rows_of(INT64_MIN), LN_SYNC_MALFORMED);
-    CHECK_INT(rows_of(INT64_MAX), LN_SYNC_MALFORMED);
-    CHECK_INT(pushed_row(20), LN_SYNC_FINE);
-    CHECK_INT(pushed_row(69), LN_SYNC_FINE);
-    CHECK_INT(pushed_row(19), LN_SYNC_MALFORMED);
-    CHECK_INT(pushed_row(70), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(20), LN_NET_FINE);
+    CHECK_INT(rows_of(69), LN_NET_FINE);
+    CHECK_INT(rows_of(19), LN_NET_MALFORMED);
+    CHECK_INT(rows_of(70), LN_NET_MALFORMED);
+    CHECK_INT(rows_of(INT64_MIN), LN_NET_MALFORMED);
+    CHECK_INT(rows_of(INT64_MAX), LN_NET_MALFORMED);
+    CHECK_INT(pushed_row(20), LN_NET_FINE);
+    CHECK_INT(pushed_row(69), LN_NET_FINE);
+    CHECK_INT(pushed_row(19), LN_NET_MALFORMED);
+    CHECK_INT(pushed_row(70), LN_NET_MALFORMED);
     CHECK_INT(data_of(2, NULL, &why), 1);
-    CHECK_INT(why, LN_SYNC_FINE);
+    CHECK_INT(why, LN_NET_FINE);
     CHECK_INT(data_of(3, NULL, &why), 0);
-    CHECK_INT(why, LN_SYNC_UNKNOWN_TENSOR);
+    CHECK_INT(why, LN_NET_UNKNOWN_TENSOR);
     ln_sync_digest(world.w, sizeof world.w, sum);
     for (int i = 0; i < 16; i++) digest[i] = (unsigned char)(sum[i / 8] >> 8 * (i % 8));
     CHECK_INT(data_of(0, digest, &why), 0); /* the peer already has the values */
@@ -95,14 +95,14 @@ static void ranges(void) {
     step(0, 0, 1); /* now the digest is that of an earlier version, and was compared before */
     CHECK_INT(world.updates, 1);
     CHECK_INT(data_of(0, digest, &why), 1);
-    CHECK_INT(why, LN_SYNC_FINE);
+    CHECK_INT(why, LN_NET_FINE);
     end();
 }
 
 /* Sends a chunk of a gradient of W floats as bytes, which our own streams would never send. */
 static void piece(client *c, uint64_t offset, uint32_t length) {
-    unsigned char bytes[LN_SYNC_HEADER + sizeof vectors[0]];
-    ln_sync_header h;
+    unsigned char bytes[LN_NET_HEADER + sizeof vectors[0]];
+    ln_net_header h;
     memset(&h, 0, sizeof h);
     memset(bytes, 0, sizeof bytes);
     h.version = 1;
@@ -112,9 +112,9 @@ static void piece(client *c, uint64_t offset, uint32_t length) {
     h.length = length;
     h.total = sizeof vectors[0];
     h.offset = offset;
-    h.payload_crc = ln_sync_crc32c(0, bytes + LN_SYNC_HEADER, length);
-    ln_sync_header_write(&h, bytes);
-    ln_sync_stream_feed(c->server, bytes, LN_SYNC_HEADER + length);
+    h.payload_crc = ln_net_crc32c(0, bytes + LN_NET_HEADER, length);
+    ln_net_header_write(&h, bytes);
+    ln_net_stream_feed(c->server, bytes, LN_NET_HEADER + length);
     settle();
 }
 
@@ -129,10 +129,10 @@ static void pieces(void) {
         begin(plain());
         client *c = join(0, 0, 11);
         for (int k = 0; k < 3 && k <= cases[i].good; k++) {
-            CHECK_INT(c->refused.why, LN_SYNC_FINE);
+            CHECK_INT(c->refused.why, LN_NET_FINE);
             piece(c, cases[i].offsets[k], 1000);
         }
-        CHECK_INT(c->refused.why, cases[i].good == 3 ? LN_SYNC_FINE : LN_SYNC_MALFORMED);
+        CHECK_INT(c->refused.why, cases[i].good == 3 ? LN_NET_FINE : LN_NET_MALFORMED);
         end();
     }
 }
@@ -145,7 +145,7 @@ static void rows_twice(void) {
         client *c = join(0, 0, 11);
         bulk(c, LN_SYNC_IDS, 1, 0, ids[i], sizeof ids[i]);
         settle();
-        CHECK_INT(c->refused.why, i < 3 ? LN_SYNC_MALFORMED : LN_SYNC_FINE);
+        CHECK_INT(c->refused.why, i < 3 ? LN_NET_MALFORMED : LN_NET_FINE);
         end();
     }
 }
@@ -216,7 +216,7 @@ static void forgotten_puts(void) {
     float value[W] = {0};
     begin(plain());
     for (uint64_t i = 0; i <= 1024; i++) {
-        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 100 + i);
+        ln_sync_hello hello = hello_of(LN_NET_NO_WORKER, 100 + i);
         hello.role = LN_SYNC_WRITER;
         greet(&clients[0], &hello);
         get_ready(&clients[0]);
@@ -224,12 +224,12 @@ static void forgotten_puts(void) {
         value[0] = (float)i;
         bulk(&clients[0], LN_SYNC_PUT, 0, 1, value, sizeof value);
         settle();
-        CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
+        CHECK_INT(clients[0].refused.why, LN_NET_FINE);
     }
     CHECK(world.w[0] == 1024 && world.updates == 0);
     CHECK_INT(world.records, 1025);
     for (int again = 0; again < 3; again++) { /* forgotten and back; remembered and back; the same number, but new */
-        ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, again == 1 ? 101 : 100);
+        ln_sync_hello hello = hello_of(LN_NET_NO_WORKER, again == 1 ? 101 : 100);
         hello.role = LN_SYNC_WRITER;
         hello.epoch = again == 2 ? 0 : 5;
         greet(&clients[0], &hello);
@@ -237,7 +237,7 @@ static void forgotten_puts(void) {
         value[0] = -1;
         bulk(&clients[0], LN_SYNC_PUT, 0, 1, value, sizeof value);
         settle();
-        CHECK_INT(clients[0].refused.why, again == 0 ? LN_SYNC_FORGOTTEN : LN_SYNC_FINE);
+        CHECK_INT(clients[0].refused.why, again == 0 ? LN_NET_FORGOTTEN : LN_NET_FINE);
         CHECK(world.w[0] == (again == 2 ? -1 : 1024));
     }
     end();

@@ -55,7 +55,7 @@ static int taken(int fd, unsigned char greeting[16]) {
 }
 
 typedef struct hostile {
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     end server;
     int fd;
     size_t size;
@@ -69,13 +69,13 @@ static void enter(hostile *self) {
     linnet_error error;
     struct stat file;
     int memory;
-    CHECK_INT(ln_sync_listen(address, NULL, false, &self->listener, &error), LINNET_OK);
+    CHECK_INT(ln_net_listen(address, NULL, false, &self->listener, &error), LINNET_OK);
     snprintf(place.sun_path, sizeof place.sun_path, "%s", path);
     self->fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK_INT(connect(self->fd, (struct sockaddr *)&place, sizeof place), 0);
-    end_init(&self->server, 100, LN_SYNC_CHUNK);
-    CHECK_INT(ln_sync_accept(self->listener, &self->server.transport, &error), LINNET_OK);
-    end_turn(&self->server, LN_SYNC_TURN);
+    end_init(&self->server, 100, LN_NET_CHUNK);
+    CHECK_INT(ln_net_accept(self->listener, &self->server.transport, &error), LINNET_OK);
+    end_turn(&self->server, LN_NET_TURN);
     memory = taken(self->fd, greeting);
     CHECK(memory >= 0 && fstat(memory, &file) == 0);
     self->size = (size_t)file.st_size;
@@ -91,7 +91,7 @@ static void leave(hostile *self) {
     munmap(self->shared, self->size);
     close(self->fd);
     end_free(&self->server);
-    ln_sync_listener_free(self->listener);
+    ln_net_listener_free(self->listener);
 }
 
 enum { HEAD = 0, TAIL = 64, OTHER = 128 }; /* positions in the client's ring; OTHER: the server's ring */
@@ -104,16 +104,16 @@ static void indices(void) {
         hostile self;
         enter(&self);
         set(&self, HEAD, heads[i]);
-        end_turn(&self.server, LN_SYNC_TURN);
-        CHECK_INT(self.server.flow, LN_SYNC_BROKEN);
+        end_turn(&self.server, LN_NET_TURN);
+        CHECK_INT(self.server.flow, LN_NET_BROKEN);
         CHECK_INT(self.server.error.code, LINNET_PROTOCOL_ERROR);
         leave(&self);
         /* The read index is ahead of the write index. */
         enter(&self);
         set(&self, OTHER + TAIL, heads[i]);
-        CHECK(ln_sync_stream_control(self.server.stream, &(ln_sync_header){.type = LN_SYNC_BYE}, NULL, 0));
-        end_turn(&self.server, LN_SYNC_TURN);
-        CHECK_INT(self.server.flow, LN_SYNC_BROKEN);
+        CHECK(ln_net_stream_control(self.server.stream, &(ln_net_header){.type = LN_SYNC_BYE}, NULL, 0));
+        end_turn(&self.server, LN_NET_TURN);
+        CHECK_INT(self.server.flow, LN_NET_BROKEN);
         leave(&self);
     }
 }
@@ -127,8 +127,8 @@ static void noise(void) {
         for (int turn = 0; turn < 5; turn++) {
             for (size_t at = 0; at < 4096; at += 8) set(&self, at, check_random(&seed) >> (check_random(&seed) % 64));
             for (size_t at = 4096; at < self.size; at += 4096) set(&self, at, check_random(&seed));
-            ln_sync_stream_control(self.server.stream, &(ln_sync_header){.type = LN_SYNC_BYE}, NULL, 0);
-            end_turn(&self.server, LN_SYNC_TURN);
+            ln_net_stream_control(self.server.stream, &(ln_net_header){.type = LN_SYNC_BYE}, NULL, 0);
+            end_turn(&self.server, LN_NET_TURN);
         }
         CHECK_INT(self.server.messages, 0);
         leave(&self);
@@ -142,12 +142,12 @@ static void bells(void) {
     enter(&self);
     for (int i = 0; i < 1000; i++) {
         (void)!send(self.fd, many, sizeof many, MSG_DONTWAIT | MSG_NOSIGNAL);
-        end_turn(&self.server, LN_SYNC_TURN);
-        CHECK_INT(self.server.flow, LN_SYNC_FLOWS);
+        end_turn(&self.server, LN_NET_TURN);
+        CHECK_INT(self.server.flow, LN_NET_FLOWS);
     }
     shutdown(self.fd, SHUT_WR);
-    for (int i = 0; i < 10000 && !end_gone(&self.server); i++) end_turn(&self.server, LN_SYNC_TURN);
-    CHECK_INT(self.server.flow, LN_SYNC_ENDED);
+    for (int i = 0; i < 10000 && !end_gone(&self.server); i++) end_turn(&self.server, LN_NET_TURN);
+    CHECK_INT(self.server.flow, LN_NET_ENDED);
     leave(&self);
 }
 
@@ -163,10 +163,10 @@ static void servers(void) {
         int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd, memory = memfd_create("test", MFD_ALLOW_SEALING);
         end client;
         linnet_error error;
-        end_init(&client, 100, LN_SYNC_CHUNK);
+        end_init(&client, 100, LN_NET_CHUNK);
         snprintf(place.sun_path, sizeof place.sun_path, "%s", path);
         CHECK(bind(listener, (struct sockaddr *)&place, sizeof place) == 0 && listen(listener, 1) == 0);
-        CHECK_INT(ln_sync_connect(address, NULL, false, &client.transport, &error), LINNET_OK);
+        CHECK_INT(ln_net_connect(address, NULL, false, &client.transport, &error), LINNET_OK);
         fd = accept(listener, NULL, NULL);
         CHECK_INT(ftruncate(memory, kind == 1 ? SIZE - 1 : SIZE), 0);
         if (kind != 2) CHECK_INT(fcntl(memory, F_ADD_SEALS, kind == 3 ? F_SEAL_GROW : F_SEAL_GROW | F_SEAL_SHRINK), 0);
@@ -178,8 +178,8 @@ static void servers(void) {
             memory = open("/dev/zero", O_RDWR);
         }
         pass(fd, kind == 0 ? -1 : memory, &greeting, sizeof greeting);
-        for (int i = 0; i < 20 && !end_gone(&client); i++) ends_step(&client, 1, LN_SYNC_TURN, 50);
-        CHECK_INT(client.flow, LN_SYNC_BROKEN);
+        for (int i = 0; i < 20 && !end_gone(&client); i++) ends_step(&client, 1, LN_NET_TURN, 50);
+        CHECK_INT(client.flow, LN_NET_BROKEN);
         CHECK_INT(client.error.code, LINNET_PROTOCOL_ERROR);
         end_free(&client);
         close(memory);
@@ -195,25 +195,25 @@ static void quiet(void) {
     linnet_error error;
     int waiting;
     char payload[32] = {0};
-    for (int i = 0; i < 2; i++) end_init(&ends[i], 100, LN_SYNC_CHUNK);
+    for (int i = 0; i < 2; i++) end_init(&ends[i], 100, LN_NET_CHUNK);
     CHECK_INT(ends_connect(ends, address, NULL, NULL, &error), LINNET_OK);
-    for (int i = 0; i < 20; i++) ends_step(ends, 2, LN_SYNC_TURN, 10);
+    for (int i = 0; i < 20; i++) ends_step(ends, 2, LN_NET_TURN, 10);
     for (int i = 0; i < 100; i++) { /* the reader sleeps */
-        CHECK(ln_sync_stream_control(ends[0].stream, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));
-        CHECK_INT(ln_sync_transport_send(ends[0].transport, ends[0].stream, LN_SYNC_TURN, &error), LN_SYNC_FLOWS);
+        CHECK(ln_net_stream_control(ends[0].stream, &(ln_net_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));
+        CHECK_INT(ln_net_transport_send(ends[0].transport, ends[0].stream, LN_NET_TURN, &error), LN_NET_FLOWS);
     }
-    CHECK_INT(ioctl(ln_sync_transport_fd(ends[1].transport), FIONREAD, &waiting), 0);
+    CHECK_INT(ioctl(ln_net_transport_fd(ends[1].transport), FIONREAD, &waiting), 0);
     CHECK_INT(waiting, 1);
-    CHECK_INT(ln_sync_transport_receive(ends[1].transport, ends[1].stream, 100, &error),
-              LN_SYNC_FLOWS); /* the reader is awake */
-    CHECK(ln_sync_transport_wants(ends[1].transport, ends[1].stream) & LN_SYNC_NOW);
+    CHECK_INT(ln_net_transport_receive(ends[1].transport, ends[1].stream, 100, &error),
+              LN_NET_FLOWS); /* the reader is awake */
+    CHECK(ln_net_transport_wants(ends[1].transport, ends[1].stream) & LN_NET_NOW);
     for (int i = 0; i < 100; i++) {
-        CHECK(ln_sync_stream_control(ends[0].stream, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));
-        CHECK_INT(ln_sync_transport_send(ends[0].transport, ends[0].stream, LN_SYNC_TURN, &error), LN_SYNC_FLOWS);
+        CHECK(ln_net_stream_control(ends[0].stream, &(ln_net_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));
+        CHECK_INT(ln_net_transport_send(ends[0].transport, ends[0].stream, LN_NET_TURN, &error), LN_NET_FLOWS);
     }
-    CHECK_INT(ioctl(ln_sync_transport_fd(ends[1].transport), FIONREAD, &waiting), 0);
+    CHECK_INT(ioctl(ln_net_transport_fd(ends[1].transport), FIONREAD, &waiting), 0);
     CHECK_INT(waiting, 1);
-    for (int i = 0; i < 20; i++) ends_step(ends, 2, LN_SYNC_TURN, 10);
+    for (int i = 0; i < 20; i++) ends_step(ends, 2, LN_NET_TURN, 10);
     CHECK_INT(ends[1].controls, 200);
     for (int i = 0; i < 2; i++) end_free(&ends[i]);
 }
@@ -232,9 +232,9 @@ int main(void) {
 }
 #else
 int main(void) {
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     linnet_error error;
-    CHECK_INT(ln_sync_listen("shm:/tmp/none", NULL, false, &listener, &error), LINNET_UNSUPPORTED);
+    CHECK_INT(ln_net_listen("shm:/tmp/none", NULL, false, &listener, &error), LINNET_UNSUPPORTED);
     return check_end("test_sync_shm");
 }
 #endif

@@ -45,12 +45,12 @@ static void exchange(const char *address, size_t size, int count, uint32_t chunk
     } else {
         for (int idle = 0; idle < 50;) {
             for (int i = 0; i < 2; i++) {
-                ln_sync_header header = {.type = LN_SYNC_PUSH};
-                ln_sync_header beat = {.type = LN_SYNC_HEARTBEAT};
+                ln_net_header header = {.type = LN_SYNC_PUSH};
+                ln_net_header beat = {.type = LN_SYNC_HEARTBEAT};
                 char payload[32] = {0};
                 if (queued[i] < count && queued[i] - (int)ends[i].released < ENDS_PLACES &&
-                    ln_sync_stream_control(ends[i].stream, &beat, payload, sizeof payload)) {
-                    CHECK(ln_sync_stream_bulk(ends[i].stream, &header, data[i], size, 7));
+                    ln_net_stream_control(ends[i].stream, &beat, payload, sizeof payload)) {
+                    CHECK(ln_net_stream_bulk(ends[i].stream, &header, data[i], size, 7));
                     queued[i]++;
                 }
             }
@@ -59,8 +59,8 @@ static void exchange(const char *address, size_t size, int count, uint32_t chunk
         }
         for (int i = 0; i < 2; i++) {
             uint64_t received, sent, other_received, other_sent;
-            ln_sync_transport_counts(ends[i].transport, &received, &sent);
-            ln_sync_transport_counts(ends[1 - i].transport, &other_received, &other_sent);
+            ln_net_transport_counts(ends[i].transport, &received, &sent);
+            ln_net_transport_counts(ends[1 - i].transport, &other_received, &other_sent);
             CHECK_INT(received, other_sent);
             CHECK_INT(ends[i].messages, count);
             CHECK_INT(ends[i].controls, count);
@@ -75,8 +75,8 @@ static void exchange(const char *address, size_t size, int count, uint32_t chunk
 
 static void traffic(void) {
     for (int i = 0; i < 6; i++) {
-        exchange(place(i), 100, 300, LN_SYNC_CHUNK_MIN, LN_SYNC_TURN);
-        exchange(place(i), 5 << 20, 4, LN_SYNC_CHUNK, LN_SYNC_TURN);
+        exchange(place(i), 100, 300, LN_NET_CHUNK_MIN, LN_NET_TURN);
+        exchange(place(i), 5 << 20, 4, LN_NET_CHUNK, LN_NET_TURN);
         exchange(place(i), 100003, 20, 5000, 777);
     }
 }
@@ -84,25 +84,25 @@ static void traffic(void) {
 /* ---- addresses, and who may connect ----------------------------------------------------------------------------- */
 
 static void listening(const char *address, bool insecure, int status, const char *words) {
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     linnet_error error;
     char text[1024] = "";
-    CHECK_INT(ln_sync_listen(address, NULL, insecure, &listener, &error), status);
+    CHECK_INT(ln_net_listen(address, NULL, insecure, &listener, &error), status);
     CHECK((listener != NULL) == !status);
     if (status) linnet_error_format(&error, text, sizeof text);
     CHECK_TEXT(strstr(text, words) ? words : text, words);
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
 }
 
 static void connecting(const char *address, int status, const char *words) {
-    ln_sync_transport *transport;
+    ln_net_transport *transport;
     linnet_error error;
     char text[1024] = "";
-    CHECK_INT(ln_sync_connect(address, NULL, false, &transport, &error), status);
+    CHECK_INT(ln_net_connect(address, NULL, false, &transport, &error), status);
     CHECK((transport != NULL) == !status);
     if (status) linnet_error_format(&error, text, sizeof text);
     CHECK_TEXT(strstr(text, words) ? words : text, words);
-    ln_sync_transport_free(transport);
+    ln_net_transport_free(transport);
 }
 
 static void addresses(void) {
@@ -143,17 +143,17 @@ static void addresses(void) {
 
 /* Connects to a port where nobody listens any more. */
 static void nobody(void) {
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     linnet_error error;
     char address[64];
     end client;
     linnet_status status;
-    CHECK_INT(ln_sync_listen(":0", NULL, false, &listener, &error), LINNET_OK);
-    snprintf(address, sizeof address, "%s", ln_sync_listener_address(listener));
-    ln_sync_listener_free(listener);
-    end_init(&client, 0, LN_SYNC_CHUNK);
-    status = ln_sync_connect(address, NULL, false, &client.transport, &error);
-    for (int i = 0; !status && i < 50 && !end_gone(&client); i++) ends_step(&client, 1, LN_SYNC_TURN, 100);
+    CHECK_INT(ln_net_listen(":0", NULL, false, &listener, &error), LINNET_OK);
+    snprintf(address, sizeof address, "%s", ln_net_listener_address(listener));
+    ln_net_listener_free(listener);
+    end_init(&client, 0, LN_NET_CHUNK);
+    status = ln_net_connect(address, NULL, false, &client.transport, &error);
+    for (int i = 0; !status && i < 50 && !end_gone(&client); i++) ends_step(&client, 1, LN_NET_TURN, 100);
     if (!status) error = client.error;
     CHECK_INT(error.code, LINNET_UNREACHABLE);
     CHECK(strstr(error.what, "refused") != NULL);
@@ -161,7 +161,7 @@ static void nobody(void) {
 }
 
 static void paths(void) {
-    ln_sync_listener *listener, *second;
+    ln_net_listener *listener, *second;
     linnet_error error;
     struct stat file;
     char address[128], path[100];
@@ -170,25 +170,25 @@ static void paths(void) {
     snprintf(path, sizeof path, "%s/socket", folder);
     snprintf(address, sizeof address, "unix:%s", path);
     umask(0);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
+    CHECK_INT(ln_net_listen(address, NULL, false, &listener, &error), LINNET_OK);
     CHECK(stat(path, &file) == 0 && (file.st_mode & 07777) == 0600);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &second, &error), LINNET_UNREACHABLE);
+    CHECK_INT(ln_net_listen(address, NULL, false, &second, &error), LINNET_UNREACHABLE);
     CHECK(strstr(error.hint, "another process listens at this address") != NULL);
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
     CHECK(stat(path, &file) < 0);
     /* A killed server leaves its socket file. */
     child = fork();
-    if (child == 0) _exit(ln_sync_listen(address, NULL, false, &listener, &error));
+    if (child == 0) _exit(ln_net_listen(address, NULL, false, &listener, &error));
     waitpid(child, NULL, 0);
     CHECK(stat(path, &file) == 0);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
+    CHECK_INT(ln_net_listen(address, NULL, false, &listener, &error), LINNET_OK);
     /* A file that somebody else has put there stays. */
     unlink(path);
     plain = fopen(path, "w");
     fclose(plain);
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
     CHECK(stat(path, &file) == 0);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_UNREACHABLE);
+    CHECK_INT(ln_net_listen(address, NULL, false, &listener, &error), LINNET_UNREACHABLE);
     CHECK(strstr(error.what, "not a socket") != NULL);
     CHECK(stat(path, &file) == 0 && S_ISREG(file.st_mode));
     unlink(path);
@@ -199,19 +199,19 @@ static void paths(void) {
 /* Returns the bytes of two control frames and a message. */
 static size_t said(unsigned char *bytes, size_t most) {
     end self;
-    ln_sync_header beat = {.type = LN_SYNC_HEARTBEAT}, push = {.type = LN_SYNC_PUSH};
-    ln_sync_slice slices[16];
+    ln_net_header beat = {.type = LN_SYNC_HEARTBEAT}, push = {.type = LN_SYNC_PUSH};
+    ln_net_slice slices[16];
     size_t size = 0;
     int count;
-    end_init(&self, 0, LN_SYNC_CHUNK_MIN);
-    CHECK(ln_sync_stream_control(self.stream, &beat, "0123456789abcdef0123456789abcdef", 32));
-    CHECK(ln_sync_stream_bulk(self.stream, &push, "message", 7, 0));
-    while ((count = ln_sync_stream_pending(self.stream, slices, 16)) > 0)
+    end_init(&self, 0, LN_NET_CHUNK_MIN);
+    CHECK(ln_net_stream_control(self.stream, &beat, "0123456789abcdef0123456789abcdef", 32));
+    CHECK(ln_net_stream_bulk(self.stream, &push, "message", 7, 0));
+    while ((count = ln_net_stream_pending(self.stream, slices, 16)) > 0)
         for (int i = 0; i < count; i++) {
             CHECK(size + slices[i].size <= most);
             memcpy(bytes + size, slices[i].data, slices[i].size);
             size += slices[i].size;
-            ln_sync_stream_sent(self.stream, slices[i].size);
+            ln_net_stream_sent(self.stream, slices[i].size);
             break;
         }
     end_free(&self);
@@ -232,31 +232,31 @@ static int dial(const char *path) {
 static void splits(void) {
     unsigned char bytes[1024];
     size_t size = said(bytes, sizeof bytes);
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     linnet_error error;
     char address[128], path[100];
     snprintf(path, sizeof path, "%s/socket", folder);
     snprintf(address, sizeof address, "unix:%s", path);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
+    CHECK_INT(ln_net_listen(address, NULL, false, &listener, &error), LINNET_OK);
     CHECK(size == 64 + 32 + 64 + 7);
     for (size_t cut = 0; cut <= size; cut++)
         for (int whole = 0; whole < 2; whole++) {
             end server;
             int fd = dial(path);
-            end_init(&server, 100, LN_SYNC_CHUNK_MIN);
-            CHECK_INT(ln_sync_accept(listener, &server.transport, &error), LINNET_OK);
+            end_init(&server, 100, LN_NET_CHUNK_MIN);
+            CHECK_INT(ln_net_accept(listener, &server.transport, &error), LINNET_OK);
             if (cut) CHECK(send(fd, bytes, cut, MSG_NOSIGNAL) == (ssize_t)cut);
-            end_turn(&server, LN_SYNC_TURN);
+            end_turn(&server, LN_NET_TURN);
             CHECK(!end_gone(&server));
             if (whole) CHECK(send(fd, bytes + cut, size - cut, MSG_NOSIGNAL) == (ssize_t)(size - cut));
             close(fd);
-            for (int i = 0; i < 4 && !end_gone(&server); i++) end_turn(&server, LN_SYNC_TURN);
-            CHECK_INT(server.flow, LN_SYNC_ENDED);
+            for (int i = 0; i < 4 && !end_gone(&server); i++) end_turn(&server, LN_NET_TURN);
+            CHECK_INT(server.flow, LN_NET_ENDED);
             CHECK_INT(server.controls, whole || cut >= 96);
             CHECK_INT(server.messages, whole || cut == size);
             end_free(&server);
         }
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
 }
 
 /* One end disappears while the other is sending a lot. */
@@ -264,21 +264,21 @@ static void deserted(const char *address) {
     end ends[2];
     linnet_error error;
     static unsigned char data[8 << 20];
-    ln_sync_header push = {.type = LN_SYNC_PUSH};
-    for (int i = 0; i < 2; i++) end_init(&ends[i], sizeof data, LN_SYNC_CHUNK);
+    ln_net_header push = {.type = LN_SYNC_PUSH};
+    for (int i = 0; i < 2; i++) end_init(&ends[i], sizeof data, LN_NET_CHUNK);
     CHECK_INT(ends_connect(ends, address, NULL, NULL, &error), LINNET_OK);
-    CHECK(ln_sync_stream_bulk(ends[0].stream, &push, data, sizeof data, 0));
+    CHECK(ln_net_stream_bulk(ends[0].stream, &push, data, sizeof data, 0));
     while (ends[0].transport && !end_gone(&ends[0])) {
         uint64_t received, sent;
-        ln_sync_transport_counts(ends[1].transport, &received, &sent);
+        ln_net_transport_counts(ends[1].transport, &received, &sent);
         if (received > 3 << 20) break;
         ends_step(ends, 2, 100000, 100);
     }
-    ln_sync_transport_free(ends[1].transport);
+    ln_net_transport_free(ends[1].transport);
     ends[1].transport = NULL;
-    for (int i = 0; i < 50 && !end_gone(&ends[0]); i++) ends_step(ends, 1, LN_SYNC_TURN, 100);
+    for (int i = 0; i < 50 && !end_gone(&ends[0]); i++) ends_step(ends, 1, LN_NET_TURN, 100);
     CHECK(end_gone(&ends[0]));
-    if (ends[0].flow == LN_SYNC_BROKEN) CHECK_INT(ends[0].error.code, LINNET_CONNECTION_LOST);
+    if (ends[0].flow == LN_NET_BROKEN) CHECK_INT(ends[0].error.code, LINNET_CONNECTION_LOST);
     for (int i = 0; i < 2; i++) end_free(&ends[i]);
 }
 
@@ -287,19 +287,19 @@ static void refusal(const char *address) {
     end ends[2];
     linnet_error error;
     static unsigned char data[1 << 20];
-    ln_sync_header push = {.type = LN_SYNC_PUSH};
-    end_init(&ends[0], 0, LN_SYNC_CHUNK);
-    end_init(&ends[1], 10, LN_SYNC_CHUNK); /* the inbox is too small: place() refuses */
+    ln_net_header push = {.type = LN_SYNC_PUSH};
+    end_init(&ends[0], 0, LN_NET_CHUNK);
+    end_init(&ends[1], 10, LN_NET_CHUNK); /* the inbox is too small: place() refuses */
     CHECK_INT(ends_connect(ends, address, NULL, NULL, &error), LINNET_OK);
-    CHECK(ln_sync_stream_bulk(ends[0].stream, &push, data, sizeof data, 0));
-    for (int i = 0; i < 100 && !end_gone(&ends[1]); i++) ends_step(ends, 2, LN_SYNC_TURN, 100);
-    CHECK_INT(ends[1].flow, LN_SYNC_BROKEN);
+    CHECK(ln_net_stream_bulk(ends[0].stream, &push, data, sizeof data, 0));
+    for (int i = 0; i < 100 && !end_gone(&ends[1]); i++) ends_step(ends, 2, LN_NET_TURN, 100);
+    CHECK_INT(ends[1].flow, LN_NET_BROKEN);
     CHECK_INT(ends[1].error.code, LINNET_PROTOCOL_ERROR);
-    CHECK_INT(ln_sync_transport_send(ends[1].transport, ends[1].stream, LN_SYNC_TURN, &error), LN_SYNC_FLOWS);
-    ln_sync_transport_free(ends[1].transport);
+    CHECK_INT(ln_net_transport_send(ends[1].transport, ends[1].stream, LN_NET_TURN, &error), LN_NET_FLOWS);
+    ln_net_transport_free(ends[1].transport);
     ends[1].transport = NULL;
     for (int i = 0; i < 50 && !end_gone(&ends[0]); i++) {
-        ends[0].flow = ln_sync_transport_receive(ends[0].transport, ends[0].stream, LN_SYNC_TURN, &error);
+        ends[0].flow = ln_net_transport_receive(ends[0].transport, ends[0].stream, LN_NET_TURN, &error);
         poll(NULL, 0, 1);
     }
     CHECK_INT(ends[0].controls, 1); /* REFUSE */
@@ -309,32 +309,32 @@ static void refusal(const char *address) {
 /* Without descriptors, a new peer is turned away at once. When there are some again, the next peer is served. */
 static void turned_away(void) {
     struct rlimit limit, low;
-    ln_sync_listener *listener;
-    ln_sync_transport *transport;
+    ln_net_listener *listener;
+    ln_net_transport *transport;
     linnet_error error;
     char byte, address[128], path[100];
     int fd;
     snprintf(path, sizeof path, "%s/socket", folder);
     snprintf(address, sizeof address, "unix:%s", path);
-    CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
+    CHECK_INT(ln_net_listen(address, NULL, false, &listener, &error), LINNET_OK);
     fd = dial(path);
     CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
     low = limit;
     low.rlim_cur = (rlim_t)fd + 1;
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &low), 0);
-    CHECK_INT(ln_sync_accept(listener, &transport, &error), LINNET_OUT_OF_MEMORY);
+    CHECK_INT(ln_net_accept(listener, &transport, &error), LINNET_OUT_OF_MEMORY);
     CHECK(transport == NULL && strstr(error.hint, "ulimit -n") != NULL);
     CHECK_INT(recv(fd, &byte, 1, 0), 0);
-    CHECK_INT(ln_sync_accept(listener, &transport, &error), LINNET_OK);
+    CHECK_INT(ln_net_accept(listener, &transport, &error), LINNET_OK);
     CHECK(transport == NULL);
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
     close(fd);
     fd = dial(path);
-    CHECK_INT(ln_sync_accept(listener, &transport, &error), LINNET_OK);
+    CHECK_INT(ln_net_accept(listener, &transport, &error), LINNET_OK);
     CHECK(transport != NULL);
-    ln_sync_transport_free(transport);
+    ln_net_transport_free(transport);
     close(fd);
-    ln_sync_listener_free(listener);
+    ln_net_listener_free(listener);
 }
 
 int main(void) {

@@ -39,17 +39,17 @@ static size_t vector(const char *name, unsigned char *bytes) {
 static const uint64_t job = 0x0706050403020100u;
 
 /* Checks that the frame of this header and payload is the document's, and that reading it gives the same header. */
-static void check_frame(ln_sync_header header, const unsigned char *payload, size_t size) {
+static void check_frame(ln_net_header header, const unsigned char *payload, size_t size) {
     unsigned char expected[MOST], bytes[MOST];
     const size_t whole = vector(ln_sync_type_name(header.type), expected);
-    ln_sync_header back;
+    ln_net_header back;
     header.version = 1;
     header.length = (uint32_t)size;
     if (!header.total) header.total = size;
-    header.payload_crc = ln_sync_crc32c(0, payload, size);
-    ln_sync_header_write(&header, bytes);
-    if (size) memcpy(bytes + LN_SYNC_HEADER, payload, size);
-    CHECK_INT(whole, LN_SYNC_HEADER + size);
+    header.payload_crc = ln_net_crc32c(0, payload, size);
+    ln_net_header_write(&header, bytes);
+    if (size) memcpy(bytes + LN_NET_HEADER, payload, size);
+    CHECK_INT(whole, LN_NET_HEADER + size);
     for (size_t i = 0; i < whole; i++)
         if (bytes[i] != expected[i]) {
             printf("%s, byte %zu: %02x, the document says %02x\n", ln_sync_type_name(header.type), i, bytes[i],
@@ -57,17 +57,17 @@ static void check_frame(ln_sync_header header, const unsigned char *payload, siz
             CHECK(false);
             break;
         }
-    CHECK_INT(ln_sync_header_read(&back, expected, &ln_sync_protocol), LN_SYNC_FINE);
-    ln_sync_header_write(&back, bytes);
-    CHECK(memcmp(bytes, expected, LN_SYNC_HEADER) == 0);
-    for (size_t bit = 0; bit < 8 * LN_SYNC_HEADER; bit++) {
+    CHECK_INT(ln_net_header_read(&back, expected, &ln_sync_protocol), LN_NET_FINE);
+    ln_net_header_write(&back, bytes);
+    CHECK(memcmp(bytes, expected, LN_NET_HEADER) == 0);
+    for (size_t bit = 0; bit < 8 * LN_NET_HEADER; bit++) {
         expected[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        CHECK(ln_sync_header_read(&back, expected, &ln_sync_protocol) != LN_SYNC_FINE);
+        CHECK(ln_net_header_read(&back, expected, &ln_sync_protocol) != LN_NET_FINE);
         expected[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
 }
 
-static ln_sync_header of(uint8_t type) { return (ln_sync_header){.type = type, .job = job, .worker = 7, .shard = 1}; }
+static ln_net_header of(uint8_t type) { return (ln_net_header){.type = type, .job = job, .worker = 7, .shard = 1}; }
 
 static void count_up(unsigned char *bytes, int size, int first) {
     for (int i = 0; i < size; i++) bytes[i] = (unsigned char)(first + i);
@@ -77,21 +77,21 @@ static void count_up(unsigned char *bytes, int size, int first) {
  * be refused, and so must a change of the bytes named in `reserved` (pairs of offset and count, terminated by -1). */
 #define CHECK_PAYLOAD(name, bytes, size, ...)                                                                          \
     do {                                                                                                               \
-        ln_sync_##name back;                                                                                           \
+        name back;                                                                                                     \
         unsigned char again[MOST], changed[MOST];                                                                      \
         static const int reserved[] = {__VA_ARGS__ - 1};                                                               \
         memset(again, 0xa5, sizeof again);                                                                             \
         memcpy(changed, bytes, size);                                                                                  \
-        CHECK(ln_sync_##name##_read(&back, bytes, size));                                                              \
-        ln_sync_##name##_write(&back, again);                                                                          \
+        CHECK(name##_read(&back, bytes, size));                                                                        \
+        name##_write(&back, again);                                                                                    \
         CHECK(memcmp(again, bytes, size) == 0 && again[size] == 0xa5);                                                 \
-        CHECK(!ln_sync_##name##_read(&back, bytes, (size) - 1));                                                       \
-        CHECK(!ln_sync_##name##_read(&back, bytes, (size) + 1));                                                       \
-        CHECK(!ln_sync_##name##_read(&back, bytes, 0));                                                                \
+        CHECK(!name##_read(&back, bytes, (size) - 1));                                                                 \
+        CHECK(!name##_read(&back, bytes, (size) + 1));                                                                 \
+        CHECK(!name##_read(&back, bytes, 0));                                                                          \
         for (int at = 0; reserved[at] >= 0; at += 2)                                                                   \
             for (int i = 0; i < reserved[at + 1]; i++) {                                                               \
                 changed[reserved[at] + i] ^= 0x10;                                                                     \
-                CHECK(!ln_sync_##name##_read(&back, changed, size));                                                   \
+                CHECK(!name##_read(&back, changed, size));                                                             \
                 changed[reserved[at] + i] ^= 0x10;                                                                     \
             }                                                                                                          \
     } while (0)
@@ -106,7 +106,7 @@ static void test_handshake(void) {
         .incarnation = 0x2827262524232221u,
         .last_step = LN_SYNC_NONE,
         .epoch = 3,
-        .worker = LN_SYNC_NO_WORKER,
+        .worker = LN_NET_NO_WORKER,
         .group = 2,
         .chunk = 262144,
         .heartbeat = 5000,
@@ -114,10 +114,10 @@ static void test_handshake(void) {
     };
     count_up(hello.job, 16, 0), count_up(hello.nonce, 16, 16);
     ln_sync_hello_write(&hello, bytes);
-    ln_sync_header header = of(LN_SYNC_HELLO);
-    header.worker = LN_SYNC_NO_WORKER, header.shard = 0xffff;
+    ln_net_header header = of(LN_SYNC_HELLO);
+    header.worker = LN_NET_NO_WORKER, header.shard = 0xffff;
     check_frame(header, bytes, LN_SYNC_HELLO_BYTES);
-    CHECK_PAYLOAD(hello, bytes, LN_SYNC_HELLO_BYTES, 90, 0, );
+    CHECK_PAYLOAD(ln_sync_hello, bytes, LN_SYNC_HELLO_BYTES, 90, 0, );
     ln_sync_hello back;
     bytes[0] = 2;
     CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* lowest above highest */
@@ -149,7 +149,7 @@ static void test_handshake(void) {
     count_up(welcome.nonce, 16, 16), count_up(welcome.server_nonce, 16, 48);
     ln_sync_welcome_write(&welcome, bytes);
     check_frame(of(LN_SYNC_WELCOME), bytes, LN_SYNC_WELCOME_BYTES);
-    CHECK_PAYLOAD(welcome, bytes, LN_SYNC_WELCOME_BYTES, 6, 2, 1, 1, );
+    CHECK_PAYLOAD(ln_sync_welcome, bytes, LN_SYNC_WELCOME_BYTES, 6, 2, 1, 1, );
 
     ln_sync_ready ready;
     uint64_t sum[2] = {0, 0};
@@ -157,17 +157,17 @@ static void test_handshake(void) {
     ln_sync_digest(tensors, 0, sum);
     const size_t size = vector("TENSORS", tensors);
     sum[0] = sum[1] = 0;
-    ln_sync_digest(tensors + LN_SYNC_HEADER, size - LN_SYNC_HEADER, sum);
+    ln_sync_digest(tensors + LN_NET_HEADER, size - LN_NET_HEADER, sum);
     count_up(ready.server_nonce, 16, 48);
     for (int i = 0; i < 16; i++) ready.manifest[i] = (unsigned char)(sum[i / 8] >> 8 * (i % 8));
     ln_sync_ready_write(&ready, bytes);
     check_frame(of(LN_SYNC_READY), bytes, LN_SYNC_READY_BYTES);
-    CHECK_PAYLOAD(ready, bytes, LN_SYNC_READY_BYTES, );
+    CHECK_PAYLOAD(ln_sync_ready, bytes, LN_SYNC_READY_BYTES, );
 
-    const ln_sync_refuse refuse = {.why = LN_SYNC_MODEL_DIFFERS, .detail = 1, .text = "embedding: other shape"};
-    const size_t length = ln_sync_refuse_write(&refuse, bytes);
-    check_frame((ln_sync_header){.type = LN_SYNC_REFUSE, .worker = LN_SYNC_NO_WORKER}, bytes, length);
-    CHECK_PAYLOAD(refuse, bytes, length, 3, 1, );
+    const ln_net_refuse refuse = {.why = LN_NET_MODEL_DIFFERS, .detail = 1, .text = "embedding: other shape"};
+    const size_t length = ln_net_refuse_write(&refuse, bytes);
+    check_frame((ln_net_header){.type = LN_SYNC_REFUSE, .worker = LN_NET_NO_WORKER}, bytes, length);
+    CHECK_PAYLOAD(ln_net_refuse, bytes, length, 3, 1, );
 }
 
 static void test_manifest(void) {
@@ -238,11 +238,11 @@ static void test_steps(void) {
                              .computed = 1000000,
                              .began = 5000000000,
                              .loss = 0.25};
-    ln_sync_header header = of(LN_SYNC_COMMIT);
+    ln_net_header header = of(LN_SYNC_COMMIT);
     header.step = 42;
     ln_sync_commit_write(&commit, bytes);
     check_frame(header, bytes, LN_SYNC_COMMIT_BYTES);
-    CHECK_PAYLOAD(commit, bytes, LN_SYNC_COMMIT_BYTES, 48, 16, 5, 3, );
+    CHECK_PAYLOAD(ln_sync_commit, bytes, LN_SYNC_COMMIT_BYTES, 48, 16, 5, 3, );
     static const double weights[] = {0, -1, NAN, INFINITY};
     for (int i = 0; i < 4; i++) {
         commit.weight = weights[i];
@@ -269,7 +269,7 @@ static void test_steps(void) {
     header.type = LN_SYNC_ACK;
     ln_sync_ack_write(&ack, bytes);
     check_frame(header, bytes, LN_SYNC_ACK_BYTES);
-    CHECK_PAYLOAD(ack, bytes, LN_SYNC_ACK_BYTES, 1, 7, 0, 1, 38, 1, 30, 1, );
+    CHECK_PAYLOAD(ln_sync_ack, bytes, LN_SYNC_ACK_BYTES, 1, 7, 0, 1, 38, 1, 30, 1, );
     for (int at = 88; at <= 104; at += 16) { /* a loss that is infinite, then a weight */
         ln_sync_ack changed;
         unsigned char before[8];
@@ -282,17 +282,17 @@ static void test_steps(void) {
     const ln_sync_beat beat = {5000000001, 4000000002, 4999999003};
     ln_sync_beat_write(&beat, bytes);
     check_frame(of(LN_SYNC_HEARTBEAT), bytes, LN_SYNC_BEAT_BYTES);
-    CHECK_PAYLOAD(beat, bytes, LN_SYNC_BEAT_BYTES, 24, 8, );
+    CHECK_PAYLOAD(ln_sync_beat, bytes, LN_SYNC_BEAT_BYTES, 24, 8, );
 
     const ln_sync_saved saved = {.status = 0, .text = "run/snapshot-41.ln"};
     const size_t size = ln_sync_saved_write(&saved, bytes);
     check_frame(of(LN_SYNC_SAVED), bytes, size);
-    CHECK_PAYLOAD(saved, bytes, size, 5, 3, );
+    CHECK_PAYLOAD(ln_sync_saved, bytes, size, 5, 3, );
 }
 
 static void test_bulk(void) {
     static const unsigned char rows[] = {0xe9, 3, 0, 0, 0, 0, 0, 0, 0xdb, 5, 0, 0, 0, 0, 0, 0};
-    ln_sync_header header = of(LN_SYNC_ROWS);
+    ln_net_header header = of(LN_SYNC_ROWS);
     header.tensor = 1;
     check_frame(header, rows, 16);
     header.type = LN_SYNC_IDS, header.step = 42;
@@ -311,13 +311,13 @@ static void test_bulk(void) {
     check_frame(of(LN_SYNC_BYE), NULL, 0);
     for (int type = 0; type < 256; type++) {
         CHECK(ln_sync_type_name((uint8_t)type) != NULL);
-        CHECK(ln_sync_refusal_name((ln_sync_refusal)type) != NULL);
+        CHECK(ln_net_refusal_name((ln_net_refusal)type) != NULL);
         CHECK(!ln_sync_is_bulk((uint8_t)type) || type < LN_SYNC_TYPES);
     }
 }
 
 int main(void) {
-    CHECK_INT(ln_sync_crc32c(0, "123456789", 9), 0xe3069283); /* tests/c/test_crc32.c has more */
+    CHECK_INT(ln_net_crc32c(0, "123456789", 9), 0xe3069283); /* tests/c/test_crc32.c has more */
     test_handshake();
     test_manifest();
     test_entries();

@@ -14,7 +14,7 @@ static const unsigned char job_digest[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
 
 /* One connection: the server's stream, and a peer that checks what the server sends. */
 typedef struct client {
-    ln_sync_stream *stream, *peer;
+    ln_net_stream *stream, *peer;
     bool welcomed;
     ln_sync_welcome welcome;
     int acks, applied;
@@ -92,14 +92,14 @@ static void start(fuzz *z) {
 
 /* ---- clients ---------------------------------------------------------------------------------------------------- */
 
-static ln_sync_refusal peer_place(void *context, ln_sync_stream *stream, const ln_sync_header *header,
-                                  void **destination) {
+static ln_net_refusal peer_place(void *context, ln_net_stream *stream, const ln_net_header *header,
+                                 void **destination) {
     (void)context, (void)stream, (void)header, (void)destination;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal peer_frame(void *context, ln_sync_stream *stream, const ln_sync_header *header,
-                                  const void *payload) {
+static ln_net_refusal peer_frame(void *context, ln_net_stream *stream, const ln_net_header *header,
+                                 const void *payload) {
     client *c = context;
     ln_sync_ack ack;
     (void)stream;
@@ -109,24 +109,24 @@ static ln_sync_refusal peer_frame(void *context, ln_sync_stream *stream, const l
         c->acks++;
         c->applied += ack.outcome == LN_SYNC_APPLIED;
     }
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static void peer_released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void peer_released(void *context, ln_net_stream *stream, uint64_t tag) {
     (void)context, (void)stream, (void)tag;
 }
 
 static void take_answers(fuzz *z, client *c, size_t most) {
-    ln_sync_slice slices[16];
+    ln_net_slice slices[16];
     size_t sent = 0;
     ln_sync_server_fill(z->server, c->stream);
-    const int count = ln_sync_stream_pending(c->stream, slices, 16);
+    const int count = ln_net_stream_pending(c->stream, slices, 16);
     for (int i = 0; i < count && sent < most; i++) {
         const size_t size = slices[i].size < most - sent ? slices[i].size : most - sent;
-        if (ln_sync_stream_feed(c->peer, slices[i].data, size)) fail(z, "sent what a peer refuses");
+        if (ln_net_stream_feed(c->peer, slices[i].data, size)) fail(z, "sent what a peer refuses");
         sent += size;
     }
-    ln_sync_stream_sent(c->stream, sent);
+    ln_net_stream_sent(c->stream, sent);
 }
 
 static void take_all(fuzz *z, client *c) {
@@ -142,18 +142,18 @@ static void leave(fuzz *z, client *c) {
 /* Feeds the frames to the server in pieces; its answers come out in between. */
 static void feed(fuzz *z, client *c, bool whole) {
     frames *f = &z->f;
-    for (size_t at = 0; at < f->size && !ln_sync_stream_failure(c->stream);) {
+    for (size_t at = 0; at < f->size && !ln_net_stream_failure(c->stream);) {
         void *space;
         size_t room, part = whole || frames_below(f, 3) ? f->size - at : 1 + frames_below(f, 200);
-        if (ln_sync_server_resumed(z->server, c->stream)) ln_sync_stream_received(c->stream, 0);
-        ln_sync_stream_space(c->stream, &space, &room);
+        if (ln_sync_server_resumed(z->server, c->stream)) ln_net_stream_received(c->stream, 0);
+        ln_net_stream_space(c->stream, &space, &room);
         if (room == 0) break; /* paused: no memory at the moment */
         if (part > room) part = room;
         if (part > f->size - at) part = f->size - at;
         memcpy(space, f->bytes + at, part);
         at += part;
         ln_sync_server_heard(z->server, c->stream, z->now);
-        ln_sync_stream_received(c->stream, part);
+        ln_net_stream_received(c->stream, part);
         if (whole || frames_below(f, 6) == 0) take_answers(z, c, whole ? SIZE_MAX : frames_below(f, 9000));
     }
     f->count = 0;
@@ -165,9 +165,9 @@ static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     frames *f = &z->f;
     ln_sync_ready ready;
     unsigned char payload[LN_SYNC_READY_BYTES];
-    const ln_sync_handler handler = {c, peer_place, peer_frame, peer_released};
-    if (!c->peer) c->peer = malloc(ln_sync_stream_bytes(1));
-    ln_sync_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
+    const ln_net_handler handler = {c, peer_place, peer_frame, peer_released};
+    if (!c->peer) c->peer = malloc(ln_net_stream_bytes(1));
+    ln_net_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
     c->stream = ln_sync_server_connect(z->server, "fuzzed", z->now);
     if (!c->stream) fail(z, "no room for a connection");
     c->welcomed = false;
@@ -185,8 +185,8 @@ static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     put64(ready.manifest + 8, z->manifest->digest[1]);
     ln_sync_ready_write(&ready, payload);
     frames_add(f, frames_of(LN_SYNC_READY, 0, 0), payload, sizeof payload);
-    ln_sync_stream_open(c->peer, f->job, f->worker, f->shard, FRAMES_CHUNK);
-    ln_sync_stream_expect(c->peer, ln_sync_sent_by(LN_SYNC_SERVER));
+    ln_net_stream_open(c->peer, f->job, f->worker, f->shard, FRAMES_CHUNK);
+    ln_net_stream_expect(c->peer, ln_sync_sent_by(LN_SYNC_SERVER));
     return true;
 }
 
@@ -195,7 +195,7 @@ static void honest(fuzz *z) {
     frames *f = &z->f;
     client *c = &z->clients[0];
     ln_sync_commit commit = {.pushes = FRAMES_TENSORS, .weight = 1, .loss = 1};
-    unsigned char payload[LN_SYNC_CONTROL_MAX], rows[8 * 3], zeros[12000] = {0};
+    unsigned char payload[LN_NET_CONTROL_MAX], rows[8 * 3], zeros[12000] = {0};
     leave(z, c);
     if (!greet(z, c, 1000 + (uint32_t)(z->frames % 7), true)) fail(z, "an honest worker is not welcome");
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++) {
@@ -207,7 +207,7 @@ static void honest(fuzz *z) {
     take_all(z, c);
     if (!c->data) fail(z, "an honest worker gets no values");
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++) {
-        ln_sync_header header = frames_of(LN_SYNC_PUSH, f->step, t);
+        ln_net_header header = frames_of(LN_SYNC_PUSH, f->step, t);
         uint64_t size = frames_tensor_bytes(t);
         if (frames_tensors[t].kind == LN_SYNC_SPARSE) {
             for (int i = 0; i < 3; i++) put64(rows + 8 * i, (uint64_t)i * 7);
@@ -230,20 +230,20 @@ static void hostile(fuzz *z) {
     client *c = &z->clients[1 + frames_below(f, OPEN - 1)];
     leave(z, c);
     if (frames_below(f, 50) == 0) { /* no HELLO at all */
-        const ln_sync_handler handler = {c, peer_place, peer_frame, peer_released};
-        if (!c->peer) c->peer = malloc(ln_sync_stream_bytes(1));
-        ln_sync_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
+        const ln_net_handler handler = {c, peer_place, peer_frame, peer_released};
+        if (!c->peer) c->peer = malloc(ln_net_stream_bytes(1));
+        ln_net_stream_init(c->peer, 1, &ln_sync_protocol, &handler);
         c->stream = ln_sync_server_connect(z->server, "fuzzed", z->now);
         f->size = frames_below(f, 300);
         frames_fill(f, f->bytes, f->size);
-    } else if (greet(z, c, frames_below(f, 3) ? (uint32_t)frames_below(f, 5) : LN_SYNC_NO_WORKER, false)) {
+    } else if (greet(z, c, frames_below(f, 3) ? (uint32_t)frames_below(f, 5) : LN_NET_NO_WORKER, false)) {
         for (uint64_t n = frames_below(f, 5); n > 0; n--) frames_from_worker(f);
         frames_change(f);
     }
     feed(z, c, false);
-    const ln_sync_refusal why = ln_sync_stream_failure(c->stream);
+    const ln_net_refusal why = ln_net_stream_failure(c->stream);
     z->refused[why < 32 ? why : 31]++;
-    z->fine += why == LN_SYNC_FINE;
+    z->fine += why == LN_NET_FINE;
     if (frames_below(f, 2)) take_answers(z, c, frames_below(f, 100000));
     if (frames_below(f, 2)) leave(z, c);
     z->now += frames_below(f, 4) ? frames_below(f, 50) * 1000000 : frames_below(f, 2000) * 1000000;
@@ -263,7 +263,7 @@ static void hostile(fuzz *z) {
 
 int main(int argc, char **argv) {
     static fuzz z;
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     linnet_error error;
     long count;
     if (argc != 3 || (count = strtol(argv[1], NULL, 10)) < 1) {
@@ -297,7 +297,7 @@ int main(int argc, char **argv) {
     for (int k = 0; k < OPEN; k++) z.messages += z.clients[k].data;
     printf("%ld inputs: %ld fine; %ld frames, %ld messages; refused", count, z.fine, z.updates, z.messages);
     for (int i = 1; i < 32; i++)
-        if (z.refused[i]) printf(" %s %ld", ln_sync_refusal_name((ln_sync_refusal)i), z.refused[i]);
+        if (z.refused[i]) printf(" %s %ld", ln_net_refusal_name((ln_net_refusal)i), z.refused[i]);
     printf("\n");
     for (int k = 0; k < OPEN; k++) leave(&z, &z.clients[k]), free(z.clients[k].peer);
     ln_sync_server_release(z.server);

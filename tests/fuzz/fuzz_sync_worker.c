@@ -17,7 +17,7 @@ typedef struct fuzz {
     linnet_session *session;
     ln_sync_worker *worker;
     ln_sync_manifest *manifest;
-    ln_sync_stream *peer; /* receives what the worker sends */
+    ln_net_stream *peer; /* receives what the worker sends */
     ln_sync_hello hello;
     uint32_t granted; /* encodings in the last WELCOME */
     bool greeted, ready, committed;
@@ -37,42 +37,42 @@ static void random_of(void *context, void *bytes, size_t size) { frames_fill(&((
 
 /* ---- frames from the worker ------------------------------------------------------------------------------------- */
 
-static ln_sync_refusal peer_place(void *context, ln_sync_stream *stream, const ln_sync_header *header,
-                                  void **destination) {
+static ln_net_refusal peer_place(void *context, ln_net_stream *stream, const ln_net_header *header,
+                                 void **destination) {
     (void)context, (void)stream, (void)header, (void)destination;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal peer_frame(void *context, ln_sync_stream *stream, const ln_sync_header *header,
-                                  const void *payload) {
+static ln_net_refusal peer_frame(void *context, ln_net_stream *stream, const ln_net_header *header,
+                                 const void *payload) {
     fuzz *z = context;
     if (header->type == LN_SYNC_HELLO) z->greeted = ln_sync_hello_read(&z->hello, payload, header->length);
     z->committed |= header->type == LN_SYNC_COMMIT;
     if (header->type == LN_SYNC_READY) {
         z->ready = true;
-        ln_sync_stream_open(stream, z->f.job, z->f.worker, 0, FRAMES_CHUNK);
-        ln_sync_stream_expect(stream, ln_sync_sent_by(LN_SYNC_WORKER));
+        ln_net_stream_open(stream, z->f.job, z->f.worker, 0, FRAMES_CHUNK);
+        ln_net_stream_expect(stream, ln_sync_sent_by(LN_SYNC_WORKER));
     }
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static void peer_released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void peer_released(void *context, ln_net_stream *stream, uint64_t tag) {
     (void)context, (void)stream, (void)tag;
 }
 
 static void listen(fuzz *z) {
-    ln_sync_stream *stream = ln_sync_worker_stream(z->worker, 0);
-    ln_sync_slice slices[16];
+    ln_net_stream *stream = ln_sync_worker_stream(z->worker, 0);
+    ln_net_slice slices[16];
     for (int turn = 0; turn < 200; turn++) {
         ln_sync_worker_advance(z->worker);
-        const int count = ln_sync_stream_pending(stream, slices, 16);
+        const int count = ln_net_stream_pending(stream, slices, 16);
         size_t sent = 0;
         if (count == 0) return;
         for (int i = 0; i < count; i++) {
-            if (ln_sync_stream_feed(z->peer, slices[i].data, slices[i].size)) fail(z, "sent what a peer refuses");
+            if (ln_net_stream_feed(z->peer, slices[i].data, slices[i].size)) fail(z, "sent what a peer refuses");
             sent += slices[i].size;
         }
-        ln_sync_stream_sent(stream, sent);
+        ln_net_stream_sent(stream, sent);
     }
 }
 
@@ -80,17 +80,17 @@ static void listen(fuzz *z) {
 
 static void feed(fuzz *z) {
     frames *f = &z->f;
-    ln_sync_stream *stream = ln_sync_worker_stream(z->worker, 0);
-    for (size_t at = 0; at < f->size && !ln_sync_stream_failure(stream);) {
+    ln_net_stream *stream = ln_sync_worker_stream(z->worker, 0);
+    for (size_t at = 0; at < f->size && !ln_net_stream_failure(stream);) {
         void *space;
         size_t room, part = frames_below(f, 3) ? f->size - at : 1 + frames_below(f, 200);
-        ln_sync_stream_space(stream, &space, &room);
+        ln_net_stream_space(stream, &space, &room);
         if (room == 0) fail(z, "a worker does not read");
         if (part > room) part = room;
         if (part > f->size - at) part = f->size - at;
         memcpy(space, f->bytes + at, part);
         at += part;
-        ln_sync_stream_received(stream, part);
+        ln_net_stream_received(stream, part);
         if (frames_below(f, 3) == 0) listen(z);
     }
     f->count = 0;
@@ -101,7 +101,7 @@ static void connect(fuzz *z) {
     if (ln_sync_worker_wish(z->worker, 0) == LN_SYNC_WISH_CLOSE) ln_sync_worker_lost(z->worker, 0, NULL);
     for (int i = 0; i < 100 && ln_sync_worker_wish(z->worker, 0) == LN_SYNC_WISH_NONE; i++) z->now += 1000000000;
     if (ln_sync_worker_wish(z->worker, 0) != LN_SYNC_WISH_CONNECT) return;
-    ln_sync_stream_reset(z->peer);
+    ln_net_stream_reset(z->peer);
     z->greeted = z->ready = false;
     ln_sync_worker_connected(z->worker, 0);
     listen(z);
@@ -109,7 +109,7 @@ static void connect(fuzz *z) {
 }
 
 static void add_welcome(fuzz *z, bool honest) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     z->granted = z->hello.encodings & ~(frames_below(&z->f, 4) ? 0 : LN_SYNC_PULL_ENCODINGS);
     ln_sync_welcome welcome = {.version = 1,
                                .shards = 1,
@@ -132,7 +132,7 @@ static void add_welcome(fuzz *z, bool honest) {
 }
 
 /* Adds a DATA message in the encoding that was granted. A dishonest server sometimes takes another one. */
-static void add_value(fuzz *z, ln_sync_header header, uint64_t bytes, bool honest) {
+static void add_value(fuzz *z, ln_net_header header, uint64_t bytes, bool honest) {
     const bool large = header.tensor == 2 || header.tensor == 3;
     for (uint8_t i = LN_SYNC_F16; large && i <= LN_SYNC_BF16; i++)
         if (z->granted >> (LN_SYNC_PULL_AS + i) & 1) header.encoding = i;
@@ -147,7 +147,7 @@ static void add_values(fuzz *z, bool honest) {
 }
 
 static void add_rows(fuzz *z) {
-    ln_sync_header header = frames_of(LN_SYNC_DATA, 2, 2);
+    ln_net_header header = frames_of(LN_SYNC_DATA, 2, 2);
     header.flags = LN_SYNC_FLAG_ROWS;
     add_value(z, header, sizeof z->rows, false);
 }
@@ -221,9 +221,9 @@ static void hostile(fuzz *z) {
         feed(z);
         listen(z);
     }
-    const ln_sync_refusal why = ln_sync_stream_failure(ln_sync_worker_stream(z->worker, 0));
+    const ln_net_refusal why = ln_net_stream_failure(ln_sync_worker_stream(z->worker, 0));
     z->refused[why < 32 ? why : 31]++;
-    z->fine += why == LN_SYNC_FINE;
+    z->fine += why == LN_NET_FINE;
     z->frames += z->ready;
     z->now += frames_below(f, 3000) * 1000000;
     ln_sync_worker_advance(z->worker);
@@ -266,7 +266,7 @@ static void honest(fuzz *z) {
 
 int main(int argc, char **argv) {
     static fuzz z;
-    const ln_sync_handler handler = {&z, peer_place, peer_frame, peer_released};
+    const ln_net_handler handler = {&z, peer_place, peer_frame, peer_released};
     linnet_plan_config config;
     linnet_error error;
     long count;
@@ -276,7 +276,7 @@ int main(int argc, char **argv) {
     }
     z.f.state = strtoull(argv[2], NULL, 0);
     z.now = 1000000000;
-    z.peer = ln_sync_stream_init(malloc(ln_sync_stream_bytes(1)), 1, &ln_sync_protocol, &handler);
+    z.peer = ln_net_stream_init(malloc(ln_net_stream_bytes(1)), 1, &ln_sync_protocol, &handler);
     linnet_plan_config_init(&config);
     config.signature = "grad";
     config.threads = 1;
@@ -291,7 +291,7 @@ int main(int argc, char **argv) {
     }
     printf("%ld inputs: %ld fine; %ld frames, %ld messages; refused", count, z.fine, z.frames, z.messages);
     for (int i = 1; i < 32; i++)
-        if (z.refused[i]) printf(" %s %ld", ln_sync_refusal_name((ln_sync_refusal)i), z.refused[i]);
+        if (z.refused[i]) printf(" %s %ld", ln_net_refusal_name((ln_net_refusal)i), z.refused[i]);
     printf("\n");
     stop(&z);
     linnet_plan_free(z.plan);

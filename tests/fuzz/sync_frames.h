@@ -58,33 +58,33 @@ static inline uint64_t frames_tensor_bytes(uint32_t tensor) {
 static inline void frames_seal(frames *f, int i) {
     unsigned char *bytes = f->bytes + f->at[i];
     const size_t size = f->at[i + 1] - f->at[i];
-    if (size < LN_SYNC_HEADER) return;
+    if (size < LN_NET_HEADER) return;
     const size_t stated = get32(bytes + 36), payload = stated < size - 64 ? stated : size - 64;
-    put32(bytes + 56, ln_sync_crc32c(0, bytes + 64, payload));
-    put32(bytes + 60, ln_sync_crc32c(0, bytes, 60));
+    put32(bytes + 56, ln_net_crc32c(0, bytes + 64, payload));
+    put32(bytes + 60, ln_net_crc32c(0, bytes, 60));
 }
 
 /* Appends a frame. payload NULL: random bytes; total 0: the size of this frame. */
-static inline void frames_add(frames *f, ln_sync_header header, const void *payload, size_t size) {
-    if (f->count == FRAMES_MOST || f->size + LN_SYNC_HEADER + size > FRAMES_BYTES) return;
+static inline void frames_add(frames *f, ln_net_header header, const void *payload, size_t size) {
+    if (f->count == FRAMES_MOST || f->size + LN_NET_HEADER + size > FRAMES_BYTES) return;
     unsigned char *bytes = f->bytes + f->size;
-    header.version = LN_SYNC_VERSION;
+    header.version = LN_NET_VERSION;
     header.job = f->job, header.worker = f->worker, header.shard = f->shard;
     header.length = (uint32_t)size;
     if (!header.total) header.total = size;
-    if (payload && size) memcpy(bytes + LN_SYNC_HEADER, payload, size);
+    if (payload && size) memcpy(bytes + LN_NET_HEADER, payload, size);
     if (!payload)
         for (size_t i = 0; i < size; i++)
-            bytes[LN_SYNC_HEADER + i] = (unsigned char)(i % 4 == 3 ? 0x3f : f->state >> i % 7);
-    ln_sync_header_write(&header, bytes);
+            bytes[LN_NET_HEADER + i] = (unsigned char)(i % 4 == 3 ? 0x3f : f->state >> i % 7);
+    ln_net_header_write(&header, bytes);
     f->at[f->count++] = f->size;
-    f->size += LN_SYNC_HEADER + size;
+    f->size += LN_NET_HEADER + size;
     f->at[f->count] = f->size;
     frames_seal(f, f->count - 1);
 }
 
 /* Appends a whole message in chunks. */
-static inline void frames_message(frames *f, ln_sync_header header, const unsigned char *payload, uint64_t size) {
+static inline void frames_message(frames *f, ln_net_header header, const unsigned char *payload, uint64_t size) {
     header.total = size;
     for (header.offset = 0; header.offset < size || !size; header.offset += FRAMES_CHUNK) {
         const uint64_t left = size - header.offset;
@@ -105,8 +105,8 @@ static inline size_t frames_rows(frames *f, unsigned char *bytes) {
     return n;
 }
 
-static inline ln_sync_header frames_of(uint8_t type, uint64_t step, uint32_t tensor) {
-    return (ln_sync_header){.type = type, .step = step, .tensor = tensor};
+static inline ln_net_header frames_of(uint8_t type, uint64_t step, uint32_t tensor) {
+    return (ln_net_header){.type = type, .step = step, .tensor = tensor};
 }
 
 static inline void frames_hello(frames *f, const unsigned char job[16]) {
@@ -127,10 +127,10 @@ static inline void frames_hello(frames *f, const unsigned char job[16]) {
 
 /* Appends a whole step: pushes in any order, then COMMIT. */
 static inline void frames_step(frames *f) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     ln_sync_commit commit = {.weight = 1 + (double)frames_below(f, 3), .loss = 1};
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++) {
-        ln_sync_header header = frames_of(LN_SYNC_PUSH, f->step, t);
+        ln_net_header header = frames_of(LN_SYNC_PUSH, f->step, t);
         if (t == 3 && frames_below(f, 2)) continue; /* leaves out a large tensor: mostly an error, but much faster */
         if (frames_tensors[t].kind == LN_SYNC_SPARSE) {
             const size_t n = frames_rows(f, payload);
@@ -150,7 +150,7 @@ static inline void frames_step(frames *f) {
 
 /* Appends a frame or message that a worker may send when the connection is open. */
 static inline void frames_from_worker(frames *f) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     const uint32_t tensor = (uint32_t)frames_below(f, FRAMES_TENSORS);
     switch (frames_below(f, 9)) {
     case 0: {
@@ -207,7 +207,7 @@ static inline size_t frames_manifest(unsigned char *payload) {
 
 /* Appends a frame or message that a server may send when the connection is open. */
 static inline void frames_from_server(frames *f) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     const uint32_t tensor = (uint32_t)frames_below(f, FRAMES_TENSORS);
     switch (frames_below(f, 6)) {
     case 0: {
@@ -248,8 +248,8 @@ static inline void frames_change_header(frames *f, int i) {
 }
 
 static inline void frames_change_payload(frames *f, int i) {
-    unsigned char *payload = f->bytes + f->at[i] + LN_SYNC_HEADER;
-    const size_t size = f->at[i + 1] - f->at[i] - LN_SYNC_HEADER;
+    unsigned char *payload = f->bytes + f->at[i] + LN_NET_HEADER;
+    const size_t size = f->at[i + 1] - f->at[i] - LN_NET_HEADER;
     for (uint64_t n = 1 + frames_below(f, 3); n > 0 && size > 0; n--) {
         const size_t at = frames_below(f, size), width = (size_t)1 << frames_below(f, 4);
         const uint64_t value = frames_telling(f);
@@ -262,7 +262,7 @@ static inline void frames_change_payload(frames *f, int i) {
 
 /* Makes a frame's payload longer or shorter, and updates its length field or not. */
 static inline void frames_resize(frames *f, int i) {
-    const size_t end = f->at[i + 1], size = end - f->at[i] - LN_SYNC_HEADER;
+    const size_t end = f->at[i + 1], size = end - f->at[i] - LN_NET_HEADER;
     size_t by = 1 + frames_below(f, 40);
     if (by > size || f->size + by > FRAMES_BYTES) return;
     if (frames_below(f, 2)) {
@@ -296,7 +296,7 @@ static inline void frames_repeat(frames *f, int i, bool twice) {
 static inline void frames_change(frames *f) {
     for (uint64_t n = frames_below(f, 4); n > 0 && f->count; n--) {
         const int i = (int)frames_below(f, (uint64_t)f->count);
-        if (f->at[i + 1] - f->at[i] < LN_SYNC_HEADER) continue;
+        if (f->at[i + 1] - f->at[i] < LN_NET_HEADER) continue;
         switch (frames_below(f, 6)) {
         case 0:
         case 1: frames_change_header(f, i); break;

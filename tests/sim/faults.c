@@ -60,18 +60,18 @@ static void stranger(sim *s, const void *bytes, size_t size) {
 }
 
 static void other_version(sim *s) {
-    unsigned char frame[LN_SYNC_HEADER + LN_SYNC_HELLO_BYTES];
-    ln_sync_hello hello = {.lowest = (uint8_t)(2 * sim_below(s, 2)), .worker = LN_SYNC_NO_WORKER, .chunk = 4096};
+    unsigned char frame[LN_NET_HEADER + LN_SYNC_HELLO_BYTES];
+    ln_sync_hello hello = {.lowest = (uint8_t)(2 * sim_below(s, 2)), .worker = LN_NET_NO_WORKER, .chunk = 4096};
     hello.highest = hello.lowest ? 3 : 0;
-    ln_sync_hello_write(&hello, frame + LN_SYNC_HEADER);
-    const ln_sync_header header = {
+    ln_sync_hello_write(&hello, frame + LN_NET_HEADER);
+    const ln_net_header header = {
         .version = (uint8_t)(1 + sim_below(s, 2)),
         .type = LN_SYNC_HELLO,
         .length = LN_SYNC_HELLO_BYTES,
         .total = LN_SYNC_HELLO_BYTES,
-        .payload_crc = ln_sync_crc32c(0, frame + LN_SYNC_HEADER, LN_SYNC_HELLO_BYTES),
+        .payload_crc = ln_net_crc32c(0, frame + LN_NET_HEADER, LN_SYNC_HELLO_BYTES),
     };
-    ln_sync_header_write(&header, frame);
+    ln_net_header_write(&header, frame);
     stranger(s, frame, sizeof frame);
 }
 
@@ -83,7 +83,7 @@ static void garbage(sim *s) {
 
 /* Begins to record what a worker sends, or sends a recording. */
 static void replay(sim *s) {
-    if (s->recorded > LN_SYNC_HEADER) {
+    if (s->recorded > LN_NET_HEADER) {
         stranger(s, s->recording, s->recorded);
         s->recorded = 0;
         s->recorded_from = NULL;

@@ -54,10 +54,10 @@ void net_put(sim *s, connection *c, pipe *p, const void *bytes, size_t size) {
 }
 
 /* Takes the bytes that the stream wants to send, if there is room. */
-static bool send_from(sim *s, connection *c, ln_sync_stream *stream, pipe *p) {
-    ln_sync_slice slices[16];
+static bool send_from(sim *s, connection *c, ln_net_stream *stream, pipe *p) {
+    ln_net_slice slices[16];
     size_t sent = 0;
-    const int count = ln_sync_stream_pending(stream, slices, 1 + (int)sim_below(s, 16));
+    const int count = ln_net_stream_pending(stream, slices, 1 + (int)sim_below(s, 16));
     for (int i = 0; i < count && p->count < SEGMENTS - 1; i++) {
         size_t size = slices[i].size;
         if (size > p->capacity - p->used) size = p->capacity - p->used;
@@ -71,12 +71,12 @@ static bool send_from(sim *s, connection *c, ln_sync_stream *stream, pipe *p) {
         sent += size;
         if (size < slices[i].size) break;
     }
-    ln_sync_stream_sent(stream, sent);
+    ln_net_stream_sent(stream, sent);
     return sent > 0;
 }
 
 /* Delivers bytes that have arrived to the stream, or drops them. */
-static bool deliver(sim *s, connection *c, pipe *p, ln_sync_stream *stream) {
+static bool deliver(sim *s, connection *c, pipe *p, ln_net_stream *stream) {
     bool moved = false;
     while (p->count && p->segments[p->first].due <= s->now && p->stalled_until <= s->now) {
         struct segment *segment = &p->segments[p->first];
@@ -85,7 +85,7 @@ static bool deliver(sim *s, connection *c, pipe *p, ln_sync_stream *stream) {
         if (stream) {
             void *space;
             size_t room;
-            ln_sync_stream_space(stream, &space, &room);
+            ln_net_stream_space(stream, &space, &room);
             if (room == 0) return moved;
             if (size > room) size = room;
             if (size > 1 && sim_below(s, 4) == 0) size = 1 + sim_below(s, size);
@@ -98,11 +98,11 @@ static bool deliver(sim *s, connection *c, pipe *p, ln_sync_stream *stream) {
         moved = true;
         if (!stream) continue;
         if (p == &c->to_server) ln_sync_server_heard(c->server->core, stream, s->now);
-        ln_sync_stream_received(stream, size);
-        if (!ln_sync_stream_failure(stream)) continue;
+        ln_net_stream_received(stream, size);
+        if (!ln_net_stream_failure(stream)) continue;
         sim_say(s, "%s refuses what worker %d's connection brings: %s",
                 p == &c->to_server ? "the server" : "the worker", c->worker,
-                ln_sync_refusal_name(ln_sync_stream_failure(stream)));
+                ln_net_refusal_name(ln_net_stream_failure(stream)));
         break;
     }
     return moved;
@@ -164,7 +164,7 @@ static bool at_end(const sim *s, const pipe *p) {
 
 static bool move_worker_end(sim *s, connection *c) {
     worker *w = c->worker >= 0 ? &s->worker[c->worker] : NULL;
-    ln_sync_stream *stream = w && w->core ? ln_sync_worker_stream(w->core, c->link) : NULL;
+    ln_net_stream *stream = w && w->core ? ln_sync_worker_stream(w->core, c->link) : NULL;
     bool moved = false;
     if (stream && !c->to_server.ended) moved |= send_from(s, c, stream, &c->to_server);
     if (!c->deaf) moved |= deliver(s, c, &c->to_worker, stream);
@@ -188,13 +188,13 @@ static void accept(sim *s, connection *c) {
 static bool move_server_end(sim *s, connection *c) {
     ln_sync_server *core = c->server->core;
     bool moved = false;
-    if (ln_sync_server_resumed(core, c->stream)) ln_sync_stream_received(c->stream, 0), moved = true;
+    if (ln_sync_server_resumed(core, c->stream)) ln_net_stream_received(c->stream, 0), moved = true;
     moved |= deliver(s, c, &c->to_server, c->stream);
     if (!c->to_worker.ended) {
         ln_sync_server_fill(core, c->stream);
         moved |= send_from(s, c, c->stream, &c->to_worker);
     }
-    const bool over = ln_sync_server_closing(core, c->stream) && ln_sync_stream_idle(c->stream);
+    const bool over = ln_sync_server_closing(core, c->stream) && ln_net_stream_idle(c->stream);
     if (!over && !at_end(s, &c->to_server)) return moved;
     ln_sync_server_disconnect(core, c->stream, s->now);
     net_close_server(s, c);

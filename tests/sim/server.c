@@ -123,7 +123,7 @@ static void tear(sim *s, disk *d) {
     }
 }
 
-static linnet_status append(void *context, const ln_sync_slice *parts, int count, linnet_error *error) {
+static linnet_status append(void *context, const ln_net_slice *parts, int count, linnet_error *error) {
     host_context *h = context;
     disk *d = h->p->disk;
     size_t size = LN_SYNC_JOURNAL_FRAME + LN_SYNC_JOURNAL_ALIGN, at = d->size + LN_SYNC_JOURNAL_FRAME;

@@ -53,7 +53,7 @@ typedef struct connection {
     int worker, link, shard;       /* worker -1: a stranger */
     bool worker_side, server_side; /* which ends are open */
     uint64_t accept_at;            /* when the server accepts it; 0: it already has */
-    ln_sync_stream *stream;        /* the server's stream */
+    ln_net_stream *stream;         /* the server's stream */
     struct server *server;
     pipe to_server, to_worker;
     uint64_t latency, jitter, per_byte; /* ns */

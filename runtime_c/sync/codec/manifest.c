@@ -59,32 +59,32 @@ static bool derive(ln_sync_variable *v) {
 }
 
 /* Adds an entry. Returns FINE, or the reason why the entry is invalid. */
-static ln_sync_refusal add(ln_sync_manifest *m, const ln_sync_tensor *entry) {
+static ln_net_refusal add(ln_sync_manifest *m, const ln_sync_tensor *entry) {
     ln_sync_variable *v = &m->variables[m->count];
     const uint64_t mine = entry->rank ? entry->dims[0] : 1;
-    if (m->count >= m->room || entry->number != m->count) return LN_SYNC_MALFORMED;
+    if (m->count >= m->room || entry->number != m->count) return LN_NET_MALFORMED;
     if (entry->rank && (entry->first_row > entry->rows || mine > entry->rows - entry->first_row))
-        return LN_SYNC_MALFORMED;
+        return LN_NET_MALFORMED;
     v->entry = *entry;
-    if (!derive(v)) return LN_SYNC_MALFORMED;
+    if (!derive(v)) return LN_NET_MALFORMED;
     m->count++;
     if (v->gradient && entry->kind != LN_SYNC_SPARSE) m->push_bytes += v->elements * v->gradient_size;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-ln_sync_refusal ln_sync_manifest_take(ln_sync_manifest *m, const void *payload, size_t length) {
+ln_net_refusal ln_sync_manifest_take(ln_sync_manifest *m, const void *payload, size_t length) {
     const unsigned char *p = payload;
     size_t at = 0;
     while (at < length) {
         ln_sync_tensor entry;
         const size_t bytes = ln_sync_tensor_read(&entry, p + at, length - at);
-        ln_sync_refusal why;
-        if (bytes == 0) return LN_SYNC_MALFORMED;
-        if ((why = add(m, &entry)) != LN_SYNC_FINE) return why;
+        ln_net_refusal why;
+        if (bytes == 0) return LN_NET_MALFORMED;
+        if ((why = add(m, &entry)) != LN_NET_FINE) return why;
         at += bytes;
     }
     ln_sync_digest(payload, length, m->digest);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 size_t ln_sync_manifest_payload(const ln_sync_manifest *m, uint32_t *next, unsigned char *payload) {
@@ -92,7 +92,7 @@ size_t ln_sync_manifest_payload(const ln_sync_manifest *m, uint32_t *next, unsig
     while (*next < m->count) {
         unsigned char entry[LN_SYNC_TENSOR_BYTES];
         const size_t bytes = ln_sync_tensor_write(&m->variables[*next].entry, entry);
-        if (used + bytes > LN_SYNC_CONTROL_MAX) break;
+        if (used + bytes > LN_NET_CONTROL_MAX) break;
         memcpy(payload + used, entry, bytes);
         used += bytes;
         ++*next;

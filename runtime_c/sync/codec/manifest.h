@@ -38,10 +38,10 @@ linnet_status ln_sync_manifest_from_model(const linnet_model *model, ln_sync_man
 /* Creates a manifest for `count` tensors that a server announced. ln_sync_manifest_take adds the entries of a TENSORS
  * payload. */
 linnet_status ln_sync_manifest_create(uint32_t count, ln_sync_manifest **out, linnet_error *error);
-ln_sync_refusal ln_sync_manifest_take(ln_sync_manifest *manifest, const void *payload, size_t length);
+ln_net_refusal ln_sync_manifest_take(ln_sync_manifest *manifest, const void *payload, size_t length);
 void ln_sync_manifest_free(ln_sync_manifest *manifest);
 
-/* Writes the payload of a TENSORS frame that begins with tensor *next, at most LN_SYNC_CONTROL_MAX bytes, and advances
+/* Writes the payload of a TENSORS frame that begins with tensor *next, at most LN_NET_CONTROL_MAX bytes, and advances
  * *next. Returns the number of bytes; 0 if *next is past the end. */
 size_t ln_sync_manifest_payload(const ln_sync_manifest *manifest, uint32_t *next, unsigned char *payload);
 /* Both functions return NULL if no tensor has this name or number. */

@@ -87,7 +87,7 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
     status = number_of(model, "sync.first_row", info.name, 0, &entry.first_row, error);
     if (!status) status = number_of(model, "sync.rows", info.name, entry.rank ? entry.dims[0] : 0, &entry.rows, error);
     if (status) return status;
-    if (ln_sync_manifest_take(m, bytes, ln_sync_tensor_write(&entry, bytes)) == LN_SYNC_FINE) return LINNET_OK;
+    if (ln_sync_manifest_take(m, bytes, ln_sync_tensor_write(&entry, bytes)) == LN_NET_FINE) return LINNET_OK;
     ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.first_row and sync.rows do not fit the variable");
     ln_sync_at(error, info.name);
     return ln_sync_got(error, "rows from %llu of %llu", (unsigned long long)entry.first_row,
@@ -190,7 +190,7 @@ static linnet_status shard_of(ln_sync_manifest *m, const linnet_model *model, li
 
 /* Computes the digest for READY, which covers whole payloads as they are sent, not single entries. */
 static void digest(ln_sync_manifest *m) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     uint32_t next = 0;
     size_t bytes;
     m->digest[0] = m->digest[1] = 0;

@@ -54,7 +54,7 @@ bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t
     memcpy(hello->job, bytes + 8, 16);
     memcpy(hello->nonce, bytes + 24, 16);
     memcpy(hello->name, bytes + 80, 16);
-    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_WRITER && hello->chunk >= LN_SYNC_CHUNK_MIN;
+    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_WRITER && hello->chunk >= LN_NET_CHUNK_MIN;
 }
 
 void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes) {
@@ -97,9 +97,9 @@ bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, 
     };
     memcpy(welcome->nonce, bytes + 16, 16);
     memcpy(welcome->server_nonce, bytes + 32, 16);
-    return welcome->version == LN_SYNC_VERSION && welcome->flags < 4 && welcome->shard < welcome->shards &&
-           welcome->tensors <= LN_SYNC_TENSORS_MAX && welcome->chunk >= LN_SYNC_CHUNK_MIN &&
-           welcome->chunk <= LN_SYNC_CHUNK_MAX && welcome->heartbeat > 0 && welcome->lease > 0;
+    return welcome->version == LN_NET_VERSION && welcome->flags < 4 && welcome->shard < welcome->shards &&
+           welcome->tensors <= LN_SYNC_TENSORS_MAX && welcome->chunk >= LN_NET_CHUNK_MIN &&
+           welcome->chunk <= LN_NET_CHUNK_MAX && welcome->heartbeat > 0 && welcome->lease > 0;
 }
 
 size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes) {

@@ -36,8 +36,8 @@ static linnet_status wrong(const char *what, const char *expected, long long got
 linnet_status ln_sync_take_link(const linnet_link_config *given, linnet_link_config *config, linnet_error *error) {
     linnet_link_config_init(config);
     if (given && LN_SYNC_TAKE(linnet_link_config, server_name, config, given, error)) return LINNET_INVALID_ARGUMENT;
-    if (config->chunk == 0) config->chunk = LN_SYNC_CHUNK;
-    if (config->chunk < LN_SYNC_CHUNK_MIN || config->chunk > LN_SYNC_CHUNK_MAX)
+    if (config->chunk == 0) config->chunk = LN_NET_CHUNK;
+    if (config->chunk < LN_NET_CHUNK_MIN || config->chunk > LN_NET_CHUNK_MAX)
         return wrong("chunk", "4096 to 4194304 bytes, or 0", config->chunk, error);
     if (config->heartbeat_ms < 0)
         return wrong("heartbeat_ms", "a time in milliseconds, or 0", config->heartbeat_ms, error);
@@ -74,17 +74,17 @@ linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_work
     return status;
 }
 
-linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security **out, linnet_error *error) {
-    const ln_sync_security_config security = {.key_file = config->key_file,
-                                              .certificate = config->certificate,
-                                              .private_key = config->private_key,
-                                              .authority = config->authority,
-                                              .server_name = config->server_name,
-                                              .libssl = config->libssl};
+linnet_status ln_sync_secure(const linnet_link_config *config, ln_net_security **out, linnet_error *error) {
+    const ln_net_security_config security = {.key_file = config->key_file,
+                                             .certificate = config->certificate,
+                                             .private_key = config->private_key,
+                                             .authority = config->authority,
+                                             .server_name = config->server_name,
+                                             .libssl = config->libssl};
     *out = NULL;
-    /* If only some of these members are set, ln_sync_security_create reports an error. A connection never falls back to
+    /* If only some of these members are set, ln_net_security_create reports an error. A connection never falls back to
      * no security. */
     if (!config->key_file && !config->certificate && !config->private_key && !config->authority && !config->server_name)
         return LINNET_OK;
-    return ln_sync_security_create(&security, out, error);
+    return ln_net_security_create(&security, out, error);
 }

@@ -21,6 +21,6 @@ linnet_status ln_sync_take_link(const linnet_link_config *given, linnet_link_con
 linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_worker_config *config,
                                   linnet_link_config *link, linnet_error *error);
 /* Loads keys and certificates if the config names any; otherwise sets *out to NULL. */
-linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security **out, linnet_error *error);
+linnet_status ln_sync_secure(const linnet_link_config *config, ln_net_security **out, linnet_error *error);
 
 #endif

@@ -19,7 +19,7 @@ static void flush(linnet_ring *ring) {
     for (;;) {
         bool idle = true;
         for (int i = 0; i < 2; i++)
-            idle = idle && (ln_sync_ring_over(links[i]->flow) || ln_sync_stream_idle(links[i]->stream));
+            idle = idle && (ln_sync_ring_over(links[i]->flow) || ln_net_stream_idle(links[i]->stream));
         const uint64_t now = ln_sync_ring_clock();
         if (idle || now >= until) return;
         ln_sync_ring_turn(links, 2, NULL, 0, (int)(until - now));
@@ -27,12 +27,12 @@ static void flush(linnet_ring *ring) {
 }
 
 /* Makes the ring unusable because rank `lost` is lost: tells all ranks to the right and closes the connections. */
-static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, const char *text, linnet_error *error) {
+static linnet_status broken(linnet_ring *ring, int lost, ln_net_refusal why, const char *text, linnet_error *error) {
     linnet_error *record = &ring->broken;
     char name[32];
-    const linnet_status status = why == LN_SYNC_TOO_SLOW        ? LINNET_TIMED_OUT
-                                 : why == LN_SYNC_SHUTTING_DOWN ? LINNET_CONNECTION_LOST
-                                                                : LINNET_PROTOCOL_ERROR;
+    const linnet_status status = why == LN_NET_TOO_SLOW        ? LINNET_TIMED_OUT
+                                 : why == LN_NET_SHUTTING_DOWN ? LINNET_CONNECTION_LOST
+                                                               : LINNET_PROTOCOL_ERROR;
     ln_sync_fail(record, status, "rank %d of %d %s: %s", lost, ring->core.size,
                  status == LINNET_PROTOCOL_ERROR ? "does not fit into the ring" : "was lost", text);
     snprintf(name, sizeof name, "rank %d", lost);
@@ -52,20 +52,20 @@ static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, co
 
 /* Reports that the peer's rank is lost because its connection ended or failed. */
 static linnet_status link_lost(linnet_ring *ring, const ring_link *link, linnet_error *error) {
-    char text[LN_SYNC_REFUSE_TEXT];
-    const ln_sync_refusal failure = ln_sync_stream_failure(link->stream);
+    char text[LN_NET_REFUSE_TEXT];
+    const ln_net_refusal failure = ln_net_stream_failure(link->stream);
     const int rank = link == ring->left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
     if (failure) {
         snprintf(text, sizeof text, "it sends what rank %d does not expect (%s)", ring->core.rank,
-                 ln_sync_refusal_name(failure));
+                 ln_net_refusal_name(failure));
         return broken(ring, rank, failure, text, error);
     }
     if (link == ring->left && ring->core.left_said_bye)
-        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it left the ring", error);
-    if (link->flow == LN_SYNC_ENDED || !link->error.what[0])
-        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it closed the connection", error);
+        return broken(ring, rank, LN_NET_SHUTTING_DOWN, "it left the ring", error);
+    if (link->flow == LN_NET_ENDED || !link->error.what[0])
+        return broken(ring, rank, LN_NET_SHUTTING_DOWN, "it closed the connection", error);
     snprintf(text, sizeof text, "%s", link->error.what);
-    return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, text, error);
+    return broken(ring, rank, LN_NET_SHUTTING_DOWN, text, error);
 }
 
 /* ---- public functions ------------------------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static linnet_status silent(linnet_ring *ring, bool left, uint64_t since, linnet
     snprintf(text, sizeof text, "it has %s rank %d for %.1f s", left ? "sent nothing to" : "received nothing from",
              ring->core.rank, (double)(ln_sync_ring_clock() - since) / 1000);
     const int rank = left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
-    return broken(ring, rank, LN_SYNC_TOO_SLOW, text, error);
+    return broken(ring, rank, LN_NET_TOO_SLOW, text, error);
 }
 
 /* Counts the bytes of one connection in one direction. */
@@ -141,8 +141,8 @@ static bool is_broken(linnet_ring *ring, watch *heard, watch *taken, uint64_t *r
     const uint64_t now = ln_sync_ring_clock(), most = (uint64_t)ring->timeout_ms;
     const bool awaits = core->received < core->all; /* a left neighbour that has sent everything may leave */
     uint64_t received, sent, other;
-    ln_sync_transport_counts(ring->left->transport, &received, &other);
-    ln_sync_transport_counts(ring->right->transport, &other, &sent);
+    ln_net_transport_counts(ring->left->transport, &received, &other);
+    ln_net_transport_counts(ring->right->transport, &other, &sent);
     look(heard, received, now);
     look(taken, sent, now);
     if (ln_sync_ring_over(ring->right->flow) && !*right_gone) *right_gone = now;
@@ -178,7 +178,7 @@ static linnet_status reduce(linnet_ring *ring, linnet_error *error) {
         if (now - beaten >= (uint64_t)beat_ms) {
             unsigned char beat[LN_SYNC_BEAT_BYTES];
             ln_sync_beat_write(&(ln_sync_beat){.clock = now * 1000000}, beat);
-            ln_sync_stream_control(ring->core.right, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, beat, sizeof beat);
+            ln_net_stream_control(ring->core.right, &(ln_net_header){.type = LN_SYNC_HEARTBEAT}, beat, sizeof beat);
             beaten = now;
         }
     }
@@ -209,12 +209,12 @@ linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t cou
 void linnet_ring_free(linnet_ring *ring) {
     if (!ring) return;
     if (ring->left && ring->right && ring->right->open) {
-        ln_sync_stream_control(ring->right->stream, &(ln_sync_header){.type = LN_SYNC_BYE}, NULL, 0);
+        ln_net_stream_control(ring->right->stream, &(ln_net_header){.type = LN_SYNC_BYE}, NULL, 0);
         flush(ring);
     }
     ln_sync_ring_link_free(ring->left);
     ln_sync_ring_link_free(ring->right);
-    ln_sync_security_free(ring->security);
+    ln_net_security_free(ring->security);
     free(ring->core.scratch);
     free(ring);
 }

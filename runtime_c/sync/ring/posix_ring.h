@@ -10,9 +10,9 @@
 /* A connection. Until it is `open`, it carries frames of the meeting; afterwards it carries frames of the ring. */
 typedef struct ring_link {
     linnet_ring *ring;
-    ln_sync_transport *transport;
-    ln_sync_stream *stream;
-    ln_sync_flow flow; /* ENDED or BROKEN: the link is closed, and `error` has the reason */
+    ln_net_transport *transport;
+    ln_net_stream *stream;
+    ln_net_flow flow; /* ENDED or BROKEN: the link is closed, and `error` has the reason */
     linnet_error error;
     int rank;       /* rank that the peer claims; -1: not known yet */
     uint64_t since; /* ms */
@@ -27,8 +27,8 @@ typedef struct ring_link {
 
 struct linnet_ring {
     ln_sync_ring core;
-    ln_sync_handler handler; /* the core's */
-    ln_sync_security *security;
+    ln_net_handler handler; /* the core's */
+    ln_net_security *security;
     bool insecure;
     uint32_t chunk;
     int timeout_ms;
@@ -42,18 +42,18 @@ enum { LN_SYNC_RING_ADDRESS = 200 }; /* bytes of an address at most */
 /* posix_ring_link.c */
 uint64_t ln_sync_ring_clock(void); /* ms */
 void ln_sync_ring_link_free(ring_link *link);
-bool ln_sync_ring_over(ln_sync_flow flow);
+bool ln_sync_ring_over(ln_net_flow flow);
 /* Waits at most wait_ms for any of the links or listeners (which may be NULL), then moves bytes on all links. */
-void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *const *listeners, int listener_count,
+void ln_sync_ring_turn(ring_link *const *links, int count, ln_net_listener *const *listeners, int listener_count,
                        int wait_ms);
 
 /* posix_ring_greet.c */
 typedef enum ln_sync_ring_purpose { LN_SYNC_RING_TO_MEET, LN_SYNC_RING_AS_NEIGHBOUR } ln_sync_ring_purpose;
 /* Takes ownership of `transport`. `transport` may be NULL, after an error. Returns NULL if out of memory. */
-ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_sync_transport *transport, bool accepted);
+ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_net_transport *transport, bool accepted);
 void ln_sync_ring_say_hello(ring_link *link, ln_sync_ring_purpose purpose);
 void ln_sync_ring_welcome(ring_link *link, int rank);
-ln_sync_refusal ln_sync_ring_refuse(ring_link *link, ln_sync_refusal why, const char *text);
+ln_net_refusal ln_sync_ring_refuse(ring_link *link, ln_net_refusal why, const char *text);
 /* Addresses are sent as text. The second tells whether all of the peer's text has come. */
 void ln_sync_ring_send_text(ring_link *link, const char *text);
 bool ln_sync_ring_has_text(const ring_link *link);

@@ -17,41 +17,41 @@ uint64_t ln_sync_ring_clock(void) {
 
 void ln_sync_ring_link_free(ring_link *link) {
     if (!link) return;
-    ln_sync_transport_free(link->transport);
+    ln_net_transport_free(link->transport);
     free(link->stream);
     free(link->text);
     free(link);
 }
 
-bool ln_sync_ring_over(ln_sync_flow flow) { return flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN; }
+bool ln_sync_ring_over(ln_net_flow flow) { return flow == LN_NET_ENDED || flow == LN_NET_BROKEN; }
 
 static void move(ring_link *link) {
     if (ln_sync_ring_over(link->flow)) return;
-    link->flow = ln_sync_transport_receive(link->transport, link->stream, LN_SYNC_TURN, &link->error);
+    link->flow = ln_net_transport_receive(link->transport, link->stream, LN_NET_TURN, &link->error);
     /* If this rank refused the peer's bytes, still sends the reason to the peer. */
-    if (ln_sync_ring_over(link->flow) && ln_sync_stream_failure(link->stream) == LN_SYNC_FINE) return;
-    const ln_sync_flow sent = ln_sync_transport_send(link->transport, link->stream, LN_SYNC_TURN,
-                                                     ln_sync_ring_over(link->flow) ? NULL : &link->error);
+    if (ln_sync_ring_over(link->flow) && ln_net_stream_failure(link->stream) == LN_NET_FINE) return;
+    const ln_net_flow sent = ln_net_transport_send(link->transport, link->stream, LN_NET_TURN,
+                                                   ln_sync_ring_over(link->flow) ? NULL : &link->error);
     if (!ln_sync_ring_over(link->flow)) link->flow = sent;
 }
 
-void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *const *listeners, int listener_count,
+void ln_sync_ring_turn(ring_link *const *links, int count, ln_net_listener *const *listeners, int listener_count,
                        int wait_ms) {
     struct pollfd polled[MOST_POLLED];
     int used = 0;
     for (int i = 0; i < listener_count; i++)
-        polled[used++] = (struct pollfd){.fd = ln_sync_listener_fd(listeners[i]), .events = POLLIN};
+        polled[used++] = (struct pollfd){.fd = ln_net_listener_fd(listeners[i]), .events = POLLIN};
     for (int i = 0; i < count; i++) {
         if (!links[i] || ln_sync_ring_over(links[i]->flow)) continue;
-        const int wants = ln_sync_transport_wants(links[i]->transport, links[i]->stream);
-        if (wants & LN_SYNC_NOW) wait_ms = 0;
+        const int wants = ln_net_transport_wants(links[i]->transport, links[i]->stream);
+        if (wants & LN_NET_NOW) wait_ms = 0;
         if (used == MOST_POLLED) { /* when many ranks meet, the remaining links are checked every few milliseconds */
             if (wait_ms > 5) wait_ms = 5;
             continue;
         }
         polled[used++] = (struct pollfd){
-            .fd = ln_sync_transport_fd(links[i]->transport),
-            .events = (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0)),
+            .fd = ln_net_transport_fd(links[i]->transport),
+            .events = (short)((wants & LN_NET_READ ? POLLIN : 0) | (wants & LN_NET_WRITE ? POLLOUT : 0)),
         };
     }
     poll(polled, (nfds_t)used, wait_ms < 0 ? 0 : wait_ms);

@@ -15,7 +15,7 @@ enum { RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000, STRANGERS = 16
 typedef struct meeting {
     linnet_ring *ring;
     const linnet_ring_config *config;
-    ln_sync_listener *listener, *door; /* where our left neighbour connects; where rank 0 accepts all ranks */
+    ln_net_listener *listener, *door; /* where our left neighbour connects; where rank 0 accepts all ranks */
     ring_link **links; /* rank 0's links to other ranks and to unknown peers; there is room for three more */
     int count;
     ring_link *left, *right, *zero;
@@ -31,9 +31,9 @@ static bool is_loopback(const char *host) {
 
 /* Chooses where this rank listens if the config does not say: a path with the rank's number, or a port that the system
  * chooses. */
-static void own_address(const ln_sync_address *meeting, int rank, char *text, size_t size) {
-    if (meeting->kind != LN_SYNC_TCP)
-        snprintf(text, size, "%s:%s.%d", meeting->kind == LN_SYNC_SHM ? "shm" : "unix", meeting->path, rank);
+static void own_address(const ln_net_address *meeting, int rank, char *text, size_t size) {
+    if (meeting->kind != LN_NET_TCP)
+        snprintf(text, size, "%s:%s.%d", meeting->kind == LN_NET_SHM ? "shm" : "unix", meeting->path, rank);
     else
         snprintf(text, size, is_loopback(meeting->host) ? ":0" : "*:0");
 }
@@ -89,11 +89,11 @@ static linnet_status late(meeting *m, linnet_error *error) {
 
 /* Accepts the connections that wait at both listeners. */
 static linnet_status accept_all(meeting *m, linnet_error *error) {
-    ln_sync_listener *const doors[2] = {m->listener, m->door};
+    ln_net_listener *const doors[2] = {m->listener, m->door};
     for (int d = 0; d < 2; d++)
         while (doors[d] && m->count < m->ring->core.size + STRANGERS) {
-            ln_sync_transport *transport = NULL;
-            if (ln_sync_accept(doors[d], &transport, NULL) || !transport) break;
+            ln_net_transport *transport = NULL;
+            if (ln_net_accept(doors[d], &transport, NULL) || !transport) break;
             ring_link *link = ln_sync_ring_link_new(m->ring, transport, true);
             if (!link) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection of the ring");
             m->links[m->count++] = link;
@@ -115,10 +115,10 @@ static void sort_links(meeting *m) {
             if (link->claim == m->ring->id)
                 ln_sync_ring_welcome(link, ln_sync_ring_left(&m->ring->core));
             else
-                ln_sync_ring_refuse(link, LN_SYNC_UNKNOWN_JOB, "this is a different ring");
+                ln_sync_ring_refuse(link, LN_NET_UNKNOWN_JOB, "this is a different ring");
         }
         const bool over = ln_sync_ring_over(link->flow);
-        const bool failed = ln_sync_stream_failure(link->stream) && ln_sync_stream_idle(link->stream);
+        const bool failed = ln_net_stream_failure(link->stream) && ln_net_stream_idle(link->stream);
         if (over || failed || (link->rank < 0 && !link->greeted && now - link->since > HELLO_MS)) {
             forget(m, i);
         } else if (link->open && !m->left) {
@@ -137,7 +137,7 @@ static void sort_links(meeting *m) {
 }
 
 static linnet_status turn(meeting *m, ring_link *ours, linnet_error *error) {
-    ln_sync_listener *doors[2];
+    ln_net_listener *doors[2];
     int open = 0;
     const uint64_t now = ln_sync_ring_clock();
     if (now >= m->until) return late(m, error);
@@ -157,8 +157,8 @@ static linnet_status connect_to(meeting *m, const char *address, ln_sync_ring_pu
                                 linnet_error *error) {
     uint64_t wait = RETRY_FIRST_MS;
     for (;;) {
-        ln_sync_transport *transport;
-        linnet_status status = ln_sync_connect(address, m->ring->security, m->ring->insecure, &transport, error);
+        ln_net_transport *transport;
+        linnet_status status = ln_net_connect(address, m->ring->security, m->ring->insecure, &transport, error);
         if (status && status != LINNET_UNREACHABLE) return status;
         ring_link *link = status ? NULL : ln_sync_ring_link_new(m->ring, transport, false);
         if (!status && !link) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
@@ -202,12 +202,12 @@ static linnet_status gather(meeting *m, linnet_error *error) {
     clock_gettime(CLOCK_REALTIME, &now);
     m->ring->id = ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^ (uint64_t)getpid() << 40;
     snprintf(id, sizeof id, "%016llx", (unsigned long long)m->ring->id);
-    size_t used = (size_t)snprintf(m->table, room, "%s\n%.150s\n", id, ln_sync_listener_address(m->listener));
+    size_t used = (size_t)snprintf(m->table, room, "%s\n%.150s\n", id, ln_net_listener_address(m->listener));
     for (int rank = 1; rank < size; rank++)
         for (int i = 0; i < m->count; i++)
             if (m->links[i]->rank == rank && m->links[i]->meets) {
                 char text[LN_SYNC_RING_ADDRESS];
-                reached_at(m->links[i]->text, ln_sync_transport_peer(m->links[i]->transport), text, sizeof text);
+                reached_at(m->links[i]->text, ln_net_transport_peer(m->links[i]->transport), text, sizeof text);
                 used += (size_t)snprintf(m->table + used, room - used, "%.190s\n", text);
             }
     for (int i = 0; i < m->count; i++)
@@ -216,7 +216,7 @@ static linnet_status gather(meeting *m, linnet_error *error) {
         if ((status = turn(m, NULL, error))) return status;
         idle = true;
         for (int i = 0; i < m->count; i++)
-            idle = idle && (!m->links[i]->meets || ln_sync_stream_idle(m->links[i]->stream));
+            idle = idle && (!m->links[i]->meets || ln_net_stream_idle(m->links[i]->stream));
     }
     return LINNET_OK;
 }
@@ -226,7 +226,7 @@ static linnet_status ask(meeting *m, linnet_error *error) {
     linnet_status status = connect_to(m, m->config->address, LN_SYNC_RING_TO_MEET, &m->zero, error);
     char id[32];
     if (status) return status;
-    ln_sync_ring_send_text(m->zero, ln_sync_listener_address(m->listener));
+    ln_sync_ring_send_text(m->zero, ln_net_listener_address(m->listener));
     m->until = ln_sync_ring_clock() + (uint64_t)m->ring->timeout_ms + 1000; /* rank 0 knows which ranks are late */
     while (!ln_sync_ring_has_text(m->zero)) {
         if ((status = turn(m, m->zero, error))) return status;
@@ -259,26 +259,26 @@ static linnet_status join(meeting *m, linnet_error *error) {
     }
     reached_at(line, m->config->address, address, sizeof address); /* the table may lack rank 0's host */
     if ((status = connect_to(m, address, LN_SYNC_RING_AS_NEIGHBOUR, &m->right, error))) return status;
-    while (!m->left || !ln_sync_stream_idle(m->left->stream)) /* also waits until this rank's WELCOME is sent */
+    while (!m->left || !ln_net_stream_idle(m->left->stream)) /* also waits until this rank's WELCOME is sent */
         if ((status = turn(m, NULL, error))) return status;
     return LINNET_OK;
 }
 
 static linnet_status listen_at(meeting *m, linnet_error *error) {
-    ln_sync_address parts;
+    ln_net_address parts;
     char text[LN_SYNC_RING_ADDRESS];
-    linnet_status status = ln_sync_address_parse(m->config->address, &parts, error);
+    linnet_status status = ln_net_address_parse(m->config->address, &parts, error);
     if (status) return status;
-    if (parts.kind == LN_SYNC_TCP && strcmp(parts.port, "0") == 0) {
+    if (parts.kind == LN_NET_TCP && strcmp(parts.port, "0") == 0) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "rank 0 cannot use port 0: the other ranks would not find it");
         ln_sync_at(error, m->config->address);
         return ln_sync_hint(error, "give a port number, or unix:PATH on one machine");
     }
     own_address(&parts, m->ring->core.rank, text, sizeof text);
-    status = ln_sync_listen(m->config->listen ? m->config->listen : text, m->ring->security, m->ring->insecure,
-                            &m->listener, error);
+    status = ln_net_listen(m->config->listen ? m->config->listen : text, m->ring->security, m->ring->insecure,
+                           &m->listener, error);
     if (!status && m->ring->core.rank == 0)
-        status = ln_sync_listen(m->config->address, m->ring->security, m->ring->insecure, &m->door, error);
+        status = ln_net_listen(m->config->address, m->ring->security, m->ring->insecure, &m->door, error);
     return status;
 }
 
@@ -286,7 +286,7 @@ static linnet_status listen_at(meeting *m, linnet_error *error) {
 static void give_up(meeting *m, const char *why) {
     const uint64_t until = ln_sync_ring_clock() + 200;
     for (int i = 0; i < m->count; i++)
-        if (m->links[i]->meets) ln_sync_stream_refuse(m->links[i]->stream, LN_SYNC_TOO_SLOW, 0, why);
+        if (m->links[i]->meets) ln_net_stream_refuse(m->links[i]->stream, LN_NET_TOO_SLOW, 0, why);
     while (m->count > 0 && ln_sync_ring_clock() < until) {
         ln_sync_ring_turn(m->links, m->count, NULL, 0, 5);
         sort_links(m);
@@ -310,8 +310,8 @@ linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *con
     }
     for (int i = 0; m.links && i < m.count; i++) ln_sync_ring_link_free(m.links[i]);
     ln_sync_ring_link_free(m.zero);
-    ln_sync_listener_free(m.listener);
-    ln_sync_listener_free(m.door);
+    ln_net_listener_free(m.listener);
+    ln_net_listener_free(m.door);
     free(m.links);
     free(m.table);
     return status;

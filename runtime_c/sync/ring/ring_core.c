@@ -66,40 +66,40 @@ static void pump(ln_sync_ring *ring) {
         unsigned char *data;
         size_t bytes;
         piece_at(ring, ring->queued, 0, &data, &bytes);
-        const ln_sync_header header = {.type = LN_SYNC_SEGMENT, .step = ring->number, .tensor = (uint32_t)ring->queued};
-        if (!ln_sync_stream_bulk(ring->right, &header, data, bytes, ring->queued)) break;
+        const ln_net_header header = {.type = LN_SYNC_SEGMENT, .step = ring->number, .tensor = (uint32_t)ring->queued};
+        if (!ln_net_stream_bulk(ring->right, &header, data, bytes, ring->queued)) break;
         ring->queued++;
     }
 }
 
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
+static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
     ln_sync_ring *ring = context;
     unsigned char *data;
     size_t bytes;
-    if (stream != ring->left || header->type != LN_SYNC_SEGMENT) return LN_SYNC_UNEXPECTED;
+    if (stream != ring->left || header->type != LN_SYNC_SEGMENT) return LN_NET_UNEXPECTED;
     if (!ring->active || (header->step == ring->number + 1 && ring->received == ring->all)) {
         ring->paused = true; /* the left neighbour has begun the next all-reduce, and waits until this rank begins it */
-        ln_sync_stream_pause(stream, true);
-        return LN_SYNC_FINE;
+        ln_net_stream_pause(stream, true);
+        return LN_NET_FINE;
     }
     if (header->step != ring->number || ring->received == ring->all || header->tensor != (uint32_t)ring->received)
-        return LN_SYNC_UNEXPECTED;
+        return LN_NET_UNEXPECTED;
     piece_at(ring, ring->received, 1, &data, &bytes);
-    if (header->encoding != 0) return LN_SYNC_WRONG_ENCODING;
+    if (header->encoding != 0) return LN_NET_WRONG_ENCODING;
     if (header->total != bytes || header->length != bytes) {
         ring->lost = ln_sync_ring_left(ring);
-        ring->why = LN_SYNC_WRONG_LENGTH;
+        ring->why = LN_NET_WRONG_LENGTH;
         snprintf(ring->text, sizeof ring->text, "it sends %llu bytes, but rank %d expects %zu",
                  (unsigned long long)header->total, ring->rank, bytes);
-        ln_sync_stream_refuse(stream, ring->why, (uint32_t)ring->lost + 1, ring->text);
-        return LN_SYNC_FINE; /* already refused with a text */
+        ln_net_stream_refuse(stream, ring->why, (uint32_t)ring->lost + 1, ring->text);
+        return LN_NET_FINE; /* already refused with a text */
     }
     const bool adds = ring->received / ring->pieces < (uint64_t)ring->size - 1;
     *destination = adds ? ring->scratch : data;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal segment_came(ln_sync_ring *ring, const void *payload) {
+static ln_net_refusal segment_came(ln_sync_ring *ring, const void *payload) {
     const uint64_t round = ring->received / ring->pieces, adding = (uint64_t)ring->size - 1;
     unsigned char *data;
     size_t bytes;
@@ -111,30 +111,30 @@ static ln_sync_refusal segment_came(ln_sync_ring *ring, const void *payload) {
     }
     ring->received++;
     pump(ring);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
+static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
     ln_sync_ring *ring = context;
-    ln_sync_refuse refuse;
+    ln_net_refuse refuse;
     switch (header->type) {
     case LN_SYNC_SEGMENT: return segment_came(ring, payload);
-    case LN_SYNC_HEARTBEAT: return LN_SYNC_FINE;
-    case LN_SYNC_BYE: ring->left_said_bye = ring->left_said_bye || stream == ring->left; return LN_SYNC_FINE;
+    case LN_SYNC_HEARTBEAT: return LN_NET_FINE;
+    case LN_SYNC_BYE: ring->left_said_bye = ring->left_said_bye || stream == ring->left; return LN_NET_FINE;
     case LN_SYNC_REFUSE:
-        if (!ln_sync_refuse_read(&refuse, payload, header->length)) return LN_SYNC_MALFORMED;
-        if (ring->lost >= 0) return LN_SYNC_FINE;
+        if (!ln_net_refuse_read(&refuse, payload, header->length)) return LN_NET_MALFORMED;
+        if (ring->lost >= 0) return LN_NET_FINE;
         ring->lost = refuse.detail > 0 && refuse.detail <= (uint32_t)ring->size ? (int)refuse.detail - 1
                      : stream == ring->left                                     ? ln_sync_ring_left(ring)
                                                                                 : ln_sync_ring_right(ring);
         ring->why = refuse.why;
         memcpy(ring->text, refuse.text, sizeof ring->text);
-        return LN_SYNC_FINE;
-    default: return LN_SYNC_UNEXPECTED;
+        return LN_NET_FINE;
+    default: return LN_NET_UNEXPECTED;
     }
 }
 
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void released(void *context, ln_net_stream *stream, uint64_t tag) {
     ln_sync_ring *ring = context;
     (void)tag;
     if (stream != ring->right) return;
@@ -142,7 +142,7 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
     pump(ring);
 }
 
-ln_sync_handler ln_sync_ring_handler(ln_sync_ring *ring) { return (ln_sync_handler){ring, place, frame, released}; }
+ln_net_handler ln_sync_ring_handler(ln_sync_ring *ring) { return (ln_net_handler){ring, place, frame, released}; }
 
 void ln_sync_ring_begin(ln_sync_ring *ring, void *data, uint64_t count, int dtype, int operation) {
     const uint64_t size = (uint64_t)ring->size;
@@ -161,8 +161,8 @@ void ln_sync_ring_begin(ln_sync_ring *ring, void *data, uint64_t count, int dtyp
     pump(ring);
     if (ring->paused) {
         ring->paused = false;
-        ln_sync_stream_pause(ring->left, false);
-        ln_sync_stream_received(ring->left, 0);
+        ln_net_stream_pause(ring->left, false);
+        ln_net_stream_received(ring->left, 0);
     }
 }
 
@@ -172,7 +172,7 @@ bool ln_sync_ring_done(ln_sync_ring *ring) {
     return true;
 }
 
-void ln_sync_ring_tell(ln_sync_ring *ring, int lost, ln_sync_refusal why, const char *text) {
-    if (ln_sync_stream_failure(ring->right) == LN_SYNC_FINE)
-        ln_sync_stream_refuse(ring->right, why, (uint32_t)lost + 1, text);
+void ln_sync_ring_tell(ln_sync_ring *ring, int lost, ln_net_refusal why, const char *text) {
+    if (ln_net_stream_failure(ring->right) == LN_NET_FINE)
+        ln_net_stream_refuse(ring->right, why, (uint32_t)lost + 1, text);
 }

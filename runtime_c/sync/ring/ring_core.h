@@ -22,7 +22,7 @@ typedef struct ln_sync_ring {
     int rank, size;
     size_t piece;           /* largest size of a piece in bytes; a multiple of 8 */
     unsigned char *scratch; /* a received piece, until it is added */
-    ln_sync_stream *left, *right;
+    ln_net_stream *left, *right;
     /* the current all-reduce */
     bool active, paused;
     unsigned char *data;
@@ -33,15 +33,15 @@ typedef struct ln_sync_ring {
     uint64_t all, received, queued, released;
     /* the reason that a neighbour gave for breaking the ring; lost: the rank that is lost, -1: not broken */
     int lost;
-    ln_sync_refusal why;
-    char text[LN_SYNC_REFUSE_TEXT + 1];
+    ln_net_refusal why;
+    char text[LN_NET_REFUSE_TEXT + 1];
     bool left_said_bye;
 } ln_sync_ring;
 
 static inline int ln_sync_ring_left(const ln_sync_ring *ring) { return (ring->rank + ring->size - 1) % ring->size; }
 static inline int ln_sync_ring_right(const ln_sync_ring *ring) { return (ring->rank + 1) % ring->size; }
 /* Returns the handler for both streams of the ring. */
-ln_sync_handler ln_sync_ring_handler(ln_sync_ring *ring);
+ln_net_handler ln_sync_ring_handler(ln_sync_ring *ring);
 /* Begins an all-reduce of `count` elements of a dtype that ln_sync_ring_width knows. The streams must be open. */
 void ln_sync_ring_begin(ln_sync_ring *ring, void *data, uint64_t count, int dtype, int operation);
 /* If everything is received and sent, ends the all-reduce and returns true. `data` then holds the result. */
@@ -49,6 +49,6 @@ bool ln_sync_ring_done(ln_sync_ring *ring);
 /* Returns the number of bytes per element, or 0 for a dtype that cannot be summed. */
 size_t ln_sync_ring_width(int dtype);
 /* Tells the ranks to the right that rank `lost` is lost (REFUSE, with rank + 1 as its detail). */
-void ln_sync_ring_tell(ln_sync_ring *ring, int lost, ln_sync_refusal why, const char *text);
+void ln_sync_ring_tell(ln_sync_ring *ring, int lost, ln_net_refusal why, const char *text);
 
 #endif

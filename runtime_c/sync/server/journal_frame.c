@@ -53,27 +53,27 @@ static uint64_t counted(pages *p) {
  * a page border. */
 static pages behind(uint64_t at) { return (pages){at + FRAME, 0, (at + FRAME) % PAGE != 0, false}; }
 
-uint64_t ln_sync_journal_frame(const ln_sync_slice *parts, int parts_count, uint64_t at, unsigned char frame[FRAME]) {
+uint64_t ln_sync_journal_frame(const ln_net_slice *parts, int parts_count, uint64_t at, unsigned char frame[FRAME]) {
     pages p = behind(at);
     uint64_t length = 0;
     uint32_t crc = 0;
     for (int i = 0; i < parts_count; i++) {
-        crc = ln_sync_crc32c(crc, parts[i].data, parts[i].size);
+        crc = ln_net_crc32c(crc, parts[i].data, parts[i].size);
         count(&p, parts[i].data, parts[i].size);
         length += parts[i].size;
     }
-    crc = ln_sync_crc32c(crc, zeros, (size_t)padding(length));
+    crc = ln_net_crc32c(crc, zeros, (size_t)padding(length));
     count(&p, zeros, padding(length));
     put64(frame + LENGTH, length);
     put32(frame + CRC, crc);
     put32(frame + BLANK, (uint32_t)counted(&p));
     for (int i = RESERVED; i < FRAME_CRC; i++) frame[i] = 0;
-    put32(frame + FRAME_CRC, ln_sync_crc32c(0, frame, FRAME_CRC));
+    put32(frame + FRAME_CRC, ln_net_crc32c(0, frame, FRAME_CRC));
     return FRAME + length + padding(length);
 }
 
 static bool is_frame(const unsigned char *frame) {
-    return get32(frame + FRAME_CRC) == ln_sync_crc32c(0, frame, FRAME_CRC) && is_blank(frame + RESERVED, 12);
+    return get32(frame + FRAME_CRC) == ln_net_crc32c(0, frame, FRAME_CRC) && is_blank(frame + RESERVED, 12);
 }
 
 /* Returns the length of the valid record at `at` in bytes, or 0 if there is none. */
@@ -84,7 +84,7 @@ static uint64_t whole_at(const unsigned char *file, uint64_t size, uint64_t at) 
     length = get64(frame + LENGTH);
     if (length > size - at - FRAME || padding(length) > size - at - FRAME - length) return 0;
     length += padding(length);
-    return get32(frame + CRC) == ln_sync_crc32c(0, frame + FRAME, (size_t)length) ? FRAME + length : 0;
+    return get32(frame + CRC) == ln_net_crc32c(0, frame + FRAME, (size_t)length) ? FRAME + length : 0;
 }
 
 /* Classifies a record whose frame is invalid. If the page of the frame is all zeros and no valid record follows, the
@@ -111,7 +111,7 @@ ln_sync_journal_state ln_sync_journal_look(const unsigned char *file, uint64_t s
     *length = get64(frame + LENGTH);
     if (*length > left || padding(*length) > left - *length) return LN_SYNC_JOURNAL_CUT;
     whole = *length + padding(*length);
-    if (get32(frame + CRC) == ln_sync_crc32c(0, frame + FRAME, (size_t)whole)) {
+    if (get32(frame + CRC) == ln_net_crc32c(0, frame + FRAME, (size_t)whole)) {
         *next = at + FRAME + whole;
         return LN_SYNC_JOURNAL_WHOLE;
     }

@@ -21,7 +21,7 @@ typedef enum ln_sync_journal_state {
 
 /* Fills the frame of a record that begins at offset `at` of the file. Returns its length in the file, including frame
  * and zeros. */
-uint64_t ln_sync_journal_frame(const ln_sync_slice *parts, int count, uint64_t at,
+uint64_t ln_sync_journal_frame(const ln_net_slice *parts, int count, uint64_t at,
                                unsigned char frame[LN_SYNC_JOURNAL_FRAME]);
 /* Examines the bytes that begin at offset `at`. *length: length of the parts of a valid record; *next: offset of the
  * next record. */

@@ -138,7 +138,7 @@ static bool write_all(int fd, struct iovec *parts, int count, uint64_t at) {
     return true;
 }
 
-linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_sync_slice *parts, int count, linnet_error *error) {
+linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_net_slice *parts, int count, linnet_error *error) {
     static const unsigned char zeros[LN_SYNC_JOURNAL_ALIGN];
     unsigned char frame[FRAME];
     struct iovec vector[SLICES];

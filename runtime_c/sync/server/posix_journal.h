@@ -12,7 +12,7 @@ typedef struct ln_sync_journal ln_sync_journal;
 linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fsync, ln_sync_journal **out,
                                    linnet_error *error);
 void ln_sync_journal_free(ln_sync_journal *journal);
-linnet_status ln_sync_journal_append(ln_sync_journal *journal, const ln_sync_slice *parts, int count,
+linnet_status ln_sync_journal_append(ln_sync_journal *journal, const ln_net_slice *parts, int count,
                                      linnet_error *error);
 /* Passes all records to the server, and cuts off a last record that was not completely written. Damage is an error
  * (CORRUPT, with the offset) unless `repair` is set. With `repair` the records before the damage count, and a copy of

@@ -1,4 +1,4 @@
-/* posix_loop.c - the server's loop: one thread, any number of connections. Each connection gets a turn of LN_SYNC_TURN
+/* posix_loop.c - the server's loop: one thread, any number of connections. Each connection gets a turn of LN_NET_TURN
  * bytes. Frames that the core queues are sent at once. */
 #define _DEFAULT_SOURCE
 #include "sync/server/posix_server.h"
@@ -23,11 +23,10 @@ uint64_t ln_sync_now(void) {
 /* ---- connections of peers ---------------------------------------------------------------------------------------- */
 
 static void watch(linnet_server *s, posix_peer *p) {
-    const int wants = p->refused ? LN_SYNC_READ : ln_sync_transport_wants(p->transport, p->stream),
-              mask = wants & (LN_SYNC_READ | LN_SYNC_WRITE);
-    if (mask != p->mask && ln_sync_poller_change(s->poller, ln_sync_transport_fd(p->transport), mask, p))
-        p->mask = mask;
-    if (wants & LN_SYNC_NOW && !p->now) {
+    const int wants = p->refused ? LN_NET_READ : ln_net_transport_wants(p->transport, p->stream),
+              mask = wants & (LN_NET_READ | LN_NET_WRITE);
+    if (mask != p->mask && ln_net_poller_change(s->poller, ln_net_transport_fd(p->transport), mask, p)) p->mask = mask;
+    if (wants & LN_NET_NOW && !p->now) {
         p->now = true;
         p->now_next = s->nows;
         s->nows = p;
@@ -45,8 +44,8 @@ void ln_sync_close_peer(linnet_server *s, posix_peer *p) {
     else
         s->peers = p->next;
     ln_sync_server_disconnect(s->core, p->stream, ln_sync_now());
-    ln_sync_poller_remove(s->poller, ln_sync_transport_fd(p->transport));
-    ln_sync_transport_free(p->transport);
+    ln_net_poller_remove(s->poller, ln_net_transport_fd(p->transport));
+    ln_net_transport_free(p->transport);
     free(p);
     s->closed++;
 }
@@ -64,26 +63,26 @@ static void give_back(linnet_server *s) {
 
 static void count(linnet_server *s, posix_peer *p) {
     uint64_t received, sent;
-    ln_sync_transport_counts(p->transport, &received, &sent);
+    ln_net_transport_counts(p->transport, &received, &sent);
     ln_sync_server_counted(s->core, p->stream, received, sent);
 }
 
 /* Sends the queued frames. Returns false if the peer was closed. */
 static bool flush(linnet_server *s, posix_peer *p) {
-    ln_sync_flow flow = LN_SYNC_FLOWS;
+    ln_net_flow flow = LN_NET_FLOWS;
     linnet_error error;
     const bool closing = ln_sync_server_closing(s->core, p->stream);
     if (!closing) ln_sync_server_fill(s->core, p->stream);
-    if (!ln_sync_stream_idle(p->stream) || !ln_sync_transport_open(p->transport))
-        flow = ln_sync_transport_send(p->transport, p->stream, LN_SYNC_TURN, &error);
+    if (!ln_net_stream_idle(p->stream) || !ln_net_transport_open(p->transport))
+        flow = ln_net_transport_send(p->transport, p->stream, LN_NET_TURN, &error);
     count(s, p);
     /* A refused peer may still be sending. If this side closed the connection now, TCP would answer those bytes with a
      * reset, and the peer would lose REFUSE, which says why. The bytes are discarded until the peer closes the
      * connection, for a second at most. */
-    const bool done = closing && ln_sync_stream_idle(p->stream);
-    p->refused = done && ln_sync_stream_failure(p->stream) && ln_sync_transport_open(p->transport);
-    if (p->refused && flow == LN_SYNC_FLOWS) flow = ln_sync_transport_discard(p->transport, LN_SYNC_TURN);
-    if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN || (done && !p->refused) || p->ended) {
+    const bool done = closing && ln_net_stream_idle(p->stream);
+    p->refused = done && ln_net_stream_failure(p->stream) && ln_net_transport_open(p->transport);
+    if (p->refused && flow == LN_NET_FLOWS) flow = ln_net_transport_discard(p->transport, LN_NET_TURN);
+    if (flow == LN_NET_ENDED || flow == LN_NET_BROKEN || (done && !p->refused) || p->ended) {
         ln_sync_close_peer(s, p);
         return false;
     }
@@ -97,22 +96,22 @@ static bool flush(linnet_server *s, posix_peer *p) {
 
 static void receive(linnet_server *s, posix_peer *p, uint64_t now) {
     linnet_error error;
-    ln_sync_flow flow;
+    ln_net_flow flow;
     uint64_t before, after, sent;
     if (p->refused) return; /* flush() discards what arrives */
-    ln_sync_transport_counts(p->transport, &before, &sent);
-    if (!ln_sync_stream_failure(p->stream)) ln_sync_server_heard(s->core, p->stream, now);
-    flow = ln_sync_transport_receive(p->transport, p->stream, LN_SYNC_TURN, &error);
-    ln_sync_transport_counts(p->transport, &after, &sent);
-    p->ended = flow == LN_SYNC_ENDED || (flow == LN_SYNC_BROKEN && !ln_sync_stream_failure(p->stream));
+    ln_net_transport_counts(p->transport, &before, &sent);
+    if (!ln_net_stream_failure(p->stream)) ln_sync_server_heard(s->core, p->stream, now);
+    flow = ln_net_transport_receive(p->transport, p->stream, LN_NET_TURN, &error);
+    ln_net_transport_counts(p->transport, &after, &sent);
+    p->ended = flow == LN_NET_ENDED || (flow == LN_NET_BROKEN && !ln_net_stream_failure(p->stream));
 }
 
 /* Sends the core's frames to its peers until the core has no more frames. */
 static void send_all(linnet_server *s) {
-    ln_sync_stream *stream;
+    ln_net_stream *stream;
     while ((stream = ln_sync_server_woken(s->core))) {
         posix_peer *p = ln_sync_server_owner(stream);
-        if (ln_sync_server_resumed(s->core, stream)) ln_sync_stream_received(stream, 0);
+        if (ln_sync_server_resumed(s->core, stream)) ln_net_stream_received(stream, 0);
         flush(s, p);
     }
 }
@@ -122,22 +121,22 @@ static void send_all(linnet_server *s) {
 static void accept_peers(posix_listener *l, uint64_t now) {
     linnet_server *s = l->server;
     for (int i = 0; i < 64; i++) {
-        ln_sync_transport *transport;
+        ln_net_transport *transport;
         linnet_error error;
         posix_peer *p;
-        if (ln_sync_accept(l->listener, &transport, &error)) {
+        if (ln_net_accept(l->listener, &transport, &error)) {
             /* Possibly out of descriptors. Accepts no connections for a moment, and continues to serve the open
              * ones. */
-            ln_sync_poller_change(s->poller, ln_sync_listener_fd(l->listener), 0, l);
+            ln_net_poller_change(s->poller, ln_net_listener_fd(l->listener), 0, l);
             l->closed_until = now + SECOND / 10;
             return;
         }
         if (!transport) return;
         p = calloc(1, sizeof *p);
-        if (p) p->stream = ln_sync_server_connect(s->core, ln_sync_transport_peer(transport), now);
-        if (p && p->stream && ln_sync_poller_add(s->poller, ln_sync_transport_fd(transport), LN_SYNC_READ, p)) {
+        if (p) p->stream = ln_sync_server_connect(s->core, ln_net_transport_peer(transport), now);
+        if (p && p->stream && ln_net_poller_add(s->poller, ln_net_transport_fd(transport), LN_NET_READ, p)) {
             p->transport = transport;
-            p->mask = LN_SYNC_READ;
+            p->mask = LN_NET_READ;
             p->next = s->peers;
             if (s->peers) s->peers->previous = p;
             s->peers = p;
@@ -147,7 +146,7 @@ static void accept_peers(posix_listener *l, uint64_t now) {
             continue;
         }
         if (p && p->stream) ln_sync_server_disconnect(s->core, p->stream, now);
-        ln_sync_transport_free(transport);
+        ln_net_transport_free(transport);
         free(p);
     }
 }
@@ -165,7 +164,7 @@ static void old_things(linnet_server *s, uint64_t now) {
         posix_listener *l = &s->listeners[i];
         if (!l->closed_until || now < l->closed_until) continue;
         l->closed_until = 0;
-        ln_sync_poller_change(s->poller, ln_sync_listener_fd(l->listener), LN_SYNC_READ, l);
+        ln_net_poller_change(s->poller, ln_net_listener_fd(l->listener), LN_NET_READ, l);
     }
     for (posix_peer *p = s->closing ? s->peers : NULL, *next; p; p = next) {
         next = p->next;
@@ -177,12 +176,12 @@ static void old_things(linnet_server *s, uint64_t now) {
 
 bool ln_sync_server_busy(const linnet_server *s) {
     for (const posix_peer *p = s->peers; p; p = p->next)
-        if (!ln_sync_stream_idle(p->stream)) return true;
+        if (!ln_net_stream_idle(p->stream)) return true;
     return false;
 }
 
 void ln_sync_server_turn(linnet_server *s, int timeout_ms) {
-    ln_sync_event ready[64];
+    ln_net_event ready[64];
     posix_peer *nows = s->nows;
     uint64_t now;
     int n;
@@ -190,10 +189,10 @@ void ln_sync_server_turn(linnet_server *s, int timeout_ms) {
     if (timeout_ms || atomic_load(&s->waiting)) {
         pthread_mutex_unlock(&s->mutex);
         if (atomic_load(&s->waiting)) sched_yield();
-        n = ln_sync_poller_wait(s->poller, ready, 64, timeout_ms);
+        n = ln_net_poller_wait(s->poller, ready, 64, timeout_ms);
         pthread_mutex_lock(&s->mutex);
     } else {
-        n = ln_sync_poller_wait(s->poller, ready, 64, 0);
+        n = ln_net_poller_wait(s->poller, ready, 64, 0);
     }
     now = ln_sync_now();
     s->nows = NULL;

@@ -26,13 +26,13 @@ typedef struct client {
 } client;
 
 struct ln_sync_metrics {
-    ln_sync_listener *listener;
-    ln_sync_poller *poller;
+    ln_net_listener *listener;
+    ln_net_poller *poller;
     uint64_t closed_until; /* 0: the poller watches the listener */
     client clients[CLIENTS];
 };
 
-linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_sync_poller *poller, ln_sync_metrics **out,
+linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_net_poller *poller, ln_sync_metrics **out,
                                      linnet_error *error) {
     ln_sync_metrics *m = calloc(1, sizeof *m);
     linnet_status status;
@@ -40,8 +40,8 @@ linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_sync
     if (!m) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for metrics");
     for (int i = 0; i < CLIENTS; i++) m->clients[i].fd = -1;
     m->poller = poller;
-    status = ln_sync_listen(address, NULL, insecure, &m->listener, error);
-    if (!status && !ln_sync_poller_add(poller, ln_sync_listener_fd(m->listener), LN_SYNC_READ, m))
+    status = ln_net_listen(address, NULL, insecure, &m->listener, error);
+    if (!status && !ln_net_poller_add(poller, ln_net_listener_fd(m->listener), LN_NET_READ, m))
         status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot watch the metrics socket");
     if (status) {
         ln_sync_metrics_free(m);
@@ -53,7 +53,7 @@ linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_sync
 
 static void end(ln_sync_metrics *m, client *c) {
     if (c->fd < 0) return;
-    ln_sync_poller_remove(m->poller, c->fd);
+    ln_net_poller_remove(m->poller, c->fd);
     close(c->fd);
     free(c->answer);
     c->answer = NULL;
@@ -63,26 +63,26 @@ static void end(ln_sync_metrics *m, client *c) {
 void ln_sync_metrics_free(ln_sync_metrics *m) {
     if (!m) return;
     for (int i = 0; i < CLIENTS; i++) end(m, &m->clients[i]);
-    ln_sync_listener_free(m->listener);
+    ln_net_listener_free(m->listener);
     free(m);
 }
 
-const char *ln_sync_metrics_address(const ln_sync_metrics *m) { return ln_sync_listener_address(m->listener); }
+const char *ln_sync_metrics_address(const ln_sync_metrics *m) { return ln_net_listener_address(m->listener); }
 
 static void accept_one(ln_sync_metrics *m, uint64_t now) {
     client *c = m->clients;
-    const int fd = accept(ln_sync_listener_fd(m->listener), NULL, NULL);
+    const int fd = accept(ln_net_listener_fd(m->listener), NULL, NULL);
     if (fd < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
         /* There are no descriptors, so the client keeps waiting. The poller stops watching the listener for a moment,
          * because poll would report it again and again. */
-        ln_sync_poller_change(m->poller, ln_sync_listener_fd(m->listener), 0, m);
+        ln_net_poller_change(m->poller, ln_net_listener_fd(m->listener), 0, m);
         m->closed_until = now + SECOND / 10;
         return;
     }
     while (c < m->clients + CLIENTS && c->fd >= 0) c++;
     if (c == m->clients + CLIENTS || fcntl(fd, F_SETFL, O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC) ||
-        !ln_sync_poller_add(m->poller, fd, LN_SYNC_READ, c)) {
+        !ln_net_poller_add(m->poller, fd, LN_NET_READ, c)) {
         close(fd);
         return;
     }
@@ -124,7 +124,7 @@ static bool serve(ln_sync_metrics *m, client *c, ln_sync_server *server) {
     }
     while (c->sent < c->size) {
         const ssize_t n = send(c->fd, c->answer + c->sent, c->size - c->sent, MSG_NOSIGNAL);
-        if (n < 0 && errno == EAGAIN) return ln_sync_poller_change(m->poller, c->fd, LN_SYNC_WRITE, c);
+        if (n < 0 && errno == EAGAIN) return ln_net_poller_change(m->poller, c->fd, LN_NET_WRITE, c);
         if (n <= 0) return false;
         c->sent += (size_t)n;
     }
@@ -149,7 +149,7 @@ bool ln_sync_metrics_ready(ln_sync_metrics *m, void *user, ln_sync_server *serve
 void ln_sync_metrics_tick(ln_sync_metrics *m, uint64_t now) {
     if (m && m->closed_until && now >= m->closed_until) {
         m->closed_until = 0;
-        ln_sync_poller_change(m->poller, ln_sync_listener_fd(m->listener), LN_SYNC_READ, m);
+        ln_net_poller_change(m->poller, ln_net_listener_fd(m->listener), LN_NET_READ, m);
     }
     for (int i = 0; m && i < CLIENTS; i++)
         if (m->clients[i].fd >= 0 && now - m->clients[i].began > PATIENCE) end(m, &m->clients[i]);

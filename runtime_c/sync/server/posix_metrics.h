@@ -10,8 +10,8 @@
 typedef struct ln_sync_metrics ln_sync_metrics;
 
 /* Listens at the address. The poller watches the listener; the user pointer of its events is `metrics` itself. Errors:
- * those of ln_sync_listen. */
-linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_sync_poller *poller, ln_sync_metrics **out,
+ * those of ln_net_listen. */
+linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_net_poller *poller, ln_sync_metrics **out,
                                      linnet_error *error);
 void ln_sync_metrics_free(ln_sync_metrics *metrics);
 const char *ln_sync_metrics_address(const ln_sync_metrics *metrics);

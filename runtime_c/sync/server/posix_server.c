@@ -75,13 +75,13 @@ static linnet_status make_core(linnet_server *s, const linnet_server_config *c, 
 }
 
 static linnet_status make_wake(linnet_server *s, linnet_error *error) {
-    s->poller = ln_sync_poller_new();
+    s->poller = ln_net_poller_new();
     if (s->poller && !pipe(s->wake)) {
         for (int i = 0; i < 2; i++) {
             fcntl(s->wake[i], F_SETFL, O_NONBLOCK);
             fcntl(s->wake[i], F_SETFD, FD_CLOEXEC);
         }
-        if (ln_sync_poller_add(s->poller, s->wake[0], LN_SYNC_READ, s)) return LINNET_OK;
+        if (ln_net_poller_add(s->poller, s->wake[0], LN_NET_READ, s)) return LINNET_OK;
     }
     ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot create a poller");
     return ln_sync_got(error, "%s", strerror(errno)), LINNET_OUT_OF_MEMORY;
@@ -97,10 +97,10 @@ static linnet_status make_listeners(linnet_server *s, const linnet_server_config
     for (int i = 0; !status && i < count; i++) {
         posix_listener *l = &s->listeners[i];
         l->server = s;
-        status = ln_sync_listen(addresses[i], s->security, c->link->insecure != 0, &l->listener, error);
+        status = ln_net_listen(addresses[i], s->security, c->link->insecure != 0, &l->listener, error);
         if (status) break;
         s->listener_count++;
-        if (!ln_sync_poller_add(s->poller, ln_sync_listener_fd(l->listener), LN_SYNC_READ, l))
+        if (!ln_net_poller_add(s->poller, ln_net_listener_fd(l->listener), LN_NET_READ, l))
             status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot watch a listening socket");
     }
     return status;
@@ -167,13 +167,13 @@ void linnet_server_free(linnet_server *s) {
         pthread_mutex_unlock(&s->mutex);
     }
     while (s->peers) ln_sync_close_peer(s, s->peers);
-    for (int i = 0; i < s->listener_count; i++) ln_sync_listener_free(s->listeners[i].listener);
+    for (int i = 0; i < s->listener_count; i++) ln_net_listener_free(s->listeners[i].listener);
     free(s->listeners);
     ln_sync_metrics_free(s->metrics);
-    ln_sync_poller_free(s->poller);
+    ln_net_poller_free(s->poller);
     for (int i = 0; i < 2; i++)
         if (s->wake[i] >= 0) close(s->wake[i]);
-    ln_sync_security_free(s->security);
+    ln_net_security_free(s->security);
     ln_sync_server_release(s->core);
     ln_sync_folder_free(s->folder);
     ln_sync_sessions_free(s->sessions);
@@ -196,7 +196,7 @@ static void give(linnet_server *s) { pthread_mutex_unlock(&s->mutex); }
 const char *linnet_server_address(const linnet_server *s, int i) {
     if (s && i == -1 && s->metrics) return ln_sync_metrics_address(s->metrics);
     if (!s || i < 0 || i >= s->listener_count) return NULL;
-    return ln_sync_listener_address(s->listeners[i].listener);
+    return ln_net_listener_address(s->listeners[i].listener);
 }
 
 /* Sends the queued frames, for at most a second. */

@@ -16,8 +16,8 @@
 typedef struct posix_peer {
     struct posix_peer *next, *previous; /* list of all peers */
     struct posix_peer *now_next;        /* list of the peers with data that poll cannot see */
-    ln_sync_transport *transport;
-    ln_sync_stream *stream;
+    ln_net_transport *transport;
+    ln_net_stream *stream;
     int mask;               /* events that the poller waits for */
     bool now, ended;        /* ended: nothing more is received or sent */
     uint64_t closing_since; /* 0: the connection stays open */
@@ -26,7 +26,7 @@ typedef struct posix_peer {
 
 typedef struct posix_listener {
     struct linnet_server *server;
-    ln_sync_listener *listener;
+    ln_net_listener *listener;
     uint64_t closed_until; /* 0: the poller watches this listener */
 } posix_listener;
 
@@ -44,8 +44,8 @@ struct linnet_server {
     ln_sync_sessions *sessions;
     ln_sync_folder *folder;
     ln_sync_server *core;
-    ln_sync_security *security;
-    ln_sync_poller *poller;
+    ln_net_security *security;
+    ln_net_poller *poller;
     ln_sync_metrics *metrics;
     posix_listener *listeners;
     int listener_count;

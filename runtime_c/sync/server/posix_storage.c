@@ -212,7 +212,7 @@ static linnet_status save(void *context, const char *table, char *where, size_t 
     return status ? status : ln_sync_journal_clear(f->journal, error);
 }
 
-static linnet_status append(void *context, const ln_sync_slice *parts, int count, linnet_error *error) {
+static linnet_status append(void *context, const ln_net_slice *parts, int count, linnet_error *error) {
     ln_sync_folder *f = context;
     return ln_sync_journal_append(f->journal, parts, count, error);
 }

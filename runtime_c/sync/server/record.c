@@ -45,7 +45,7 @@ static void put_head(const ln_sync_server *s, unsigned char *at, uint64_t step, 
 linnet_status ln_sync_append_put(ln_sync_server *s, uint64_t incarnation, uint64_t number, uint32_t t,
                                  const void *value, linnet_error *error) {
     unsigned char head[HEAD + 8];
-    const ln_sync_slice parts[2] = {{head, sizeof head}, {value, (size_t)s->manifest->variables[t].bytes}};
+    const ln_net_slice parts[2] = {{head, sizeof head}, {value, (size_t)s->manifest->variables[t].bytes}};
     if (!s->storage.append) return LINNET_OK;
     put_head(s, head, number, t, 0, A_PUT);
     put64(head + HEAD, incarnation);

@@ -11,33 +11,33 @@ enum { PLACES = 8 }; /* messages that a stream can queue */
 
 /* ---- received frames ----------------------------------------------------------------------------------------- */
 
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
-    sync_connection *c = ln_sync_stream_user(stream);
+static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
+    sync_connection *c = ln_net_stream_user(stream);
     (void)context;
     if (header->type == LN_SYNC_ROWS) return ln_sync_place_rows(c, header, destination);
     if (header->type == LN_SYNC_PUT) return ln_sync_place_put(c, header, destination);
     return ln_sync_place_push(c, header, destination);
 }
 
-static ln_sync_refusal take_beat(sync_connection *c, const ln_sync_header *header, const void *payload) {
-    if (!ln_sync_beat_read(&c->beat, payload, header->length)) return LN_SYNC_MALFORMED;
+static ln_net_refusal take_beat(sync_connection *c, const ln_net_header *header, const void *payload) {
+    if (!ln_sync_beat_read(&c->beat, payload, header->length)) return LN_NET_MALFORMED;
     c->beat.received = c->server->host.clock(c->server->host.context);
     c->beat_due = true;
     ln_sync_wake(c);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal take_status(sync_connection *c) {
+static ln_net_refusal take_status(sync_connection *c) {
     const size_t size = ln_sync_server_status(c->server, NULL, 0);
     char *text;
-    if (c->replies) return LN_SYNC_FINE; /* one reply at a time, so that a flood of questions gets one answer */
+    if (c->replies) return LN_NET_FINE; /* one reply at a time, so that a flood of questions gets one answer */
     if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
-        return LN_SYNC_OVER_LIMIT;
+        return LN_NET_OVER_LIMIT;
     ln_sync_server_status(c->server, text, size + 1);
-    return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_SYNC_FINE : LN_SYNC_OVER_LIMIT;
+    return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_NET_FINE : LN_NET_OVER_LIMIT;
 }
 
-static ln_sync_refusal take_snapshot(sync_connection *c) {
+static ln_net_refusal take_snapshot(sync_connection *c) {
     linnet_error error;
     memset(&c->saved, 0, sizeof c->saved);
     /* Does not save the same state twice. All workers may ask for a snapshot at the end of a job, and a hostile worker
@@ -50,11 +50,11 @@ static ln_sync_refusal take_snapshot(sync_connection *c) {
         snprintf(c->saved.text, sizeof c->saved.text, "version %llu", (unsigned long long)c->server->saved_version);
     c->saved_due = true;
     ln_sync_wake(c);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
-    sync_connection *c = ln_sync_stream_user(stream);
+static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
+    sync_connection *c = ln_net_stream_user(stream);
     (void)context;
     switch (header->type) {
     case LN_SYNC_HELLO: return ln_sync_take_hello(c, header, payload);
@@ -75,16 +75,16 @@ static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_syn
         }
         c->closing = true;
         ln_sync_wake(c);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     case LN_SYNC_REFUSE:
         c->closing = true;
         ln_sync_wake(c);
-        return LN_SYNC_FINE;
-    default: return LN_SYNC_UNEXPECTED;
+        return LN_NET_FINE;
+    default: return LN_NET_UNEXPECTED;
     }
 }
 
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void released(void *context, ln_net_stream *stream, uint64_t tag) {
     (void)context;
     (void)stream;
     ln_sync_released((sync_send *)(uintptr_t)tag);
@@ -92,47 +92,47 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
 
 /* ---- connections --------------------------------------------------------------------------------------------- */
 
-ln_sync_stream *ln_sync_server_connect(ln_sync_server *s, const char *peer, uint64_t now) {
-    const ln_sync_handler handler = {NULL, place, frame, released};
+ln_net_stream *ln_sync_server_connect(ln_sync_server *s, const char *peer, uint64_t now) {
+    const ln_net_handler handler = {NULL, place, frame, released};
     const size_t head = (sizeof(sync_connection) + 63) / 64 * 64;
     sync_connection *c;
     s->now = now;
     if (s->failed || s->connection_count >= s->config.max_streams) return NULL;
-    c = calloc(1, head + ln_sync_stream_bytes(PLACES));
+    c = calloc(1, head + ln_net_stream_bytes(PLACES));
     if (!c) return NULL;
     c->server = s;
-    c->stream = ln_sync_stream_init((char *)c + head, PLACES, &ln_sync_protocol, &handler);
+    c->stream = ln_net_stream_init((char *)c + head, PLACES, &ln_sync_protocol, &handler);
     c->replies_end = &c->replies;
     c->opened = c->heard = now;
     c->slot = s->connection_count;
     snprintf(c->peer, sizeof c->peer, "%s", peer ? peer : "");
-    ln_sync_stream_set_user(c->stream, c);
-    ln_sync_stream_expect(c->stream, LN_NET_BIT(LN_SYNC_HELLO) | LN_NET_BIT(LN_SYNC_REFUSE));
+    ln_net_stream_set_user(c->stream, c);
+    ln_net_stream_expect(c->stream, LN_NET_BIT(LN_SYNC_HELLO) | LN_NET_BIT(LN_SYNC_REFUSE));
     s->connections[s->connection_count++] = c;
     if (s->next_scan > now + LN_SYNC_HANDSHAKE_MS * LN_SYNC_MS) s->next_scan = now + LN_SYNC_HANDSHAKE_MS * LN_SYNC_MS;
     return c->stream;
 }
 
-void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner) {
-    sync_connection *c = ln_sync_stream_user(stream);
+void ln_sync_server_set_owner(ln_net_stream *stream, void *owner) {
+    sync_connection *c = ln_net_stream_user(stream);
     c->owner = owner;
 }
 
-void *ln_sync_server_owner(const ln_sync_stream *stream) {
-    const sync_connection *c = ln_sync_stream_user(stream);
+void *ln_sync_server_owner(const ln_net_stream *stream) {
+    const sync_connection *c = ln_net_stream_user(stream);
     return c->owner;
 }
 
-void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
-    sync_connection *c = ln_sync_stream_user(stream);
+void ln_sync_server_disconnect(ln_sync_server *s, ln_net_stream *stream, uint64_t now) {
+    sync_connection *c = ln_net_stream_user(stream);
     sync_member *member = c->member;
     s->now = now;
     ln_sync_unwake(c);
-    if (ln_sync_stream_failure(stream) && !c->closing) s->refused++;
+    if (ln_net_stream_failure(stream) && !c->closing) s->refused++;
     if (c->paused_since) s->paused--;
     if (s->token == c) s->token = NULL;
     c->state = CLOSED;
-    ln_sync_stream_reset(c->stream); /* releases the queued messages */
+    ln_net_stream_reset(c->stream); /* releases the queued messages */
     ln_sync_free_pulls(c);
     ln_sync_empty(s, &c->put.value);
     if (member && member->connection == c) {
@@ -149,14 +149,14 @@ void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64
     ln_sync_resume_peers(s);
 }
 
-void ln_sync_server_heard(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
-    sync_connection *c = ln_sync_stream_user(stream);
+void ln_sync_server_heard(ln_sync_server *s, ln_net_stream *stream, uint64_t now) {
+    sync_connection *c = ln_net_stream_user(stream);
     s->now = c->heard = now;
     if (c->member) c->member->heard = now;
 }
 
-void ln_sync_server_counted(ln_sync_server *s, ln_sync_stream *stream, uint64_t received, uint64_t sent) {
-    sync_connection *c = ln_sync_stream_user(stream);
+void ln_sync_server_counted(ln_sync_server *s, ln_net_stream *stream, uint64_t received, uint64_t sent) {
+    sync_connection *c = ln_net_stream_user(stream);
     (void)s;
     if (c->member) {
         c->member->received += received - c->received;
@@ -166,8 +166,8 @@ void ln_sync_server_counted(ln_sync_server *s, ln_sync_stream *stream, uint64_t 
     c->sent = sent;
 }
 
-void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
-    sync_connection *c = ln_sync_stream_user(stream);
+void ln_sync_server_fill(ln_sync_server *s, ln_net_stream *stream) {
+    sync_connection *c = ln_net_stream_user(stream);
     (void)s;
     if (c->state == ANNOUNCE) ln_sync_announce(c);
     if (c->state != SERVING || c->closing) return;
@@ -191,14 +191,14 @@ void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
     if (!c->ack_due) ln_sync_answer_pulls(c); /* the ACK is sent before values of its version */
 }
 
-bool ln_sync_server_closing(const ln_sync_server *s, const ln_sync_stream *stream) {
-    const sync_connection *c = ln_sync_stream_user(stream);
+bool ln_sync_server_closing(const ln_sync_server *s, const ln_net_stream *stream) {
+    const sync_connection *c = ln_net_stream_user(stream);
     (void)s;
-    return c->closing || ln_sync_stream_failure(stream);
+    return c->closing || ln_net_stream_failure(stream);
 }
 
-bool ln_sync_server_resumed(ln_sync_server *s, ln_sync_stream *stream) {
-    sync_connection *c = ln_sync_stream_user(stream);
+bool ln_sync_server_resumed(ln_sync_server *s, ln_net_stream *stream) {
+    sync_connection *c = ln_net_stream_user(stream);
     const bool resumed = c->resumed;
     (void)s;
     c->resumed = false;

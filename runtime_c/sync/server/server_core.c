@@ -8,7 +8,7 @@
 
 static void defaults(ln_sync_server_config *c) {
     if (!c->workers) c->workers = 1;
-    if (!c->chunk) c->chunk = LN_SYNC_CHUNK;
+    if (!c->chunk) c->chunk = LN_NET_CHUNK;
     if (!c->heartbeat) c->heartbeat = c->lease ? c->lease / 3 : 5000;
     if (!c->lease) c->lease = 3 * c->heartbeat;
     if (!c->max_streams) c->max_streams = 4096;
@@ -23,9 +23,9 @@ static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_confi
         ln_sync_expected(error, "quorum <= workers = %u", (unsigned)c->workers);
         return ln_sync_got(error, "quorum = %u", (unsigned)c->quorum), LINNET_INVALID_ARGUMENT;
     }
-    if (c->chunk < LN_SYNC_CHUNK_MIN || c->chunk > LN_SYNC_CHUNK_MAX) {
+    if (c->chunk < LN_NET_CHUNK_MIN || c->chunk > LN_NET_CHUNK_MAX) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "chunk size is out of range");
-        ln_sync_expected(error, "%d to %d bytes", (int)LN_SYNC_CHUNK_MIN, (int)LN_SYNC_CHUNK_MAX);
+        ln_sync_expected(error, "%d to %d bytes", (int)LN_NET_CHUNK_MIN, (int)LN_NET_CHUNK_MAX);
         return ln_sync_got(error, "%u", (unsigned)c->chunk), LINNET_INVALID_ARGUMENT;
     }
     if (!c->heartbeat || c->heartbeat >= c->lease) {
@@ -123,14 +123,14 @@ static void scan(ln_sync_server *s, uint64_t now) {
             ln_sync_wake(c);
         } else if (c->paused_since) {
             if (now - c->paused_since > lease)
-                ln_sync_refuse_peer(c, LN_SYNC_OVER_LIMIT, 0, "no memory for this push; raise max_bytes of the server");
+                ln_sync_refuse_peer(c, LN_NET_OVER_LIMIT, 0, "no memory for this push; raise max_bytes of the server");
             else
                 earlier(&next, c->paused_since + lease);
         } else if (now >= ends && c->state == SERVING) {
             if (c->member) ln_sync_leave(s, c->member);
             ln_sync_drop_peer(c);
         } else if (now >= ends) {
-            ln_sync_refuse_peer(c, LN_SYNC_TOO_SLOW, 0, "no handshake within %d s", LN_SYNC_HANDSHAKE_MS / 1000);
+            ln_sync_refuse_peer(c, LN_NET_TOO_SLOW, 0, "no handshake within %d s", LN_SYNC_HANDSHAKE_MS / 1000);
         } else {
             earlier(&next, ends);
         }

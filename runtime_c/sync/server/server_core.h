@@ -19,7 +19,7 @@ typedef struct ln_sync_server_config {
     int64_t staleness;    /* number of closed steps by which a group may be ahead of the slowest; -1: no limit */
     uint32_t encodings;   /* encodings accepted for gradients, bits 1 << encoding; plain is always accepted. Encodings
                              of values: bits of LN_SYNC_PULL_ENCODINGS */
-    uint32_t chunk;       /* 0: LN_SYNC_CHUNK */
+    uint32_t chunk;       /* 0: LN_NET_CHUNK */
     uint32_t heartbeat;   /* ms; 0: 5000 */
     uint32_t lease;       /* ms; 0: three heartbeats */
     uint32_t max_streams; /* connections; 0: 4096 */
@@ -56,7 +56,7 @@ typedef struct ln_sync_storage {
     void *context;
     /* Appends a record to the journal. When it returns, the record is as durable as configured. NULL: there is no
      * journal. */
-    linnet_status (*append)(void *context, const ln_sync_slice *parts, int count, linnet_error *error);
+    linnet_status (*append)(void *context, const ln_net_slice *parts, int count, linnet_error *error);
     /* Writes all variables and the text `table` to one snapshot, atomically; then empties the journal. `where` receives
      * the place in words. */
     linnet_status (*save)(void *context, const char *table, char *where, size_t size, linnet_error *error);
@@ -81,24 +81,24 @@ void ln_sync_server_left_out(ln_sync_server *server, uint64_t bytes);
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 
 /* Returns a stream for a new connection. The server owns the stream. Returns NULL if there are already max_streams. */
-ln_sync_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
+ln_net_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
 /* These functions attach a pointer of the owner to a stream, and return it. */
-void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner);
-void *ln_sync_server_owner(const ln_sync_stream *stream);
+void ln_sync_server_set_owner(ln_net_stream *stream, void *owner);
+void *ln_sync_server_owner(const ln_net_stream *stream);
 /* Call this when the connection has ended or failed. Frees the stream. */
-void ln_sync_server_disconnect(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
-/* Call this when bytes have arrived, before ln_sync_stream_received, which handles them. */
-void ln_sync_server_heard(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
-/* Queues frames that are due on this stream. Call it before each call of ln_sync_stream_pending, until
- * ln_sync_stream_pending returns 0. */
-void ln_sync_server_fill(ln_sync_server *server, ln_sync_stream *stream);
+void ln_sync_server_disconnect(ln_sync_server *server, ln_net_stream *stream, uint64_t now);
+/* Call this when bytes have arrived, before ln_net_stream_received, which handles them. */
+void ln_sync_server_heard(ln_sync_server *server, ln_net_stream *stream, uint64_t now);
+/* Queues frames that are due on this stream. Call it before each call of ln_net_stream_pending, until
+ * ln_net_stream_pending returns 0. */
+void ln_sync_server_fill(ln_sync_server *server, ln_net_stream *stream);
 /* Returns the next stream that has something to send, is to be closed, or may read again since the last call. Returns
  * NULL if there is none. */
-ln_sync_stream *ln_sync_server_woken(ln_sync_server *server);
+ln_net_stream *ln_sync_server_woken(ln_sync_server *server);
 /* Tells whether the connection is to be closed when its stream is idle. */
-bool ln_sync_server_closing(const ln_sync_server *server, const ln_sync_stream *stream);
-/* Returns true once when a paused stream may read again. Then call ln_sync_stream_received(stream, 0). */
-bool ln_sync_server_resumed(ln_sync_server *server, ln_sync_stream *stream);
+bool ln_sync_server_closing(const ln_sync_server *server, const ln_net_stream *stream);
+/* Returns true once when a paused stream may read again. Then call ln_net_stream_received(stream, 0). */
+bool ln_sync_server_resumed(ln_sync_server *server, ln_net_stream *stream);
 
 /* Handles leases and time-outs. Returns the latest time of the next call. Call it after received bytes were
  * processed. */
@@ -121,7 +121,7 @@ size_t ln_sync_server_status(ln_sync_server *server, char *text, size_t size);
 /* Writes the status in Prometheus' text format. */
 size_t ln_sync_server_metrics(ln_sync_server *server, char *text, size_t size);
 /* Passes the transport's byte counts for the status. */
-void ln_sync_server_counted(ln_sync_server *server, ln_sync_stream *stream, uint64_t received, uint64_t sent);
+void ln_sync_server_counted(ln_sync_server *server, ln_net_stream *stream, uint64_t received, uint64_t sent);
 
 /* ---- policy ----------------------------------------------------------------------------------------------------- */
 

@@ -14,19 +14,19 @@
 
 enum { EPOCH_BITS = 53 }; /* epochs are milliseconds since 1970 (posix_storage.c) */
 
-static ln_sync_refusal deny(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *text) {
+static ln_net_refusal deny(sync_connection *c, ln_net_refusal why, uint32_t detail, const char *text) {
     ln_sync_refuse_peer(c, why, detail, "%s", text);
     return why;
 }
 
 /* Refuses a process whose number another process has, and notes it for the status. */
-static ln_sync_refusal deny_rival(sync_connection *c, sync_member *m) {
+static ln_net_refusal deny_rival(sync_connection *c, sync_member *m) {
     char text[96];
     m->rivals++;
     m->rival_at = c->server->now;
     memcpy(m->rival, c->peer, sizeof m->rival);
     snprintf(text, sizeof text, "worker %u is already connected from %.40s", (unsigned)c->claim, m->connection->peer);
-    return deny(c, LN_SYNC_IN_USE, c->claim, text);
+    return deny(c, LN_NET_IN_USE, c->claim, text);
 }
 
 static bool number_is_free(const ln_sync_server *s, uint32_t id) {
@@ -59,32 +59,32 @@ static uint64_t step_of(const ln_sync_server *s, const sync_group *g) {
     return g && g->step > least ? g->step : least;
 }
 
-ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload) {
+ln_net_refusal ln_sync_take_hello(sync_connection *c, const ln_net_header *header, const void *payload) {
     static const unsigned char no_job[16];
     ln_sync_server *s = c->server;
     ln_sync_hello *hello = &c->hello;
     sync_member *m;
     char text[96];
-    if (c->state != AWAIT_HELLO) return LN_SYNC_UNEXPECTED;
-    if (!ln_sync_hello_read(hello, payload, header->length)) return LN_SYNC_MALFORMED;
-    if (hello->lowest > LN_SYNC_VERSION || hello->highest < LN_SYNC_VERSION) {
-        snprintf(text, sizeof text, "this server speaks version %d", (int)LN_SYNC_VERSION);
-        return deny(c, LN_SYNC_BAD_VERSION, LN_SYNC_VERSION + 256 * LN_SYNC_VERSION, text);
+    if (c->state != AWAIT_HELLO) return LN_NET_UNEXPECTED;
+    if (!ln_sync_hello_read(hello, payload, header->length)) return LN_NET_MALFORMED;
+    if (hello->lowest > LN_NET_VERSION || hello->highest < LN_NET_VERSION) {
+        snprintf(text, sizeof text, "this server speaks version %d", (int)LN_NET_VERSION);
+        return deny(c, LN_NET_BAD_VERSION, LN_NET_VERSION + 256 * LN_NET_VERSION, text);
     }
-    if (hello->epoch >> EPOCH_BITS) return deny(c, LN_SYNC_MALFORMED, 0, "no server has the epoch that HELLO names");
-    if (hello->role == LN_SYNC_PEER) return deny(c, LN_SYNC_UNEXPECTED, 0, "this is a server, not a ring");
+    if (hello->epoch >> EPOCH_BITS) return deny(c, LN_NET_MALFORMED, 0, "no server has the epoch that HELLO names");
+    if (hello->role == LN_SYNC_PEER) return deny(c, LN_NET_UNEXPECTED, 0, "this is a server, not a ring");
     if (memcmp(hello->job, s->manifest->job, 16) &&
         !(hello->role == LN_SYNC_OBSERVER && !memcmp(hello->job, no_job, 16)))
-        return deny(c, LN_SYNC_UNKNOWN_JOB, 0,
+        return deny(c, LN_NET_UNKNOWN_JOB, 0,
                     "this server trains another file; start server and workers with the same one");
     if (header->shard != s->manifest->shard && header->shard != 0xffff) {
         snprintf(text, sizeof text, "this is shard %u of %u", (unsigned)s->manifest->shard,
                  (unsigned)s->manifest->shards);
-        return deny(c, LN_SYNC_UNKNOWN_JOB, s->manifest->shard, text);
+        return deny(c, LN_NET_UNKNOWN_JOB, s->manifest->shard, text);
     }
-    c->claim = LN_SYNC_NO_WORKER;
+    c->claim = LN_NET_NO_WORKER;
     if (hello->role == LN_SYNC_WORKER) {
-        c->claim = hello->worker == LN_SYNC_NO_WORKER ? choose_number(s, hello) : hello->worker;
+        c->claim = hello->worker == LN_NET_NO_WORKER ? choose_number(s, hello) : hello->worker;
         m = ln_sync_member(s, c->claim, false);
         if (m && m->connection && m->incarnation != hello->incarnation) return deny_rival(c, m);
     }
@@ -94,9 +94,9 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
         hello->encodings &= ~(1u << (LN_SYNC_PULL_AS + LN_SYNC_BF16));
     s->host.random(s->host.context, c->nonce, sizeof c->nonce);
     c->state = ANNOUNCE;
-    ln_sync_stream_expect(c->stream, LN_NET_BIT(LN_SYNC_READY) | LN_NET_BIT(LN_SYNC_REFUSE));
+    ln_net_stream_expect(c->stream, LN_NET_BIT(LN_SYNC_READY) | LN_NET_BIT(LN_SYNC_REFUSE));
     ln_sync_wake(c);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 /* ---- WELCOME, TENSORS ------------------------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ static bool send_welcome(sync_connection *c) {
     unsigned char bytes[LN_SYNC_WELCOME_BYTES];
     ln_sync_welcome w;
     memset(&w, 0, sizeof w);
-    w.version = LN_SYNC_VERSION;
+    w.version = LN_NET_VERSION;
     w.flags = (uint8_t)(LN_SYNC_WELCOME_AHEAD | (s->config.asynchronous ? 0 : LN_SYNC_WELCOME_SYNCHRONOUS));
     w.shard = s->manifest->shard;
     w.shards = s->manifest->shards;
@@ -132,7 +132,7 @@ static bool send_welcome(sync_connection *c) {
 }
 
 void ln_sync_announce(sync_connection *c) {
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    unsigned char payload[LN_NET_CONTROL_MAX];
     if (!c->welcomed && !(c->welcomed = send_welcome(c))) return;
     while (c->announced < c->server->manifest->count) {
         uint32_t next = c->announced;
@@ -155,9 +155,9 @@ static bool is_forgotten(const sync_connection *c) {
 /* Refuses a worker that has an ACK of a step which this server has not made, although this server journals every step
  * before its ACK. The folder is therefore older than the acknowledged step, and nobody may continue from it
  * unnoticed. */
-static ln_sync_refusal refuse_ahead(sync_connection *c, uint64_t step) {
+static ln_net_refusal refuse_ahead(sync_connection *c, uint64_t step) {
     linnet_error error;
-    char text[LN_SYNC_REFUSE_TEXT];
+    char text[LN_NET_REFUSE_TEXT];
     ln_sync_fail(&error, LINNET_CORRUPT, "acknowledged updates are missing in this server's folder");
     ln_sync_expected(&error, "a journal and a snapshot up to step %llu", (unsigned long long)c->hello.last_step);
     ln_sync_got(&error, "step %llu is next for the group of worker %u", (unsigned long long)step, (unsigned)c->claim);
@@ -165,26 +165,26 @@ static ln_sync_refusal refuse_ahead(sync_connection *c, uint64_t step) {
                  "restore the folder's files, or end the workers and continue from the older state with --repair");
     snprintf(text, sizeof text, "step %llu was acknowledged to worker %u, but step %llu is next here",
              (unsigned long long)c->hello.last_step, (unsigned)c->claim, (unsigned long long)step);
-    deny(c, LN_SYNC_BEHIND, 0, text);
+    deny(c, LN_NET_BEHIND, 0, text);
     if (!c->server->config.repaired) ln_sync_fail_server(c->server, &error);
-    return LN_SYNC_BEHIND;
+    return LN_NET_BEHIND;
 }
 
-static ln_sync_refusal become_member(sync_connection *c) {
+static ln_net_refusal become_member(sync_connection *c) {
     ln_sync_server *s = c->server;
     sync_group *g, *left;
     sync_member *m;
     uint64_t step;
     linnet_error error;
     if (is_forgotten(c))
-        return deny(c, LN_SYNC_FORGOTTEN, 0, "the worker was away for so long that the server has forgotten it");
+        return deny(c, LN_NET_FORGOTTEN, 0, "the worker was away for so long that the server has forgotten it");
     g = ln_sync_group(s, group_of(s, c->claim, &c->hello), false);
     step = g ? g->step : 0;
     if (s->storage.append && c->hello.last_step != LN_SYNC_NONE && c->hello.last_step >= step)
         return refuse_ahead(c, step);
     m = ln_sync_member(s, c->claim, true);
     g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
-    if (!g) return deny(c, LN_SYNC_FULL, 0, "the server has no room for another worker");
+    if (!g) return deny(c, LN_NET_FULL, 0, "the server has no room for another worker");
     step = step_of(s, g);
     if (m->connection && m->incarnation != c->hello.incarnation) return deny_rival(c, m);
     if (m->connection) { /* the same process has an older connection, which it has given up */
@@ -195,13 +195,13 @@ static ln_sync_refusal become_member(sync_connection *c) {
         if (!m->committed) ln_sync_discard(s, m, true);
     }
     if (m->group != g && m->committed)
-        return deny(c, LN_SYNC_IN_USE, c->claim, "the worker's step is open in another group");
+        return deny(c, LN_NET_IN_USE, c->claim, "the worker's step is open in another group");
     left = m->group;
-    if (!ln_sync_enter_group(g, m)) return deny(c, LN_SYNC_FULL, 0, "no memory for another worker");
+    if (!ln_sync_enter_group(g, m)) return deny(c, LN_NET_FULL, 0, "no memory for another worker");
     /* The worker was away. The other workers do not wait until it has caught up. */
     if (step > g->step && ln_sync_skip_to(s, g, step, &error)) {
         ln_sync_fail_server(s, &error);
-        return LN_SYNC_SHUTTING_DOWN;
+        return LN_NET_SHUTTING_DOWN;
     }
     if (!m->live) m->from = g->committed ? g->step + 1 : g->step;
     m->live = true;
@@ -215,25 +215,25 @@ static ln_sync_refusal become_member(sync_connection *c) {
     c->member = m;
     ln_sync_count_group(g);
     if (left && left != g) ln_sync_consider(s, left); /* the old group may have waited only for this worker */
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload) {
+ln_net_refusal ln_sync_take_ready(sync_connection *c, const ln_net_header *header, const void *payload) {
     ln_sync_server *s = c->server;
     ln_sync_ready ready;
     unsigned char digest[16];
-    ln_sync_refusal why;
-    if (c->state != AWAIT_READY) return LN_SYNC_UNEXPECTED;
-    if (!ln_sync_ready_read(&ready, payload, header->length)) return LN_SYNC_MALFORMED;
+    ln_net_refusal why;
+    if (c->state != AWAIT_READY) return LN_NET_UNEXPECTED;
+    if (!ln_sync_ready_read(&ready, payload, header->length)) return LN_NET_MALFORMED;
     put64(digest, s->manifest->digest[0]);
     put64(digest + 8, s->manifest->digest[1]);
     if (memcmp(ready.server_nonce, c->nonce, 16))
-        return deny(c, LN_SYNC_REPLAY, 0, "READY does not answer the WELCOME of this connection");
+        return deny(c, LN_NET_REPLAY, 0, "READY does not answer the WELCOME of this connection");
     if (memcmp(ready.manifest, digest, 16))
-        return deny(c, LN_SYNC_MODEL_DIFFERS, 0, "the table of tensors was received differently than it was sent");
+        return deny(c, LN_NET_MODEL_DIFFERS, 0, "the table of tensors was received differently than it was sent");
     /* Two masters would be worse than no server. But a peer that changes nothing cannot end the training of others. */
     if (c->hello.role == LN_SYNC_READER && c->hello.epoch > s->config.epoch)
-        return deny(c, LN_SYNC_SUPERSEDED, 0, "the reader has seen a newer server of this shard");
+        return deny(c, LN_NET_SUPERSEDED, 0, "the reader has seen a newer server of this shard");
     if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) {
         linnet_error error;
         memset(&error, 0, sizeof error);
@@ -244,18 +244,18 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
         snprintf(error.got, sizeof error.got, "a worker that knows epoch %llu", (unsigned long long)c->hello.epoch);
         snprintf(error.hint, sizeof error.hint, "give the workers one server per shard");
         ln_sync_fail_server(s, &error);
-        return LN_SYNC_SUPERSEDED;
+        return LN_NET_SUPERSEDED;
     }
-    if (c->hello.role == LN_SYNC_WORKER && (why = become_member(c)) != LN_SYNC_FINE) return why;
+    if (c->hello.role == LN_SYNC_WORKER && (why = become_member(c)) != LN_NET_FINE) return why;
     c->state = SERVING;
     c->heard = s->now;
-    ln_sync_stream_open(c->stream, ln_sync_job_number(s), c->claim, s->manifest->shard, c->hello.chunk);
-    ln_sync_stream_expect(c->stream, ln_sync_sent_by((ln_sync_role)c->hello.role));
+    ln_net_stream_open(c->stream, ln_sync_job_number(s), c->claim, s->manifest->shard, c->hello.chunk);
+    ln_net_stream_expect(c->stream, ln_sync_sent_by((ln_sync_role)c->hello.role));
     if (c->member && c->member->group->step != c->promised) { /* other members came or left after WELCOME */
         c->ack_step = c->member->group->step;
         c->ack_outcome = LN_SYNC_NO_OUTCOME;
         c->ack_due = true;
         ln_sync_wake(c);
     }
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }

@@ -28,7 +28,7 @@ void ln_sync_unwake(sync_connection *c) {
     if (s->wake_end == &c->wake_next) s->wake_end = at;
 }
 
-ln_sync_stream *ln_sync_server_woken(ln_sync_server *s) {
+ln_net_stream *ln_sync_server_woken(ln_sync_server *s) {
     sync_connection *c = s->wake_first;
     if (!c) return NULL;
     s->wake_first = c->wake_next;
@@ -40,7 +40,7 @@ ln_sync_stream *ln_sync_server_woken(ln_sync_server *s) {
 void ln_sync_pause_peer(sync_connection *c) {
     c->paused_since = c->server->now ? c->server->now : 1;
     c->server->paused++;
-    ln_sync_stream_pause(c->stream, true);
+    ln_net_stream_pause(c->stream, true);
 }
 
 void ln_sync_resume_peers(ln_sync_server *s) {
@@ -51,7 +51,7 @@ void ln_sync_resume_peers(ln_sync_server *s) {
         c->paused_since = 0;
         c->resumed = true;
         s->paused--;
-        ln_sync_stream_pause(c->stream, false);
+        ln_net_stream_pause(c->stream, false);
         ln_sync_wake(c);
     }
 }
@@ -59,18 +59,18 @@ void ln_sync_resume_peers(ln_sync_server *s) {
 /* ---- messages to a peer -------------------------------------------------------------------------------------- */
 
 bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size) {
-    ln_sync_header header;
+    ln_net_header header;
     memset(&header, 0, sizeof header);
     header.type = type;
     header.step = step;
     header.job = ln_sync_job_number(c->server);
     header.worker = c->claim;
     header.shard = c->server->manifest->shard;
-    return ln_sync_stream_control(c->stream, &header, payload, size);
+    return ln_net_stream_control(c->stream, &header, payload, size);
 }
 
-void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...) {
-    char text[LN_SYNC_REFUSE_TEXT + 1];
+void ln_sync_refuse_peer(sync_connection *c, ln_net_refusal why, uint32_t detail, const char *format, ...) {
+    char text[LN_NET_REFUSE_TEXT + 1];
     va_list arguments;
     if (c->closing) return;
     va_start(arguments, format);
@@ -78,14 +78,14 @@ void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detai
     va_end(arguments);
     c->closing = true;
     c->server->refused++;
-    ln_sync_stream_refuse(c->stream, why, detail, text);
+    ln_net_stream_refuse(c->stream, why, detail, text);
     ln_sync_wake(c);
 }
 
 void ln_sync_drop_peer(sync_connection *c) {
     c->closing = true;
-    ln_sync_stream_reset(c->stream);
-    ln_sync_stream_expect(c->stream, 0);
+    ln_net_stream_reset(c->stream);
+    ln_net_stream_expect(c->stream, 0);
     ln_sync_wake(c);
 }
 
@@ -97,9 +97,9 @@ linnet_status ln_sync_server_failure(const ln_sync_server *s, linnet_error *erro
 }
 
 void ln_sync_server_shut(ln_sync_server *s, bool over) {
-    const ln_sync_refusal why = s->failed == LINNET_SUPERSEDED ? LN_SYNC_SUPERSEDED
-                                : over                         ? LN_SYNC_OVER
-                                                               : LN_SYNC_SHUTTING_DOWN;
+    const ln_net_refusal why = s->failed == LINNET_SUPERSEDED ? LN_NET_SUPERSEDED
+                               : over                         ? LN_NET_OVER
+                                                              : LN_NET_SHUTTING_DOWN;
     for (uint32_t i = 0; i < s->connection_count; i++)
         ln_sync_refuse_peer(s->connections[i], why, 0, "%s",
                             s->failed ? s->failure.what

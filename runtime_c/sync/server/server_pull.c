@@ -65,14 +65,14 @@ static bool has_digest(ln_sync_server *s, uint32_t t, const unsigned char digest
     return true;
 }
 
-ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *h, const void *payload) {
+ln_net_refusal ln_sync_take_pull(sync_connection *c, const ln_net_header *h, const void *payload) {
     ln_sync_server *s = c->server;
     ln_sync_pull entry;
-    if (h->length % LN_SYNC_PULL_BYTES) return LN_SYNC_MALFORMED;
-    if (!begin_pulls(c)) return LN_SYNC_OVER_LIMIT;
+    if (h->length % LN_SYNC_PULL_BYTES) return LN_NET_MALFORMED;
+    if (!begin_pulls(c)) return LN_NET_OVER_LIMIT;
     for (size_t i = 0; i < h->length / LN_SYNC_PULL_BYTES; i++) {
-        if (!ln_sync_pull_read(&entry, payload, h->length, i)) return LN_SYNC_MALFORMED;
-        if (entry.tensor >= s->manifest->count) return LN_SYNC_UNKNOWN_TENSOR;
+        if (!ln_sync_pull_read(&entry, payload, h->length, i)) return LN_NET_MALFORMED;
+        if (entry.tensor >= s->manifest->count) return LN_NET_UNKNOWN_TENSOR;
         c->known[entry.tensor] = entry.version <= s->version ? entry.version : LN_SYNC_NONE;
         if (entry.flags & LN_SYNC_PULL_DIGEST) { /* an encoded value is always sent: who has the exact value lacks it */
             const bool encoded = ln_sync_pulled_as(&s->manifest->variables[entry.tensor], c->hello.encodings);
@@ -83,7 +83,7 @@ ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *h, c
         want(c, entry.tensor);
     }
     ln_sync_wake(c);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 void ln_sync_want_held(sync_connection *c) {
@@ -98,27 +98,27 @@ static struct sync_rows *find_rows(sync_connection *c, uint32_t t) {
     return rows;
 }
 
-ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, void **destination) {
+ln_net_refusal ln_sync_place_rows(sync_connection *c, const ln_net_header *h, void **destination) {
     ln_sync_server *s = c->server;
     const ln_sync_variable *v = ln_sync_manifest_get(s->manifest, h->tensor);
     struct sync_rows *rows;
     uint64_t bytes;
-    if (!v || !v->entry.rank) return LN_SYNC_UNKNOWN_TENSOR;
-    if (h->total % 8 || h->total / 8 > v->entry.dims[0]) return LN_SYNC_WRONG_LENGTH;
+    if (!v || !v->entry.rank) return LN_NET_UNKNOWN_TENSOR;
+    if (h->total % 8 || h->total / 8 > v->entry.dims[0]) return LN_NET_WRONG_LENGTH;
     rows = find_rows(c, h->tensor);
     if (h->offset == 0) {
         bytes = h->total + h->total / 8 * v->row_bytes;
-        if (rows) return LN_SYNC_MALFORMED;
-        if (bytes > s->config.max_bytes) return LN_SYNC_OVER_LIMIT;
+        if (rows) return LN_NET_MALFORMED;
+        if (bytes > s->config.max_bytes) return LN_NET_OVER_LIMIT;
         if (!ln_sync_fits(s, bytes)) {
             ln_sync_pause_peer(c);
-            return LN_SYNC_FINE;
+            return LN_NET_FINE;
         }
         rows = calloc(1, sizeof *rows);
         if (rows) rows->ids = malloc(h->total ? (size_t)h->total : 1);
         if (!rows || !rows->ids) {
             free(rows);
-            return LN_SYNC_OVER_LIMIT;
+            return LN_NET_OVER_LIMIT;
         }
         rows->tensor = h->tensor;
         rows->total = h->total;
@@ -128,9 +128,9 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
         c->rows = rows;
         s->used += bytes;
     }
-    if (!rows || h->offset != rows->received || h->total != rows->total) return LN_SYNC_MALFORMED;
+    if (!rows || h->offset != rows->received || h->total != rows->total) return LN_NET_MALFORMED;
     *destination = h->length ? (char *)rows->ids + h->offset : NULL;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 static void count_values(ln_sync_server *s, uint64_t plain, uint64_t sent) {
@@ -139,16 +139,16 @@ static void count_values(ln_sync_server *s, uint64_t plain, uint64_t sent) {
 }
 
 /* Copies the requested rows, all of one version. Returns NULL if out of memory or if *why is set. */
-static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, int encoding, ln_sync_refusal *why) {
+static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, int encoding, ln_net_refusal *why) {
     const ln_sync_variable *v = &s->manifest->variables[rows->tensor];
     const char *value = s->apply.value(s->apply.context, rows->tensor, false);
     const uint64_t n = rows->total / 8, row_sent = encoding ? v->row_elements * 2 : v->row_bytes;
     char *copy = malloc((size_t)(n * row_sent) + 1);
-    *why = LN_SYNC_OVER_LIMIT;
+    *why = LN_NET_OVER_LIMIT;
     for (uint64_t i = 0; copy && i < n; i++) {
         const uint64_t row = (uint64_t)rows->ids[i] - v->entry.first_row;
         if (rows->ids[i] < 0 || row >= v->entry.dims[0]) {
-            *why = LN_SYNC_MALFORMED;
+            *why = LN_NET_MALFORMED;
             free(copy);
             return NULL;
         }
@@ -161,17 +161,17 @@ static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, int enco
     return copy;
 }
 
-ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *h, const void *payload) {
+ln_net_refusal ln_sync_take_rows(sync_connection *c, const ln_net_header *h, const void *payload) {
     ln_sync_server *s = c->server;
     struct sync_rows *rows = find_rows(c, h->tensor), **at = &c->rows;
     const ln_sync_variable *v = &s->manifest->variables[h->tensor];
     const int encoding = ln_sync_pulled_as(v, c->hello.encodings);
     const uint64_t bytes = h->total / 8 * (encoding ? v->row_elements * 2 : v->row_bytes);
-    ln_sync_refusal why;
+    ln_net_refusal why;
     void *copy;
     (void)payload;
     rows->received += h->length;
-    if (rows->received < rows->total) return LN_SYNC_FINE;
+    if (rows->received < rows->total) return LN_NET_FINE;
     copy = copy_rows(s, rows, encoding, &why);
     while (*at != rows) at = &(*at)->next;
     *at = rows->next;
@@ -179,7 +179,7 @@ ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *h, c
     free(rows->ids);
     free(rows);
     if (copy) count_values(s, v->row_bytes * (h->total / 8), bytes);
-    return copy && ln_sync_reply(c, LN_SYNC_DATA, (uint8_t)encoding, h->tensor, copy, bytes) ? LN_SYNC_FINE : why;
+    return copy && ln_sync_reply(c, LN_SYNC_DATA, (uint8_t)encoding, h->tensor, copy, bytes) ? LN_NET_FINE : why;
 }
 
 /* ---- answers to requests ---------------------------------------------------------------------------------------- */
@@ -267,15 +267,15 @@ static uint32_t *sums_of(ln_sync_server *s, const sync_send *send, uint64_t byte
 
 static bool queue(sync_connection *c, sync_send *send, const void *data, uint64_t bytes) {
     ln_sync_server *s = c->server;
-    ln_sync_header h;
+    ln_net_header h;
     memset(&h, 0, sizeof h);
     h.type = send->type;
     h.encoding = send->encoding;
     h.flags = send->own && send->type == LN_SYNC_DATA ? LN_SYNC_FLAG_ROWS : 0;
     h.tensor = send->tensor;
     h.step = send->version;
-    return ln_sync_stream_shared(c->stream, &h, data, bytes, (uint64_t)(uintptr_t)send, sums_of(s, send, bytes),
-                                 s->config.chunk);
+    return ln_net_stream_shared(c->stream, &h, data, bytes, (uint64_t)(uintptr_t)send, sums_of(s, send, bytes),
+                                s->config.chunk);
 }
 
 static bool send_replies(sync_connection *c) {
@@ -319,10 +319,10 @@ static bool is_same(const sync_connection *c, uint32_t t) {
 /* Sends SAME entries for the tensors that have not changed. */
 static void send_same(sync_connection *c) {
     const ln_sync_server *s = c->server;
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
-    uint32_t numbers[LN_SYNC_CONTROL_MAX / LN_SYNC_SAME_BYTES];
+    unsigned char payload[LN_NET_CONTROL_MAX];
+    uint32_t numbers[LN_NET_CONTROL_MAX / LN_SYNC_SAME_BYTES];
     for (uint32_t t = 0, n; t < s->manifest->count;) {
-        for (n = 0; t < s->manifest->count && n < LN_SYNC_CONTROL_MAX / LN_SYNC_SAME_BYTES; t++) {
+        for (n = 0; t < s->manifest->count && n < LN_NET_CONTROL_MAX / LN_SYNC_SAME_BYTES; t++) {
             const ln_sync_same entry = {t, s->version};
             if (!bit(c->wanted, t) || !is_same(c, t)) continue;
             ln_sync_same_write(&entry, payload + n * LN_SYNC_SAME_BYTES);
@@ -412,7 +412,7 @@ static void detach(ln_sync_server *s, uint32_t t, int encoding) {
             ln_sync_drop_peer(send->connection);
             continue;
         }
-        if (!encoding) ln_sync_stream_move(send->connection->stream, value, copy->bytes, (char *)copy + 64);
+        if (!encoding) ln_net_stream_move(send->connection->stream, value, copy->bytes, (char *)copy + 64);
         unlink_send(&s->tensors[t].readers, send);
         send->copy = copy;
         copy->references++;

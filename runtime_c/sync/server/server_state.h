@@ -114,7 +114,7 @@ typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } 
 
 struct sync_connection {
     ln_sync_server *server;
-    ln_sync_stream *stream;
+    ln_net_stream *stream;
     void *owner;
     sync_connection *wake_next;
     uint32_t slot;
@@ -178,9 +178,9 @@ struct ln_sync_server {
     sync_connection *token;         /* asynchronous mode: the one connection that may continue when memory is short */
     sync_send *free_sends, *copied; /* copied: the messages that read copies, the oldest last */
     uint64_t next_scan;
-    uint64_t *rows;              /* per tensor, for prepare */
-    sync_buffer merged, means;   /* merged: row numbers; means: averaged values */
-    ln_sync_slice *record_parts; /* pieces of a record */
+    uint64_t *rows;             /* per tensor, for prepare */
+    sync_buffer merged, means;  /* merged: row numbers; means: averaged values */
+    ln_net_slice *record_parts; /* pieces of a record */
     sync_buffer record;
     linnet_status failed;
     linnet_error failure;
@@ -213,7 +213,7 @@ void ln_sync_pause_peer(sync_connection *c);       /* it waits for memory */
 void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
 bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
 /* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
-void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...);
+void ln_sync_refuse_peer(sync_connection *c, ln_net_refusal why, uint32_t detail, const char *format, ...);
 void ln_sync_drop_peer(sync_connection *c);
 void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
 uint64_t ln_sync_job_number(const ln_sync_server *server);
@@ -231,9 +231,9 @@ void ln_sync_count_group(sync_group *group);
 uint64_t ln_sync_slowest(const ln_sync_server *server);
 
 /* ---- server_pull.c */
-ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *header, const void *payload);
-ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_net_refusal ln_sync_take_pull(sync_connection *c, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_sync_place_rows(sync_connection *c, const ln_net_header *header, void **destination);
+ln_net_refusal ln_sync_take_rows(sync_connection *c, const ln_net_header *header, const void *payload);
 void ln_sync_want_held(sync_connection *c);
 void ln_sync_answer_pulls(sync_connection *c);
 /* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
@@ -269,8 +269,8 @@ linnet_status ln_sync_append_put(ln_sync_server *server, uint64_t incarnation, u
 linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
 
 /* ---- server_put.c */
-ln_sync_refusal ln_sync_place_put(sync_connection *c, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_sync_take_put(sync_connection *c, const ln_sync_header *header);
+ln_net_refusal ln_sync_place_put(sync_connection *c, const ln_net_header *header, void **destination);
+ln_net_refusal ln_sync_take_put(sync_connection *c, const ln_net_header *header);
 
 /* ---- server_step.c */
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
@@ -286,14 +286,14 @@ void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
 void ln_sync_send_ack(sync_connection *c);
 
 /* ---- server_join.c */
-ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
-ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_net_refusal ln_sync_take_hello(sync_connection *c, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_sync_take_ready(sync_connection *c, const ln_net_header *header, const void *payload);
 void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
 
 /* ---- server_push.c */
-ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *header, const void *payload);
-ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *header, void **destination);
+ln_net_refusal ln_sync_take_push(sync_connection *c, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_sync_take_commit(sync_connection *c, const ln_net_header *header, const void *payload);
 
 /* ---- server_status.c, server_connections.c and server_core.c are behind server_core.h. */
 

@@ -17,11 +17,11 @@ static void lose(linnet_worker *worker, int i, const linnet_error *why) {
     posix_link *link = &worker->links[i];
     uint64_t received, sent;
     if (link->transport) {
-        ln_sync_transport_counts(link->transport, &received, &sent);
+        ln_net_transport_counts(link->transport, &received, &sent);
         link->received += received;
         link->sent += sent;
     }
-    ln_sync_transport_free(link->transport);
+    ln_net_transport_free(link->transport);
     link->transport = NULL;
     ln_sync_worker_lost(worker->core, i, why);
 }
@@ -31,14 +31,14 @@ static void fulfil(linnet_worker *worker, int i) {
     linnet_error error = {0};
     switch (ln_sync_worker_wish(worker->core, i)) {
     case LN_SYNC_WISH_CONNECT:
-        if (ln_sync_connect(link->address, worker->security, worker->insecure, &link->transport, &error))
+        if (ln_net_connect(link->address, worker->security, worker->insecure, &link->transport, &error))
             lose(worker, i, &error);
         else
             ln_sync_worker_connected(worker->core, i);
         break;
     case LN_SYNC_WISH_CLOSE: /* waits, so that the peer can read the reason first */
         if (link->transport)
-            ln_sync_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN, &error);
+            ln_net_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_NET_TURN, &error);
         lose(worker, i, NULL);
         break;
     default: break;
@@ -49,16 +49,16 @@ static void send_what_waits(linnet_worker *worker, int i) {
     linnet_error error = {0};
     posix_link *link = &worker->links[i];
     if (!link->transport) return;
-    const ln_sync_flow flow =
-        ln_sync_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN, &error);
+    const ln_net_flow flow =
+        ln_net_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_NET_TURN, &error);
     /* First reads the bytes that the peer sent before it closed. */
-    if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN) {
-        ln_sync_flow rest;
+    if (flow == LN_NET_ENDED || flow == LN_NET_BROKEN) {
+        ln_net_flow rest;
         linnet_error ignored;
         do
-            rest = ln_sync_transport_receive(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN,
-                                             &ignored);
-        while (rest == LN_SYNC_FLOWS);
+            rest = ln_net_transport_receive(link->transport, ln_sync_worker_stream(worker->core, i), LN_NET_TURN,
+                                            &ignored);
+        while (rest == LN_NET_FLOWS);
         lose(worker, i, error.code ? &error : NULL);
     }
 }
@@ -69,12 +69,12 @@ static bool receive_what_came(linnet_worker *worker, int i) {
     posix_link *link = &worker->links[i];
     uint64_t before, after, sent;
     if (!link->transport) return false;
-    ln_sync_transport_counts(link->transport, &before, &sent);
-    const ln_sync_flow flow =
-        ln_sync_transport_receive(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN, &error);
-    ln_sync_transport_counts(link->transport, &after, &sent);
-    if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN) lose(worker, i, error.code ? &error : NULL);
-    return flow == LN_SYNC_FLOWS || after != before;
+    ln_net_transport_counts(link->transport, &before, &sent);
+    const ln_net_flow flow =
+        ln_net_transport_receive(link->transport, ln_sync_worker_stream(worker->core, i), LN_NET_TURN, &error);
+    ln_net_transport_counts(link->transport, &after, &sent);
+    if (flow == LN_NET_ENDED || flow == LN_NET_BROKEN) lose(worker, i, error.code ? &error : NULL);
+    return flow == LN_NET_FLOWS || after != before;
 }
 
 /* Returns true if something arrived. */
@@ -95,13 +95,13 @@ static void sleep_until_ready(linnet_worker *worker) {
     int timeout = deadline > now ? (int)((deadline - now) / 1000000) + 1 : 0;
     nfds_t count = 0;
     for (int i = 0; i < worker->link_count; i++) {
-        ln_sync_transport *transport = worker->links[i].transport;
+        ln_net_transport *transport = worker->links[i].transport;
         if (!transport) continue;
-        const int wants = ln_sync_transport_wants(transport, ln_sync_worker_stream(worker->core, i));
-        if (wants & LN_SYNC_NOW) timeout = 0;
+        const int wants = ln_net_transport_wants(transport, ln_sync_worker_stream(worker->core, i));
+        if (wants & LN_NET_NOW) timeout = 0;
         worker->fds[count++] = (struct pollfd){
-            .fd = ln_sync_transport_fd(transport),
-            .events = (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0)),
+            .fd = ln_net_transport_fd(transport),
+            .events = (short)((wants & LN_NET_READ ? POLLIN : 0) | (wants & LN_NET_WRITE ? POLLOUT : 0)),
         };
     }
     if (poll(worker->fds, count, timeout) < 0 && errno == EINTR && worker->interrupted &&

@@ -129,9 +129,9 @@ void linnet_worker_free(linnet_worker *worker) {
         ln_sync_worker_begin_leave(worker->core);
         ln_worker_drive(worker, NULL);
     }
-    for (int i = 0; i < worker->link_count; i++) ln_sync_transport_free(worker->links[i].transport);
+    for (int i = 0; i < worker->link_count; i++) ln_net_transport_free(worker->links[i].transport);
     ln_sync_worker_free(worker->core);
-    ln_sync_security_free(worker->security);
+    ln_net_security_free(worker->security);
     ln_worker_free_lookups(worker);
     free(worker->links);
     free(worker->fds);
@@ -206,7 +206,7 @@ linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error) {
 static void link_info(const linnet_worker *worker, int i, linnet_link_info *info) {
     const posix_link *link = &worker->links[i];
     uint64_t received = 0, sent = 0;
-    if (link->transport) ln_sync_transport_counts(link->transport, &received, &sent);
+    if (link->transport) ln_net_transport_counts(link->transport, &received, &sent);
     ln_sync_worker_get_link(worker->core, i, info);
     info->received = link->received + received;
     info->sent = link->sent + sent;

@@ -11,13 +11,13 @@
 
 typedef struct posix_link {
     const char *address; /* owned by the core */
-    ln_sync_transport *transport;
+    ln_net_transport *transport;
     uint64_t sent, received; /* bytes sent and received on connections that have ended */
 } posix_link;
 
 struct linnet_worker {
     ln_sync_worker *core;
-    ln_sync_security *security;
+    ln_net_security *security;
     bool insecure;
     int link_count;
     posix_link *links;

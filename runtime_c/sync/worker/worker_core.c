@@ -26,10 +26,10 @@ static void heartbeat_came(worker_link *link, const ln_sync_beat *beat, uint64_t
     link->delay_at = now;
 }
 
-static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, const void *payload) {
+static ln_net_refusal control(worker_link *link, const ln_net_header *header, const void *payload) {
     const size_t length = header->length;
     ln_sync_welcome welcome;
-    ln_sync_refuse refuse;
+    ln_net_refuse refuse;
     ln_sync_ack ack;
     ln_sync_beat beat;
     ln_sync_saved saved;
@@ -37,54 +37,54 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
     linnet_error error;
     switch (header->type) {
     case LN_SYNC_WELCOME:
-        return ln_sync_welcome_read(&welcome, payload, length) ? ln_worker_welcomed(link, &welcome) : LN_SYNC_MALFORMED;
+        return ln_sync_welcome_read(&welcome, payload, length) ? ln_worker_welcomed(link, &welcome) : LN_NET_MALFORMED;
     case LN_SYNC_TENSORS: return ln_worker_announced(link, payload, length);
     case LN_SYNC_REFUSE:
-        if (!ln_sync_refuse_read(&refuse, payload, length)) return LN_SYNC_MALFORMED;
+        if (!ln_net_refuse_read(&refuse, payload, length)) return LN_NET_MALFORMED;
         ln_worker_refused(link, &refuse);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     case LN_SYNC_SAME: return ln_worker_same(link, payload, length);
     case LN_SYNC_ACK:
-        return ln_sync_ack_read(&ack, payload, length) ? ln_worker_acked(link, header->step, &ack) : LN_SYNC_MALFORMED;
+        return ln_sync_ack_read(&ack, payload, length) ? ln_worker_acked(link, header->step, &ack) : LN_NET_MALFORMED;
     case LN_SYNC_HEARTBEAT:
-        if (!ln_sync_beat_read(&beat, payload, length)) return LN_SYNC_MALFORMED;
+        if (!ln_sync_beat_read(&beat, payload, length)) return LN_NET_MALFORMED;
         heartbeat_came(link, &beat, ln_worker_clock(link->worker));
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     case LN_SYNC_SAVED:
-        if (!ln_sync_saved_read(&saved, payload, length)) return LN_SYNC_MALFORMED;
-        if (link->worker->work != WORKER_SAVE) return LN_SYNC_FINE;
+        if (!ln_sync_saved_read(&saved, payload, length)) return LN_NET_MALFORMED;
+        if (link->worker->work != WORKER_SAVE) return LN_NET_FINE;
         link->done = true;
-        if (saved.status == LINNET_OK) return LN_SYNC_FINE;
+        if (saved.status == LINNET_OK) return LN_NET_FINE;
         ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server cannot save: %.130s", saved.text);
         ln_sync_at(&link->unsaved, link->address);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     case LN_SYNC_STORED:
-        if (!ln_sync_stored_read(&stored, payload, length)) return LN_SYNC_MALFORMED;
+        if (!ln_sync_stored_read(&stored, payload, length)) return LN_NET_MALFORMED;
         ln_worker_stored(link, header->step, &stored);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     case LN_SYNC_BYE:
         ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");
         ln_sync_hint(&error, "start the server again; the workers then continue");
         ln_worker_end(link, &error, false);
-        return LN_SYNC_FINE;
-    default: return LN_SYNC_UNEXPECTED;
+        return LN_NET_FINE;
+    default: return LN_NET_UNEXPECTED;
     }
 }
 
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
+static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
     worker_link *link = context;
     (void)stream;
     link->heard_at = ln_worker_clock(link->worker);
-    if (link->ending) return LN_SYNC_FINE;
+    if (link->ending) return LN_NET_FINE;
     return header->type == LN_SYNC_DATA ? ln_worker_data(link, header) : control(link, header, payload);
 }
 
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
+static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
     (void)stream;
     return ln_worker_place(context, header, destination);
 }
 
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
+static void released(void *context, ln_net_stream *stream, uint64_t tag) {
     (void)stream;
     (void)tag;
     ln_worker_released(context);
@@ -94,15 +94,15 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
 
 ln_sync_wish ln_sync_worker_wish(const ln_sync_worker *worker, int index) {
     const worker_link *link = &worker->links[index];
-    const bool asks = worker->number != LN_SYNC_NO_WORKER || worker->config.read_only || worker->lead == index;
+    const bool asks = worker->number != LN_NET_NO_WORKER || worker->config.read_only || worker->lead == index;
     if (link->state != WORKER_APART)
-        return link->ending || ln_sync_stream_failure(link->stream) ? LN_SYNC_WISH_CLOSE : LN_SYNC_WISH_KEEP;
+        return link->ending || ln_net_stream_failure(link->stream) ? LN_SYNC_WISH_CLOSE : LN_SYNC_WISH_KEEP;
     if (worker->failure.code || worker->leaving || !asks || ln_worker_clock(worker) < link->retry_at)
         return LN_SYNC_WISH_NONE;
     return LN_SYNC_WISH_CONNECT;
 }
 
-ln_sync_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link) { return worker->links[link].stream; }
+ln_net_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link) { return worker->links[link].stream; }
 
 void ln_sync_worker_connected(ln_sync_worker *worker, int index) {
     worker_link *link = &worker->links[index];
@@ -124,12 +124,12 @@ static uint64_t back_off(worker_link *link) {
 
 void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *why) {
     worker_link *link = &worker->links[index];
-    const ln_sync_refusal failure = ln_sync_stream_failure(link->stream);
+    const ln_net_refusal failure = ln_net_stream_failure(link->stream);
     const uint64_t now = ln_worker_clock(worker);
     linnet_error error;
     if (link->state == WORKER_OPEN || !link->lost_at) link->lost_at = now;
     if (!link->ending && failure) { /* we refused what the server sent */
-        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server sent invalid data: %s", ln_sync_refusal_name(failure));
+        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server sent invalid data: %s", ln_net_refusal_name(failure));
         ln_sync_hint(&error, "if this happens again, run the same version of linnet on both sides");
         why = &error;
         if (++link->failures >= FAILURES) ln_worker_end(link, why, true);
@@ -148,7 +148,7 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     }
     link->ending = false;
     link->state = WORKER_APART;
-    ln_sync_stream_reset(link->stream);
+    ln_net_stream_reset(link->stream);
     ln_worker_restart(link);
     link->retry_at = now + back_off(link);
     if (worker->work == WORKER_LEAVE) link->done = true; /* leaving ends when the connection is closed */
@@ -158,15 +158,15 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
 
 static linnet_status make_link(ln_sync_worker *worker, int index, const char *address, linnet_error *error) {
     worker_link *link = &worker->links[index];
-    const ln_sync_handler handler = {.context = link, .place = place, .frame = frame, .released = released};
-    const size_t bytes = ln_sync_stream_bytes(PLACES), length = strlen(address) + 1;
+    const ln_net_handler handler = {.context = link, .place = place, .frame = frame, .released = released};
+    const size_t bytes = ln_net_stream_bytes(PLACES), length = strlen(address) + 1;
     void *memory = ln_worker_memory(worker, bytes);
     link->worker = worker;
     link->index = index;
     link->last_step = LN_SYNC_NONE;
     link->delay = -1;
     link->address = ln_worker_memory(worker, length);
-    if (memory) link->stream = ln_sync_stream_init(memory, PLACES, &ln_sync_protocol, &handler);
+    if (memory) link->stream = ln_net_stream_init(memory, PLACES, &ln_sync_protocol, &handler);
     if (!memory || !link->address) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
     memcpy(link->address, address, length);
     return LINNET_OK;
@@ -185,7 +185,7 @@ linnet_status ln_sync_worker_create(linnet_model *model, linnet_store *store, co
     worker->host = *host;
     worker->bytes = sizeof *worker;
     worker->loss_output = -1;
-    worker->number = config->worker < 0 ? LN_SYNC_NO_WORKER : (uint32_t)config->worker;
+    worker->number = config->worker < 0 ? LN_NET_NO_WORKER : (uint32_t)config->worker;
     if (config->name) snprintf(worker->name, sizeof worker->name, "%s", config->name);
     host->random(host->context, &worker->incarnation, sizeof worker->incarnation);
     worker->links = ln_worker_memory(worker, (size_t)links * sizeof *worker->links);

@@ -29,7 +29,7 @@ typedef enum ln_sync_wish {
 
 ln_sync_wish ln_sync_worker_wish(const ln_sync_worker *worker, int link);
 const char *ln_sync_worker_address(const ln_sync_worker *worker, int link);
-ln_sync_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link);
+ln_net_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link);
 /* Call this when a connection exists, or is being established. Queues the greeting in the stream. */
 void ln_sync_worker_connected(ln_sync_worker *worker, int link);
 /* Call this when the connection is lost, or could not be established. `why` may be NULL. Resets the stream. */

@@ -19,7 +19,7 @@ void ln_sync_worker_get_link(const ln_sync_worker *worker, int i, linnet_link_in
 
 void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
     *info = worker->info;
-    info->worker = worker->number == LN_SYNC_NO_WORKER ? -1 : (int32_t)worker->number;
+    info->worker = worker->number == LN_NET_NO_WORKER ? -1 : (int32_t)worker->number;
     info->compression = worker->config.compression;
     info->pull_compression = worker->config.pull_compression;
     info->step = worker->step;

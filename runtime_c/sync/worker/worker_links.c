@@ -4,8 +4,8 @@
 uint64_t ln_worker_clock(const ln_sync_worker *worker) { return worker->host.clock(worker->host.context); }
 
 bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size) {
-    const ln_sync_header header = {.type = type, .step = step};
-    return ln_sync_stream_control(link->stream, &header, payload, size);
+    const ln_net_header header = {.type = type, .step = step};
+    return ln_net_stream_control(link->stream, &header, payload, size);
 }
 
 void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal) {

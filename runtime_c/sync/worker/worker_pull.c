@@ -43,8 +43,8 @@ void ln_worker_await(worker_link *link) {
 }
 
 void ln_worker_ask(worker_link *link) {
-    enum { ENTRIES = LN_SYNC_CONTROL_MAX / LN_SYNC_PULL_BYTES };
-    unsigned char payload[LN_SYNC_CONTROL_MAX];
+    enum { ENTRIES = LN_NET_CONTROL_MAX / LN_SYNC_PULL_BYTES };
+    unsigned char payload[LN_NET_CONTROL_MAX];
     while (link->asked < link->manifest->count) {
         uint32_t next = link->asked, count = 0;
         for (; next < link->manifest->count && count < ENTRIES; next++)
@@ -89,8 +89,8 @@ void ln_worker_ask_rows(worker_link *link) {
         uint64_t first, count;
         if (!part || (count = range(part, list, &first)) == 0) continue;
         const uint32_t number = part->variable->entry.number;
-        const ln_sync_header header = {.type = LN_SYNC_ROWS, .tensor = number};
-        if (!ln_sync_stream_bulk(link->stream, &header, list->rows + first, count * sizeof(int64_t), link->asked))
+        const ln_net_header header = {.type = LN_SYNC_ROWS, .tensor = number};
+        if (!ln_net_stream_bulk(link->stream, &header, list->rows + first, count * sizeof(int64_t), link->asked))
             return;
         link->queued++;
         link->missing++;
@@ -143,30 +143,30 @@ static void widen(unsigned char *data, uint64_t bytes, int encoding, uint64_t fr
     }
 }
 
-ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header, void **destination) {
-    if (header->type != LN_SYNC_DATA) return LN_SYNC_UNEXPECTED;
-    if (header->tensor >= link->manifest->count) return LN_SYNC_UNKNOWN_TENSOR;
+ln_net_refusal ln_worker_place(worker_link *link, const ln_net_header *header, void **destination) {
+    if (header->type != LN_SYNC_DATA) return LN_NET_UNEXPECTED;
+    if (header->tensor >= link->manifest->count) return LN_NET_UNKNOWN_TENSOR;
     worker_part *part = &link->parts[header->tensor];
     const ln_sync_variable *v = part->variable;
     const int agreed = ln_sync_pulled_as(v, link->encodings);
-    if (header->encoding != LN_SYNC_PLAIN && header->encoding != agreed) return LN_SYNC_WRONG_ENCODING;
+    if (header->encoding != LN_SYNC_PLAIN && header->encoding != agreed) return LN_NET_WRONG_ENCODING;
     if (header->flags & LN_SYNC_FLAG_ROWS) {
-        if (!part->rows_awaited || header->offset != part->rows_taken) return LN_SYNC_UNEXPECTED;
-        if (header->total != message_bytes(part->rows_bytes, header->encoding)) return LN_SYNC_WRONG_LENGTH;
-        if (header->offset && header->encoding != part->rows_encoding) return LN_SYNC_MALFORMED;
+        if (!part->rows_awaited || header->offset != part->rows_taken) return LN_NET_UNEXPECTED;
+        if (header->total != message_bytes(part->rows_bytes, header->encoding)) return LN_NET_WRONG_LENGTH;
+        if (header->offset && header->encoding != part->rows_encoding) return LN_NET_MALFORMED;
         part->rows_encoding = header->encoding;
         *destination = part->rows_at + (part->rows_bytes - header->total) + header->offset;
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     }
-    if (!part->awaited || header->offset != part->taken) return LN_SYNC_UNEXPECTED;
-    if (header->total != message_bytes(v->bytes, header->encoding)) return LN_SYNC_WRONG_LENGTH;
+    if (!part->awaited || header->offset != part->taken) return LN_NET_UNEXPECTED;
+    if (header->total != message_bytes(v->bytes, header->encoding)) return LN_NET_WRONG_LENGTH;
     if (header->offset && (header->step != part->arriving || header->encoding != part->encoding))
-        return LN_SYNC_MALFORMED;
+        return LN_NET_MALFORMED;
     part->arriving = header->step;
     part->encoding = header->encoding;
     part->version = LN_SYNC_NONE; /* the version is unknown until the value is complete */
     *destination = part->data + (v->bytes - header->total) + header->offset;
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 static void came(worker_link *link) {
@@ -176,20 +176,20 @@ static void came(worker_link *link) {
     link->done = link->done || all;
 }
 
-ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header) {
+ln_net_refusal ln_worker_data(worker_link *link, const ln_net_header *header) {
     ln_sync_worker *worker = link->worker;
     worker_part *part = &link->parts[header->tensor];
     if (header->flags & LN_SYNC_FLAG_ROWS) {
         part->rows_taken += header->length;
         widen(part->rows_at, part->rows_bytes, header->encoding, header->offset, part->rows_taken);
-        if (part->rows_taken < header->total) return LN_SYNC_FINE;
+        if (part->rows_taken < header->total) return LN_NET_FINE;
         part->rows_awaited = false;
         came(link);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     }
     part->taken += header->length;
     widen(part->data, part->variable->bytes, header->encoding, header->offset, part->taken);
-    if (part->taken < header->total) return LN_SYNC_FINE;
+    if (part->taken < header->total) return LN_NET_FINE;
     part->awaited = false;
     part->version = part->arriving;
     if (part->version > link->version) link->version = part->version;
@@ -199,16 +199,16 @@ ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header) 
     linnet_store_data(worker->store, part->tensor->info.name, LINNET_WRITE, NULL);
     worker->info.tensors_pulled++;
     came(link);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
-ln_sync_refusal ln_worker_same(worker_link *link, const void *payload, size_t length) {
+ln_net_refusal ln_worker_same(worker_link *link, const void *payload, size_t length) {
     ln_sync_same entry;
-    if (length % LN_SYNC_SAME_BYTES) return LN_SYNC_MALFORMED;
+    if (length % LN_SYNC_SAME_BYTES) return LN_NET_MALFORMED;
     for (size_t i = 0; ln_sync_same_read(&entry, payload, length, i); i++) {
-        if (entry.tensor >= link->manifest->count) return LN_SYNC_UNKNOWN_TENSOR;
+        if (entry.tensor >= link->manifest->count) return LN_NET_UNKNOWN_TENSOR;
         worker_part *part = &link->parts[entry.tensor];
-        if (!part->awaited || part->taken) return LN_SYNC_UNEXPECTED;
+        if (!part->awaited || part->taken) return LN_NET_UNEXPECTED;
         part->awaited = false;
         part->version = entry.version;
         if (part->version > link->version) link->version = part->version;
@@ -217,7 +217,7 @@ ln_sync_refusal ln_worker_same(worker_link *link, const void *payload, size_t le
         link->worker->info.tensors_same++;
         came(link);
     }
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 void ln_sync_worker_begin_pull(ln_sync_worker *worker) { ln_worker_begin(worker, WORKER_PULL); }

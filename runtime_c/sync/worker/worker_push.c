@@ -11,7 +11,7 @@
 static void abandon(worker_link *link) {
     const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON};
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
-    for (uint32_t i = 0; i < link->queued && link->released < link->queued; i++) ln_sync_stream_cancel(link->stream, i);
+    for (uint32_t i = 0; i < link->queued && link->released < link->queued; i++) ln_net_stream_cancel(link->stream, i);
     if (link->committed) return;
     ln_sync_commit_write(&commit, payload);
     ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload);
@@ -27,7 +27,7 @@ static uint64_t clock_of(const worker_link *link) { return link->worker->host.cl
 /* Queues COMMIT behind all queued messages of the step. */
 static void commit(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
-    const ln_sync_header header = {.type = LN_SYNC_COMMIT, .step = link->step};
+    const ln_net_header header = {.type = LN_SYNC_COMMIT, .step = link->step};
     ln_sync_commit commit = worker->commit;
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
     /* Values that local steps have changed are requested later, with digests. */
@@ -36,7 +36,7 @@ static void commit(worker_link *link) {
     commit.version = link->base;
     for (uint32_t i = 0; i < link->message_count; i++) commit.pushes += link->messages[i].type == LN_SYNC_PUSH;
     ln_sync_commit_write(&commit, payload);
-    if (!ln_sync_stream_behind(link->stream, &header, payload, sizeof payload)) return;
+    if (!ln_net_stream_behind(link->stream, &header, payload, sizeof payload)) return;
     link->committed = true;
     link->ahead = ahead;
     link->handed_at = clock_of(link);
@@ -48,12 +48,12 @@ static void queue(worker_link *link) {
         /* Sends all row numbers before the first row. Otherwise chunks of row numbers and of rows would alternate. */
         const bool behind_ids = link->queued > 0 && message[-1].type == LN_SYNC_IDS && message[-1].size > link->chunk;
         if (message->type == LN_SYNC_PUSH && behind_ids && link->released < link->queued) return;
-        const ln_sync_header header = {.type = message->type,
-                                       .flags = message->flags,
-                                       .encoding = message->encoding,
-                                       .step = link->step,
-                                       .tensor = message->tensor};
-        if (!ln_sync_stream_bulk(link->stream, &header, message->data, message->size, link->queued)) return;
+        const ln_net_header header = {.type = message->type,
+                                      .flags = message->flags,
+                                      .encoding = message->encoding,
+                                      .step = link->step,
+                                      .tensor = message->tensor};
+        if (!ln_net_stream_bulk(link->stream, &header, message->data, message->size, link->queued)) return;
         link->queued++;
     }
     commit(link);
@@ -90,7 +90,7 @@ void ln_worker_push(worker_link *link) {
         ln_worker_ask(link);
 }
 
-ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack) {
+ln_net_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack) {
     ln_sync_worker *worker = link->worker;
     link->next = ack->next;
     if (ack->version > link->version) link->version = ack->version;
@@ -106,26 +106,26 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
     }
     if (ack->outcome == LN_SYNC_NO_OUTCOME) {
         /* The server has closed fewer steps than WELCOME said, so it needs this push, too. */
-        if (worker->work != WORKER_PUSH || !link->skipped || ack->next > link->step) return LN_SYNC_FINE;
+        if (worker->work != WORKER_PUSH || !link->skipped || ack->next > link->step) return LN_NET_FINE;
         link->skipped = link->acked = link->done = false;
         ln_worker_push(link);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     }
     link->last_step = step;
     link->last_outcome = ack->outcome;
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
-    if (worker->work != WORKER_PUSH || link->acked || step < link->step) return LN_SYNC_FINE;
+    if (worker->work != WORKER_PUSH || link->acked || step < link->step) return LN_NET_FINE;
     if (step > link->step) { /* a later answer replaced ours, so ask for it again */
         link->committed = false;
         ln_worker_push(link);
-        return LN_SYNC_FINE;
+        return LN_NET_FINE;
     }
     if (ack->outcome == LN_SYNC_APPLIED && ack->version > link->base) link->staleness = ack->version - link->base - 1;
     abandon(link);
     decided(link, ack->outcome);
     if (worker->then_pull && link->ahead) ln_worker_await(link);
     ln_worker_push(link);
-    return LN_SYNC_FINE;
+    return LN_NET_FINE;
 }
 
 linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,

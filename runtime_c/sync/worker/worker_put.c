@@ -71,9 +71,9 @@ void ln_worker_put(worker_link *link) {
     if (!part) link->done = true; /* this server has no rows of the table, or other variables */
     if (!part || link->sent) return;
     const ln_sync_tensor *e = &part->variable->entry;
-    const ln_sync_header header = {.type = LN_SYNC_PUT, .step = worker->put.number, .tensor = e->number};
+    const ln_net_header header = {.type = LN_SYNC_PUT, .step = worker->put.number, .tensor = e->number};
     const unsigned char *data = worker->put.data + e->first_row * worker->put.tensor->row_bytes;
-    if (!ln_sync_stream_bulk(link->stream, &header, data, part->variable->bytes, 0)) return;
+    if (!ln_net_stream_bulk(link->stream, &header, data, part->variable->bytes, 0)) return;
     link->queued++;
     link->sent = true;
 }

@@ -66,7 +66,7 @@ typedef struct worker_link {
     ln_sync_worker *worker;
     int index;
     char *address;
-    ln_sync_stream *stream;
+    ln_net_stream *stream;
     worker_state state;
     bool ending;      /* to be closed for the reason `why` */
     bool agreed;      /* a handshake was completed: shard, manifest and parts are known */
@@ -132,7 +132,7 @@ struct ln_sync_worker {
     ln_sync_host host;
     unsigned char job[16];
     uint64_t incarnation;
-    uint32_t number; /* LN_SYNC_NO_WORKER: shard 0 will assign it */
+    uint32_t number; /* LN_NET_NO_WORKER: shard 0 will assign it */
     int lead;        /* the only link that connects until this worker has a number */
     int link_count, tensor_count;
     worker_link *links;
@@ -197,17 +197,17 @@ uint64_t ln_worker_next(const ln_sync_worker *worker);
 
 /* worker_agree.c */
 void ln_worker_greet(worker_link *link);
-ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welcome);
-ln_sync_refusal ln_worker_announced(worker_link *link, const void *payload, size_t length);
-void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse);
+ln_net_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welcome);
+ln_net_refusal ln_worker_announced(worker_link *link, const void *payload, size_t length);
+void ln_worker_refused(worker_link *link, const ln_net_refuse *refuse);
 
 /* worker_pull.c: a link's share of the work; called again when a stream has room or something has arrived. */
 void ln_worker_ask(worker_link *link);
 void ln_worker_ask_rows(worker_link *link);
 void ln_worker_await(worker_link *link); /* for every tensor, the value or a report that it is unchanged will arrive */
-ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header);
-ln_sync_refusal ln_worker_same(worker_link *link, const void *payload, size_t length);
+ln_net_refusal ln_worker_place(worker_link *link, const ln_net_header *header, void **destination);
+ln_net_refusal ln_worker_data(worker_link *link, const ln_net_header *header);
+ln_net_refusal ln_worker_same(worker_link *link, const void *payload, size_t length);
 void ln_worker_pulled(ln_sync_worker *worker);
 
 /* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
@@ -224,6 +224,6 @@ linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
 void ln_worker_push(worker_link *link);
 void ln_worker_released(worker_link *link);
 void ln_worker_pushed(ln_sync_worker *worker);
-ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack);
+ln_net_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack);
 
 #endif

@@ -14,7 +14,7 @@ static void go_on(worker_link *link) {
     case WORKER_SAVE: link->sent = link->sent || ln_worker_send(link, LN_SYNC_SNAPSHOT, 0, NULL, 0); break;
     case WORKER_LEAVE:
         link->sent = link->sent || ln_worker_send(link, LN_SYNC_BYE, 0, NULL, 0);
-        link->done = link->sent && ln_sync_stream_idle(link->stream);
+        link->done = link->sent && ln_net_stream_idle(link->stream);
         break;
     }
 }
