@@ -53,12 +53,15 @@ def definitions() -> dict[str, set[str]]:
 
 
 def declarations() -> dict[str, dict[str, list[str]]]:
-    """For each header that declares functions: the files that define them, with the functions of each."""
+    """For each header that declares functions: the files that define them, with the functions of each. Two libraries of devices
+    define some names each for itself, so the files of the header's folder come first."""
     defined = definitions()
     found: dict[str, dict[str, list[str]]] = {}
     for path in files(".h"):
         for name in sorted(functions(path.read_text())[0] & set(defined)):
-            for source in sorted(defined[name]):
+            folder = str(path.parent.relative_to(ROOT))
+            own = {source for source in defined[name] if str(Path(source).parent) == folder}
+            for source in sorted(own or defined[name]):
                 found.setdefault(str(path.relative_to(ROOT)), {}).setdefault(source, []).append(name)
     return found
 

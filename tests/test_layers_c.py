@@ -59,8 +59,8 @@ EXCEPTIONS = {
     ("runtime_c/dispatch/lists.inc", "kernels_arm/kernels.inc"): "the table of kernels is made of the lists",
     ("runtime_c/fast/gemm/gemm.h", "kernels_x86/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
     ("runtime_c/fast/gemm/gemm.h", "kernels_arm/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
-    ("kernels_gpu/common/gpu.h", "kernels_gpu/cuda/kernels.inc"): "the list of kernels gives their prototypes",
-    ("kernels_gpu/common/kernels.c", "kernels_gpu/cuda/kernels.inc"): "the table of kernels is made of the lists",
+    ("kernels_gpu/common/kernels.h", "kernels_gpu/cuda/kernels.inc"): "the list of kernels gives their prototypes",
+    ("kernels_gpu/common/choose.c", "kernels_gpu/cuda/kernels.inc"): "the table of kernels is made of the lists",
 }
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)

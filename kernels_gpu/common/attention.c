@@ -1,6 +1,10 @@
 /* attention.c - finds attention in consecutive steps, softmax(f(q k^T)) v, and plans its kernel (attention.inc): a
  * product with an epilogue, or a product and perhaps a map; a softmax; a product. */
+#include "kernels_gpu/common/attention.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* cache.c - compiled programs in files, one per program: a head with the size and a hash of the content, then the
  * content. A file is written under another name and renamed, so a reader never sees half of it. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/common/library.h"
+#include "kernels_gpu/common/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +14,6 @@ typedef struct head {
     uint64_t size, hash;
 } head;
 static const char MAGIC[8] = {'L', 'N', 'C', 'L', 'P', 'R', 'G', '1'};
-
-void lg_hash(const char *text, uint64_t out[2]) {
-    uint64_t a = 0xcbf29ce484222325u, b = 0x9e3779b97f4a7c15u; /* FNV-1a, and a sum that is multiplied and rotated */
-    for (const unsigned char *at = (const unsigned char *)text; *at != 0; ++at) {
-        a = (a ^ *at) * 0x100000001b3u;
-        b = (b + *at) * 0xff51afd7ed558ccdu;
-        b = b << 31 | b >> 33;
-    }
-    out[0] = a, out[1] = b;
-}
 
 static uint64_t hash_bytes(const unsigned char *data, size_t size) {
     uint64_t a = 0xcbf29ce484222325u;
@@ -54,7 +44,7 @@ static void make_folders(const char *folder) {
     mkdir(path, 0700);
 }
 
-size_t lg_cache_load(const char *folder, const char *key, unsigned char **data) {
+static size_t load(const char *folder, const char *key, unsigned char **data) {
     char path[1400];
     head h;
     *data = NULL;
@@ -73,7 +63,7 @@ size_t lg_cache_load(const char *folder, const char *key, unsigned char **data) 
     return *data != NULL ? (size_t)h.size : 0;
 }
 
-void lg_cache_store(const char *folder, const char *key, const void *data, size_t size) {
+static void store(const char *folder, const char *key, const void *data, size_t size) {
     char path[1400], written[1440];
     head h = {.size = size, .hash = hash_bytes(data, size)};
     memcpy(h.magic, MAGIC, sizeof MAGIC);
@@ -86,10 +76,9 @@ void lg_cache_store(const char *folder, const char *key, const void *data, size_
     if (fclose(file) != 0 || !whole || rename(written, path) != 0) unlink(written);
 }
 
-size_t lg_kept_load(const linnet_program_cache *host, const lg_options *options, const char *key,
-                    unsigned char **data) {
+size_t lg_cache_load(const linnet_program_cache *host, const char *folder, const char *key, unsigned char **data) {
     *data = NULL;
-    if (host == NULL) return options->cached ? lg_cache_load(options->folder, key, data) : 0;
+    if (host == NULL) return folder != NULL ? load(folder, key, data) : 0;
     const size_t size = host->load(host->context, key, NULL, 0);
     if (size == 0 || (*data = malloc(size)) == NULL) return 0;
     if (host->load(host->context, key, *data, size) == size) return size;
@@ -98,10 +87,10 @@ size_t lg_kept_load(const linnet_program_cache *host, const lg_options *options,
     return 0;
 }
 
-void lg_kept_store(const linnet_program_cache *host, const lg_options *options, const char *key, const void *data,
-                   size_t size) {
+void lg_cache_store(const linnet_program_cache *host, const char *folder, const char *key, const void *data,
+                    size_t size) {
     if (host != NULL)
         host->store(host->context, key, data, size);
-    else if (options->cached)
-        lg_cache_store(options->folder, key, data, size);
+    else if (folder != NULL)
+        store(folder, key, data, size);
 }

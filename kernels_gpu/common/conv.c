@@ -1,6 +1,10 @@
 /* conv.c - convolutions and transposed ones: the kernels of conv.inc, conv_transpose.inc and
  * conv_local.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/window.h"
 
 #include <string.h>

@@ -1,5 +1,9 @@
 /* conv_gradient.c - gradients of convolutions with respect to their weights: the kernels of conv_gradient.inc. The
  * other gradient, that of the input, is a conv_transpose. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/window.h"
 
 #include <string.h>

@@ -1,6 +1,9 @@
 /* copy.c - copies: transpose, concat, split, slice, expand, tile, depth_to_space and pad, as boxes with strides on both
  * sides (copy.inc). Reshapes and their kin move nothing and are views of the planner. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/layout.h"
+#include "kernels_gpu/common/step.h"
 
 #include <math.h>
 #include <string.h>

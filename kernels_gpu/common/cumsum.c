@@ -1,5 +1,9 @@
 /* cumsum.c - running sums and products: the kernel of cumsum.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 typedef struct sizes {
     int64_t lines, length, inner; /* inner: elements from one of a line to the next */

@@ -1,5 +1,7 @@
 /* gather.c - gather and scatter: the kernels of gather.inc. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* layout.c - images with their channels last, as a layout of values between steps of the device
  * (kernels_gpu/common/gpu.h): neighbours in memory are then channels of one pixel, which products read in long runs. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/layout.h"
+#include "kernels_gpu/common/step.h"
 
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* lines.c - the ranges of kernels that combine lines of elements (kernels_gpu/common/lines.h). */
 #include "kernels_gpu/common/lines.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
 
 #include <string.h>
 

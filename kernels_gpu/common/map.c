@@ -1,5 +1,8 @@
 /* map.c - maps, cast, quantize and dequantize: the block of the host, for each element. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 bool lg_can_map(const lg_step *s) {
     return s->has_map && !s->has_epilogue && s->machine->host->step_map_source != NULL && lg_can_store(s);

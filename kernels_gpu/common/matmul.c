@@ -1,5 +1,10 @@
 /* matmul.c - matrix products: the kernels of matmul.inc, matmul_weights.inc and matmul_local.inc. */
+#include "kernels_gpu/common/matmul.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 #include <stdlib.h>
 #include <string.h>

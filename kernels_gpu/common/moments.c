@@ -1,5 +1,8 @@
 /* moments.c - mean and variance per channel, and sums for the gradient of batch_norm: the kernels of moments.inc. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 enum { STATISTICS, PRODUCTS };
 enum { GROUP = 64, FEW_ITEMS = 64, MANY_ITEMS = 1 << 15, LEAST = 64 /* elements of an item */, MOST_PARTS = 1024 };

@@ -1,5 +1,10 @@
 /* norm.c - layer_norm, group_norm and batch_norm: the kernels of norm.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
+#include "kernels_gpu/common/text.h"
 
 enum { SCALED = 1, BIASED = 2, CENTRED = 4, MEANS = 8, DEVIATIONS = 16 }; /* as in norm.inc */
 

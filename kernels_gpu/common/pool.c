@@ -1,5 +1,9 @@
 /* pool.c - max, average and Lp pooling, and gradients of the first two: the kernels of pool.inc and pool_gradient.inc.
  */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/window.h"
 
 enum { MAX, AVERAGE, LP };  /* kind, docs/ops.md */

@@ -1,5 +1,8 @@
 /* product.c - the dtypes of products and sums, and the conversion of integer sums (kernels_gpu/common/product.h). */
 #include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 #include <stdlib.h>
 

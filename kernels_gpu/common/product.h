@@ -14,14 +14,4 @@ void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s);
 void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
                   const linnet_device_tensor *y, int y_outer);
 
-/* A matrix product, or several: y = a b, where a step of a row of a is a_m elements, and so on. */
-typedef struct lg_matmul {
-    int64_t m, n, depth, matrices;
-    int64_t a_m, a_k, b_k, b_n;
-    int a_outer, b_outer; /* axes in front of the matrices */
-} lg_matmul;
-
-/* Reads the sizes by NumPy's rules for vectors, matrices and batches. */
-bool lg_matmul_open(const lg_step *s, lg_matmul *out);
-
 #endif

@@ -1,5 +1,7 @@
 /* random.c - random numbers: the kernel of random.inc. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
 
 bool lg_can_random(const lg_step *s) {
     const linnet_device_tensor *y = &s->outputs[0];

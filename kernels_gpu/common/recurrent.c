@@ -1,5 +1,8 @@
 /* recurrent.c - RNN, GRU and LSTM: the kernel of recurrent.inc. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 enum { RNN, GRU, LSTM };
 enum { P, WEIGHTS, STATE_H, STATE_C, LENGTHS, PEEPHOLES, BIAS, ALL_INPUTS };

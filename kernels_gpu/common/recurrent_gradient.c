@@ -1,5 +1,8 @@
 /* recurrent_gradient.c - backpropagation through time: the kernel of recurrent_gradient.inc. */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 enum { RNN, GRU, LSTM };
 enum { WEIGHTS, GATES, Y, CELLS, STATE_H, STATE_C, LENGTHS, DY, DY_H, DY_C, ALL_INPUTS };

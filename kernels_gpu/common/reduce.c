@@ -1,5 +1,9 @@
 /* reduce.c - reductions: the kernels of reduce.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 enum { SUM, MEAN, MAX, MIN, PROD, L1, L2, SUM_SQUARE, LOG_SUM, LOG_SUM_EXP, ARGMAX, ARGMIN }; /* docs/ops.md */
 enum { MOST_DIMS = 4 }; /* of kept and of reduced dimensions, after neighbours are merged: at most half of 8 */

@@ -1,6 +1,10 @@
 /* resize.c - resampling: the kernel of resize.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
-#include "kernels_gpu/common/resize.h"
+#include "kernels_gpu/common/resize_tables.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 #include <stdlib.h>
 

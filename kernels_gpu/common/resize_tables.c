@@ -1,6 +1,7 @@
 /* resize_tables.c - the tables of resize (kernels_gpu/common/resize.h). Coordinates are computed as on the CPU
  * (runtime_c/ops/resize_place.h), so the tables are the same. */
-#include "kernels_gpu/common/resize.h"
+#include "kernels_gpu/common/resize_tables.h"
+#include "kernels_gpu/common/step.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* step.c - reads a step of a plan for the kernels of GPUs (kernels_gpu/common/gpu.h). */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/step.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* text.c - text that grows, for the sources of kernels, and the whole text of a program (kernels_gpu/common/gpu.h). */
-#include "kernels_gpu/common/library.h"
+/* text.c - text that grows, of which the sources of kernels are made. */
+#include "kernels_gpu/common/text.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -54,34 +54,4 @@ bool lg_has_word(const char *text, const char *word) {
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
         if ((at == text || !is_word(at[-1])) && !is_word(at[n])) return true;
     return false;
-}
-
-char *lg_whole_text(const lg_machine *machine, const lg_launch *launch) {
-    enum { USUAL = 32768 }; /* longer than the prelude: the host writes it once */
-    linnet_source_options options;
-    const linnet_host *host = machine->host;
-    size_t length = 0;
-    lg_text uses = {0}, text = {0};
-    char *prelude = malloc(USUAL);
-    linnet_source_options_init(&options);
-    options.language = machine->language;
-    options.native = 1;
-    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
-    lg_put_bytes(&uses, launch->source.at, launch->source.length);
-    bool written =
-        prelude != NULL && !uses.failed && host->map_prelude(&options, uses.at, prelude, USUAL, &length) == LINNET_OK;
-    if (written && length >= USUAL) {
-        free(prelude);
-        prelude = malloc(length + 1);
-        written = prelude != NULL && host->map_prelude(&options, uses.at, prelude, length + 1, &length) == LINNET_OK;
-    }
-    if (written) {
-        lg_put_text(&text, prelude);
-        lg_put_text(&text, lg_files[0].text);
-        lg_put_bytes(&text, launch->source.at, launch->source.length);
-    }
-    free(prelude);
-    lg_free(&uses);
-    if (text.failed) lg_free(&text);
-    return text.at;
 }

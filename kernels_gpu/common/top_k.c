@@ -1,5 +1,9 @@
 /* top_k.c - the largest or smallest elements of lines: the kernel of top_k.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 
 enum { MOST_KEPT = 64, LONGEST = 1 << 16 }; /* a work item reads a whole line */
 

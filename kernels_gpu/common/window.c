@@ -1,5 +1,7 @@
 /* window.c - reads the windows of conv, conv_transpose and pool (kernels_gpu/common/window.h). */
 #include "kernels_gpu/common/window.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
 
 enum { EXPLICIT, SAME_UPPER, SAME_LOWER, VALID }; /* auto_pad, docs/ops.md */
 

@@ -1,6 +1,6 @@
 /* context.c - the context of a CUDA device, which is current for the thread while it calls the driver
  * (kernels_gpu/cuda/backend.h). */
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/context.h"
 
 int lg_enter(lg_device *d) {
     if (d->cu == NULL)

@@ -1,5 +1,9 @@
 /* depthwise.c - convolutions with one channel of x in each group: the kernel of depthwise.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/window.h"
 
 #include <stdlib.h>

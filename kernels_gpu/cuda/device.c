@@ -1,6 +1,16 @@
 /* device.c - the devices of CUDA: what is there, limits and costs. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/common/choose.h"
+#include "kernels_gpu/common/failures.h"
+#include "kernels_gpu/common/layout.h"
+#include "kernels_gpu/common/library.h"
+#include "kernels_gpu/common/program.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/cuda/context.h"
+#include "kernels_gpu/cuda/cu.h"
+#include "kernels_gpu/cuda/memory.h"
+#include "kernels_gpu/cuda/pack.h"
+#include "kernels_gpu/cuda/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +40,7 @@ static int limits(void *context, linnet_device_limits *out) {
 static double cost(void *context, const linnet_step *step) {
     const lg_device *d = context;
     if (!d->compiles && d->pack.count == 0) return -1; /* whether the pack has the program, `claim` sees */
-    return lg_cost(&d->machine, &d->options, step);
+    return lg_cost(&d->machine, d->options.modelled, step);
 }
 
 static uint32_t propose(void *context, const linnet_step *step, int output) {
@@ -127,7 +137,7 @@ static void imagine_machine(lg_device *d, const linnet_host *host) {
 }
 
 static void set_table(lg_device *d, const char *more) {
-    pthread_mutex_init(&d->lock, NULL);
+    lg_programs_init(&d->programs);
     lg_failures_init(&d->failures);
     snprintf(d->features, sizeof d->features, "f16 bf16 f64 %s%s", d->architecture, more);
     d->table = (linnet_device){.struct_size = sizeof d->table,

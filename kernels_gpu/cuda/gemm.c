@@ -1,6 +1,12 @@
 /* gemm.c - the launches of gemm.inc: definitions, arguments, packed weights, and zero points (kernels_gpu/cuda/gemm.h).
  */
 #include "kernels_gpu/cuda/gemm.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/store.h"
+#include "kernels_gpu/common/window.h"
+#include "kernels_gpu/cuda/gemm_tiles.h"
 
 #include <stdlib.h>
 #include <string.h>

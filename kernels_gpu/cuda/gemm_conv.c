@@ -1,7 +1,13 @@
 /* gemm_conv.c - convolutions, and transposed ones of stride 1, by the kernels of gemm.inc: a row of A for each output
  * pixel. With the channels of x last, the sum goes through the channels of one tap after another, in runs of 16 bytes;
  * else in the order of the weights. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/window.h"
 #include "kernels_gpu/cuda/gemm.h"
+#include "kernels_gpu/cuda/gemm_tiles.h"
 
 #include <stdlib.h>
 #include <string.h>

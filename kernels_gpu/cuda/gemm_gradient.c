@@ -1,6 +1,10 @@
 /* gemm_gradient.c - gradients of convolutions with respect to their weights as products: the kernel of
  * gemm_gradient.inc. The sum is long and there are few weights, so it is cut into parts, which a second launch adds in
  * order. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/window.h"
 #include "kernels_gpu/cuda/gemm.h"
 
 #include <string.h>

@@ -1,5 +1,10 @@
 /* gemm_matmul.c - matrix products by the kernels of gemm.inc. */
+#include "kernels_gpu/common/kernels.h"
+#include "kernels_gpu/common/matmul.h"
+#include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/step.h"
 #include "kernels_gpu/cuda/gemm.h"
+#include "kernels_gpu/cuda/gemm_tiles.h"
 
 static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_matmul *z) {
     const int kind = lg_gemm_kind(s, adds);

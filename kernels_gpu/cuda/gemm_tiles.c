@@ -1,5 +1,5 @@
 /* gemm_tiles.c - chooses the tile of a product and how many blocks share a sum (kernels_gpu/cuda/gemm.h). */
-#include "kernels_gpu/cuda/gemm.h"
+#include "kernels_gpu/cuda/gemm_tiles.h"
 
 /* Of tiles that cost the same, the first. */
 static const lg_tile tiles[] = {

@@ -1,5 +1,5 @@
 /* graph.c - submits claims: one launch after another, or as a CUDA graph if the same claims have run before. */
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,9 +91,10 @@ static lg_graph *find(lg_device *d, lg_queue *q) {
 /* Reads what the claims have found, after their launches. */
 static int read_checks(const lg_device *d, const lg_queue *q) {
     for (int i = 0; i < q->n_pending; ++i) {
-        const lg_state *state = q->pending[i];
-        if (state->found == NULL) continue;
-        const int code = lg_code(d->cu->MemcpyDtoHAsync(state->found, state->status, 2 * sizeof(int32_t), q->stream));
+        const lg_index_check *check = &q->pending[i]->check;
+        if (check->found == NULL) continue;
+        const CUdeviceptr status = check->status.buffer + check->status.offset;
+        const int code = lg_code(d->cu->MemcpyDtoHAsync(check->found, status, 2 * sizeof(int32_t), q->stream));
         if (code != 0) return code;
     }
     return 0;

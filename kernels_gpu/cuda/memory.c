@@ -1,7 +1,11 @@
 /* memory.c - buffers, queues, events and transfers of the CUDA backend. A buffer is its address on the device; queues
  * and events are objects of this file. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/memory.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/cuda/context.h"
+#include "kernels_gpu/cuda/graph.h"
+#include "kernels_gpu/cuda/work.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* pack.c - programs that were compiled before: those of the build (-DLINNET_CUDA_PROGRAMS=FILE), or those of the file
  * of the option programs=. A machine without NVRTC runs what consists of them. .ci/cuda_programs.py writes such files.
  */
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

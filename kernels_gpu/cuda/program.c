@@ -1,16 +1,14 @@
 /* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, unless the pack has its
  * code, or the host's cache, or the user's folder because another process has compiled it. */
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/program.h"
+#include "kernels_gpu/common/cache.h"
+#include "kernels_gpu/common/program.h"
+#include "kernels_gpu/common/text.h"
+#include "kernels_gpu/cuda/cu.h"
+#include "kernels_gpu/cuda/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-struct lg_program {
-    lg_program *next;
-    uint64_t hash[2];
-    CUmodule module;
-};
 
 int lg_largest_axis(const lg_launch *launch) {
     size_t most = 65535;
@@ -119,7 +117,7 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
     if (d->options.texts[0] != 0) write_text(d, text, hash);
     const unsigned char *ready = lg_programs_find(&d->pack, hash);
     if (ready != NULL && d->cu->ModuleLoadData(out, ready) == CUDA_SUCCESS) return 0;
-    size = lg_kept_load(host, &d->options, key, &data);
+    size = lg_cache_load(host, lg_folder_of(&d->options), key, &data);
     if (data != NULL && d->cu->ModuleLoadData(out, data) == CUDA_SUCCESS) {
         free(data);
         return 0;
@@ -128,37 +126,25 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
     if (nvrtc == NULL) return LINNET_DEVICE_REFUSES; /* the pack's code is not for this GPU or driver */
     int code = compile(d, text, &data, &size);
     if (code == 0) code = lg_code(d->cu->ModuleLoadData(out, data));
-    if (code == 0) lg_kept_store(host, &d->options, key, data, size);
+    if (code == 0) lg_cache_store(host, lg_folder_of(&d->options), key, data, size);
     free(data);
     return code;
 }
 
 int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out) {
     uint64_t hash[2];
-    CUmodule module = NULL;
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
     lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
     hash[0] += (uint64_t)lg_largest_axis(launch);
-    pthread_mutex_lock(&d->lock);
-    lg_program *p = d->programs;
-    while (p != NULL && (p->hash[0] != hash[0] || p->hash[1] != hash[1])) p = p->next;
-    pthread_mutex_unlock(&d->lock); /* two sessions may compile the same program at once: both are kept */
-    if (p != NULL) return lg_code(d->cu->ModuleGetFunction(out, p->module, launch->kernel));
+    CUmodule module = lg_program_find(&d->programs, hash);
+    if (module != NULL) return lg_code(d->cu->ModuleGetFunction(out, module, launch->kernel));
     char *text = text_of(d, launch);
     if (text == NULL) return LG_NO_MEMORY;
     int code = load(d, text, host_cache, &module);
     free(text);
     if (code != 0) return code;
     code = lg_code(d->cu->ModuleGetFunction(out, module, launch->kernel));
-    p = code == 0 ? malloc(sizeof *p) : NULL;
-    if (p == NULL) {
-        d->cu->ModuleUnload(module);
-        return code != 0 ? code : LG_NO_MEMORY;
-    }
-    *p = (lg_program){.hash = {hash[0], hash[1]}, .module = module};
-    pthread_mutex_lock(&d->lock);
-    p->next = d->programs;
-    d->programs = p;
-    pthread_mutex_unlock(&d->lock);
-    return 0;
+    if (code == 0 && !lg_program_keep(&d->programs, hash, module)) code = LG_NO_MEMORY;
+    if (code != 0) d->cu->ModuleUnload(module);
+    return code;
 }

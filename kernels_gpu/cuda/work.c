@@ -1,16 +1,20 @@
 /* work.c - claims of the CUDA backend: each is one step, or several that one kernel runs, as one or several launches.
  */
-#include "kernels_gpu/cuda/backend.h"
+#include "kernels_gpu/cuda/work.h"
+#include "kernels_gpu/common/checks.h"
+#include "kernels_gpu/common/choose.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/cuda/context.h"
+#include "kernels_gpu/cuda/graph.h"
+#include "kernels_gpu/cuda/program.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
     lg_plan plan = {0};
     for (;; count = 1) { /* without a compiler: several steps with one program, else the first one, else the CPU */
-        out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel);
+        lg_claim_steps(&d->machine, steps, count, &plan, out);
         if (out->count == 0 || d->compiles || lg_has_programs(d, &plan)) break;
         lg_plan_free(&plan);
         if (out->count == 1) {
@@ -18,9 +22,6 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
             break;
         }
     }
-    out->fused = out->count > 1;
-    out->scratch_bytes = plan.scratch_bytes;
-    out->packed_bytes = plan.packed.length;
     for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
     lg_plan_free(&plan);
     return 0;
@@ -30,11 +31,7 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
 static void free_state(lg_device *d, lg_state *state, bool current) {
     if (state->queue != NULL) {
         lg_forget_graphs(d, state->queue, state, current);
-        for (lg_state **at = &state->queue->checks; *at != NULL;)
-            if (*at == state)
-                *at = state->next;
-            else
-                at = &(*at)->next;
+        lg_check_remove(&state->queue->checks, &state->check);
     }
     for (int i = 0; i < state->n_launches; ++i) {
         free(state->launches[i].values);
@@ -43,7 +40,7 @@ static void free_state(lg_device *d, lg_state *state, bool current) {
     }
     if (current && state->from != NULL) d->cu->EventDestroy(state->from);
     if (current && state->to != NULL) d->cu->EventDestroy(state->to);
-    if (current && state->found != NULL) d->cu->MemFreeHost(state->found);
+    if (current && state->check.found != NULL) d->cu->MemFreeHost(state->check.found);
     free(state->launches);
     free(state);
 }
@@ -133,18 +130,12 @@ static int write_packed(const lg_device *d, const lg_queue *q, const linnet_work
     return code != 0 ? code : waited;
 }
 
-static int prepare_checks(const lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+static int prepare_check(const lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    int32_t *found = NULL;
     if (!plan->checks) return 0;
-    const int code =
-        lg_code(d->cu->MemHostAlloc((void **)&state->found, 2 * sizeof *state->found, CU_MEMHOSTALLOC_PORTABLE));
-    if (code != 0) return code;
-    state->found[0] = state->found[1] = 0;
-    state->next = state->queue->checks;
-    state->queue->checks = state;
-    state->status = address_of(&work->packed) + plan->status;
-    state->size = plan->check_size;
-    snprintf(state->name, sizeof state->name, "%s", d->machine.host->step_name(work->steps[0]));
-    return 0;
+    const int code = lg_code(d->cu->MemHostAlloc((void **)&found, 2 * sizeof *found, CU_MEMHOSTALLOC_PORTABLE));
+    if (code == 0) lg_check_add(&state->queue->checks, &state->check, found, d->machine.host, work, plan);
+    return code;
 }
 
 /* The context is current. */
@@ -154,7 +145,7 @@ static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, con
     if (state->launches == NULL) return LG_NO_MEMORY;
     int code = prepare_launches(d, work, plan, state);
     if (code == 0) code = write_packed(d, q, work, plan);
-    if (code == 0) code = prepare_checks(d, work, plan, state);
+    if (code == 0) code = prepare_check(d, work, plan, state);
     if (code == 0 && work->trace) code = lg_code(d->cu->EventCreate(&state->from, CU_EVENT_DEFAULT));
     if (code == 0 && work->trace) code = lg_code(d->cu->EventCreate(&state->to, CU_EVENT_DEFAULT));
     return code;
@@ -163,19 +154,14 @@ static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, con
 static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
     lg_device *d = context;
     lg_plan plan = {0};
-    const char *name = "";
     lg_state *state = calloc(1, sizeof *state);
     int code = state == NULL ? LG_NO_MEMORY : lg_enter(d);
     if (code != 0) {
         free(state);
         return code;
     }
-    if (!lg_are_inside(&d->machine, work))
-        code = LINNET_DEVICE_REFUSES;
-    else if (lg_plan_steps(&d->machine, work->steps, work->count, &plan, &name) == work->count)
-        code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
-    else
-        code = LG_BAD_STEP;
+    code = lg_plan_work(&d->machine, work, &plan);
+    if (code == 0) code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
     lg_plan_free(&plan);
     if (code != 0)
         free_state(d, state, true);
@@ -209,17 +195,11 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
 
 int lg_check(lg_device *d, lg_queue *queue) {
     static const int32_t none[2] = {0, 0};
-    for (lg_state *state = queue->checks; state != NULL; state = state->next) {
-        if (state->found[0] == 0) continue;
-        const long long index = state->found[1], size = state->size;
-        state->found[0] = 0;
-        int code = lg_code(d->cu->MemcpyHtoDAsync(state->status, none, sizeof none, queue->stream));
-        if (code == 0) code = lg_code(d->cu->StreamSynchronize(queue->stream));
-        if (code != 0) return code;
-        return lg_failure(&d->failures, "'%s': the index %lld is out of range for an axis of size %lld", state->name,
-                          index, size);
-    }
-    return 0;
+    const lg_index_check *check = lg_check_take(queue->checks);
+    if (check == NULL) return 0;
+    int code = lg_code(d->cu->MemcpyHtoDAsync(address_of(&check->status), none, sizeof none, queue->stream));
+    if (code == 0) code = lg_code(d->cu->StreamSynchronize(queue->stream));
+    return code != 0 ? code : lg_check_failure(&d->failures, check);
 }
 
 static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {

@@ -1,6 +1,13 @@
 /* device.c - the devices of OpenCL: what is there, limits and costs. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/common/choose.h"
+#include "kernels_gpu/common/failures.h"
+#include "kernels_gpu/common/library.h"
+#include "kernels_gpu/common/program.h"
+#include "kernels_gpu/opencl/cl.h"
+#include "kernels_gpu/opencl/host_memory.h"
+#include "kernels_gpu/opencl/memory.h"
+#include "kernels_gpu/opencl/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +39,7 @@ static int limits(void *context, linnet_device_limits *out) {
 
 static double cost(void *context, const linnet_step *step) {
     const lg_device *d = context;
-    return lg_cost(&d->machine, &d->options, step);
+    return lg_cost(&d->machine, d->options.modelled, step);
 }
 
 static int about(void *context, linnet_device_about *out) {
@@ -100,6 +107,7 @@ static bool describe(lg_device *d, const linnet_host *host, cl_device_id id, int
     d->context = cl->CreateContext(NULL, 1, &id, NULL, NULL, &code);
     if (code != CL_SUCCESS) return false;
     pthread_mutex_init(&d->lock, NULL);
+    lg_programs_init(&d->programs);
     lg_failures_init(&d->failures);
     d->table = (linnet_device){.struct_size = sizeof d->table,
                                .version = LINNET_DEVICE_VERSION,

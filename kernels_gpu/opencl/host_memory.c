@@ -1,6 +1,6 @@
 /* host_memory.c - memory of the host that the device reads or writes in place, and memory for fast transfers. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/opencl/host_memory.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 /* memory.c - buffers, queues, events and transfers of the OpenCL backend. Buffers are cl_mem, queues and events objects
  * of this file. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/opencl/memory.h"
+#include "kernels_gpu/opencl/work.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -1,16 +1,13 @@
 /* program.c - programs of the OpenCL backend: each text is compiled once per device, and comes from the host's cache or
  * from the user's folder if another process has compiled it. */
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/opencl/program.h"
+#include "kernels_gpu/common/cache.h"
+#include "kernels_gpu/common/program.h"
+#include "kernels_gpu/common/text.h"
+#include "kernels_gpu/opencl/cl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-struct lg_program {
-    lg_program *next;
-    uint64_t hash[2];
-    cl_program program;
-};
 
 static const char *build_options(const lg_device *d) {
     return d->rounds_divisions ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL1.2";
@@ -71,7 +68,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
     lg_free(&all);
     snprintf(key, sizeof key, "opencl-%016llx%016llx-%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1],
              (unsigned long long)(driver[0] ^ driver[1]));
-    size = lg_kept_load(host, &d->options, key, &data);
+    size = lg_cache_load(host, lg_folder_of(&d->options), key, &data);
     *out = data != NULL && size > 0 ? from_binary(d, data, size) : NULL;
     free(data);
     if (*out != NULL) return 0;
@@ -83,7 +80,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
     *out = program;
     if (host == NULL && !d->options.cached) return 0;
     data = binary_of(d, program, &size);
-    if (data != NULL) lg_kept_store(host, &d->options, key, data, size);
+    if (data != NULL) lg_cache_store(host, lg_folder_of(&d->options), key, data, size);
     free(data);
     return 0;
 }
@@ -92,28 +89,13 @@ int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *
     uint64_t hash[2];
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
     lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
-    pthread_mutex_lock(&d->lock);
-    lg_program *p = d->programs;
-    while (p != NULL && (p->hash[0] != hash[0] || p->hash[1] != hash[1])) p = p->next;
-    pthread_mutex_unlock(&d->lock); /* two sessions may compile the same program at once: both are kept */
-    if (p != NULL) {
-        *out = p->program;
-        return 0;
-    }
+    *out = lg_program_find(&d->programs, hash);
+    if (*out != NULL) return 0;
     char *text = lg_whole_text(&d->machine, launch);
     if (text == NULL) return LG_NO_MEMORY;
     const int code = make(d, text, host_cache, out);
     free(text);
-    if (code != 0) return code;
-    p = malloc(sizeof *p);
-    if (p == NULL) {
-        d->cl->ReleaseProgram(*out);
-        return LG_NO_MEMORY;
-    }
-    *p = (lg_program){.hash = {hash[0], hash[1]}, .program = *out};
-    pthread_mutex_lock(&d->lock);
-    p->next = d->programs;
-    d->programs = p;
-    pthread_mutex_unlock(&d->lock);
-    return 0;
+    if (code != 0 || lg_program_keep(&d->programs, hash, *out)) return code;
+    d->cl->ReleaseProgram(*out);
+    return LG_NO_MEMORY;
 }

@@ -1,10 +1,12 @@
 /* work.c - claims of the OpenCL backend: each is one step, or several that one kernel runs, as one or several launches.
  */
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/opencl/work.h"
+#include "kernels_gpu/common/checks.h"
+#include "kernels_gpu/common/choose.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/opencl/program.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct lg_ready { /* a launch that is ready to run */
     cl_kernel kernel;
@@ -12,36 +14,25 @@ typedef struct lg_ready { /* a launch that is ready to run */
     cl_event event; /* profiling: of the last run */
 } lg_ready;
 
-struct lg_state {
+typedef struct lg_state { /* a claim in a session */
     int n_launches, n_views;
     lg_ready *launches;
-    cl_mem *views; /* sub-buffers: of operands, scratch and packed memory */
-    /* A claim that checks indices. `found` is read after each run: 1 and the index, if one is out of range. */
-    lg_state *next;
-    lg_queue *queue;
-    linnet_span status;
+    cl_mem *views;   /* sub-buffers: of operands, scratch and packed memory */
+    lg_queue *queue; /* NULL: the claim checks no indices */
+    lg_index_check check;
     int32_t found[2];
-    int64_t size;
-    char name[80];
-};
+} lg_state;
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
     lg_plan plan = {0};
-    out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel); /* 0: the step runs on the CPU */
-    out->fused = out->count > 1;
-    out->scratch_bytes = plan.scratch_bytes;
-    out->packed_bytes = plan.packed.length;
+    lg_claim_steps(&d->machine, steps, count, &plan, out);
     lg_plan_free(&plan);
     return 0;
 }
 
 static void free_state(const lg_device *d, lg_state *state) {
-    for (lg_state **at = state->queue != NULL ? &state->queue->checks : NULL; at != NULL && *at != NULL;)
-        if (*at == state)
-            *at = state->next;
-        else
-            at = &(*at)->next;
+    if (state->queue != NULL) lg_check_remove(&state->queue->checks, &state->check);
     for (int i = 0; i < state->n_launches; ++i) {
         if (state->launches[i].kernel != NULL) d->cl->ReleaseKernel(state->launches[i].kernel);
         if (state->launches[i].event != NULL) d->cl->ReleaseEvent(state->launches[i].event);
@@ -118,33 +109,27 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
     return 0;
 }
 
+static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    state->launches = calloc((size_t)plan->n, sizeof *state->launches);
+    state->views = calloc(sizeof(views) / sizeof(cl_mem), sizeof *state->views);
+    if (state->launches == NULL || state->views == NULL) return LG_NO_MEMORY;
+    int code = prepare_launches(d, work, plan, state);
+    if (code == 0 && plan->packed.length > 0) /* the bytes are freed with the plan: it is a blocking write */
+        code = d->cl->EnqueueWriteBuffer(q->queue, lg_buffer(work->packed.buffer), CL_TRUE, (size_t)work->packed.offset,
+                                         plan->packed.length, plan->packed.at, 0, NULL, NULL);
+    if (code != 0 || !plan->checks) return code;
+    state->queue = q;
+    lg_check_add(&q->checks, &state->check, state->found, d->machine.host, work, plan);
+    return 0;
+}
+
 static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
     lg_device *d = context;
     lg_plan plan = {0};
-    const char *name = "";
-    int code = LG_BAD_STEP;
     lg_state *state = calloc(1, sizeof *state);
     if (state == NULL) return LG_NO_MEMORY;
-    if (!lg_are_inside(&d->machine, work)) {
-        code = LINNET_DEVICE_REFUSES;
-    } else if (lg_plan_steps(&d->machine, work->steps, work->count, &plan, &name) == work->count) {
-        state->launches = calloc((size_t)plan.n, sizeof *state->launches);
-        state->views = calloc(sizeof(views) / sizeof(cl_mem), sizeof *state->views);
-        code = state->launches == NULL || state->views == NULL ? LG_NO_MEMORY : prepare_launches(d, work, &plan, state);
-        if (code == 0 && plan.packed.length > 0) /* the bytes are freed below: it is a blocking write */
-            code = d->cl->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(work->packed.buffer), CL_TRUE,
-                                             (size_t)work->packed.offset, plan.packed.length, plan.packed.at, 0, NULL,
-                                             NULL);
-    }
-    if (code == 0 && plan.checks) {
-        state->queue = lg_queue_of(queue);
-        state->next = state->queue->checks;
-        state->queue->checks = state;
-        state->status = work->packed;
-        state->status.offset += plan.status;
-        state->size = plan.check_size;
-        snprintf(state->name, sizeof state->name, "%s", d->machine.host->step_name(work->steps[0]));
-    }
+    int code = lg_plan_work(&d->machine, work, &plan);
+    if (code == 0) code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
     lg_plan_free(&plan);
     if (code != 0)
         free_state(d, state);
@@ -168,22 +153,18 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
         if (code != 0) return code;
     }
     if (state->queue == NULL) return 0;
-    return d->cl->EnqueueReadBuffer(lg_queue_of(queue)->queue, lg_buffer(state->status.buffer), CL_FALSE,
-                                    (size_t)state->status.offset, sizeof state->found, state->found, 0, NULL, NULL);
+    return d->cl->EnqueueReadBuffer(lg_queue_of(queue)->queue, lg_buffer(state->check.status.buffer), CL_FALSE,
+                                    (size_t)state->check.status.offset, sizeof state->found, state->found, 0, NULL,
+                                    NULL);
 }
 
 int lg_check(lg_device *d, lg_queue *queue) {
     static const int32_t none[2] = {0, 0};
-    for (lg_state *state = queue->checks; state != NULL; state = state->next) {
-        if (state->found[0] == 0) continue;
-        const long long index = state->found[1], size = state->size;
-        state->found[0] = 0;
-        d->cl->EnqueueWriteBuffer(queue->queue, lg_buffer(state->status.buffer), CL_TRUE, (size_t)state->status.offset,
-                                  sizeof none, none, 0, NULL, NULL);
-        return lg_failure(&d->failures, "'%s': the index %lld is out of range for an axis of size %lld", state->name,
-                          index, size);
-    }
-    return 0;
+    const lg_index_check *check = lg_check_take(queue->checks);
+    if (check == NULL) return 0;
+    d->cl->EnqueueWriteBuffer(queue->queue, lg_buffer(check->status.buffer), CL_TRUE, (size_t)check->status.offset,
+                              sizeof none, none, 0, NULL, NULL);
+    return lg_check_failure(&d->failures, check);
 }
 
 static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {

@@ -1,6 +1,6 @@
-/* resize.h - resize resolved to a table of taps per axis, as on the CPU (runtime_c/ops/resize.c). */
-#ifndef LG_RESIZE_H
-#define LG_RESIZE_H
+/* resize_tables.h - resize resolved to a table of taps per axis, as on the CPU (runtime_c/ops/resize.c). */
+#ifndef LG_RESIZE_TABLES_H
+#define LG_RESIZE_TABLES_H
 
 #include "kernels_gpu/common/gpu.h"
 

@@ -1,0 +1,327 @@
+/* store.c - how a kernel stores the result of its op: conversion of integer sums, epilogue, map. linnet itself gives
+ * the text of these three. */
+#include "kernels_gpu/common/store.h"
+#include "kernels_gpu/common/launch.h"
+#include "kernels_gpu/common/layout.h"
+#include "kernels_gpu/common/step.h"
+#include "kernels_gpu/common/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- constants of blocks ----------------------------------------------------------------------------------------- */
+
+/* A constant in a block: its digits are [from, to). */
+typedef struct constant {
+    const char *from, *to;
+    int64_t value;
+} constant;
+
+/* Whether the text is PREFIX, a decimal integer, and SUFFIX. */
+static bool match_integer(const char *at, const char *prefix, const char *suffix, constant *found) {
+    char *end = NULL;
+    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
+    found->from = at + strlen(prefix);
+    if (strchr("-0123456789", *found->from) == NULL) return false;
+    found->value = strtoll(found->from, &end, 10);
+    found->to = end;
+    return end > found->from && strncmp(end, suffix, strlen(suffix)) == 0;
+}
+
+/* Whether the text is PREFIX and a hexadecimal integer with a u. */
+static bool match_bits(const char *at, const char *prefix, constant *found) {
+    char *end = NULL;
+    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
+    found->from = at + strlen(prefix);
+    found->value = (int64_t)strtoull(found->from, &end, 16);
+    found->to = end + 1;
+    return *end == 'u';
+}
+
+/* Whether a constant that differs between layers begins behind the next characters. `factors` counts the numbers of a
+ * multiplication in fixed point. */
+static bool match_constant(const char *at, int *factors, constant *found) {
+    constant low, high;
+    if (strncmp(at, "ln_map_fixed_multiply", 21) == 0) *factors = 2;
+    switch (*at) {
+    case 'l': /* a float of more than 8 bits: one that a model has learnt, not a 0.5 or a 6 of a formula */
+        return match_bits(at, "ln_from_bits_f(", found) && (found->value & 0xffff) != 0;
+    case '=': return match_bits(at, "=(ln_i32)", found);
+    case '-': return match_integer(at, "-(ln_u32)", ")", found); /* zero points */
+    case '+': return match_integer(at, "+(", "),", found);
+    case ',':
+        if (*factors > 0 && match_integer(at, ",", "", found)) return (*factors)-- > 0;
+        return match_integer(at, ",", ",", found) && match_integer(found->to, ",", ",", &low) &&
+               match_integer(low.to, ",", ")", &high);
+    default: return false;
+    }
+}
+
+/* Appends a block of the host whose scales, zero points and other constants are arguments, so that layers that differ
+ * in these alone share a program. */
+static void put_block(lg_launch *launch, lg_text *out, const char *block) {
+    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments of coordinates and of packed memory */
+    const char *copied = block;
+    int factors = 0;
+    constant found;
+    for (const char *at = block; *at != 0 && launch->n_arguments + LATER < LG_MOST_ARGUMENTS; ++at) {
+        if (!match_constant(at, &factors, &found)) continue;
+        lg_put_bytes(out, copied, (size_t)(found.from - copied));
+        lg_put(out, "lg_n%d", lg_number(launch, found.value));
+        copied = found.to;
+        at = copied - 1;
+    }
+    lg_put_text(out, copied);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* A text of the host; NULL if it fails. The caller frees it. */
+static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step *, const linnet_source_options *,
+                                                               char *, size_t, size_t *)) {
+    linnet_source_options options;
+    size_t length = 0;
+    linnet_source_options_init(&options);
+    options.language = s->machine->language;
+    options.native = 1;
+    options.quantization_names = 1;
+    if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) {
+        options.quantization_names = 0; /* an older library */
+        if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) return NULL;
+    }
+    char *text = malloc(length + 1);
+    if (text != NULL && write(s->step, &options, text, length + 1, &length) == LINNET_OK) return text;
+    free(text);
+    return NULL;
+}
+
+/* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours in the shape's memory, such
+ * as the channels alone: it is then at / inner % count. Else it is a sum over the coordinates i0, i1, ... */
+static void put_offset(lg_launch *launch, lg_text *text, const linnet_device_tensor *x,
+                       const linnet_device_tensor *shape) {
+    const int ahead = shape->rank - x->rank;
+    int64_t inner = 1, dense = 1; /* elements behind the block in `shape`, and of the part of x that has been seen */
+    bool block = true, ended = false;
+    for (int k = shape->rank - 1; k >= 0; --k) { /* from the innermost axis of `shape` */
+        const int d = lg_order(shape, k), own = d - ahead;
+        const bool there = own >= 0 && x->shape[own] != 1;
+        if (there) block = block && !ended && x->shape[own] == shape->shape[d] && x->strides[own] == dense;
+        if (there) dense *= x->shape[own];
+        if (!there && shape->shape[d] != 1 && dense == 1) inner *= shape->shape[d];
+        if (!there && shape->shape[d] != 1 && dense > 1) ended = true;
+    }
+    if (lg_count(x) == 1) {
+        lg_put(text, "0");
+    } else if (block && lg_count(x) == lg_count(shape)) {
+        lg_put(text, "at");
+    } else if (block) {
+        lg_put(text, "at/lg_n%d", lg_number(launch, inner));
+        lg_put(text, "%%lg_n%d", lg_number(launch, lg_count(x)));
+    } else {
+        lg_put(text, "0");
+        for (int d = 0; d < x->rank; ++d)
+            if (x->shape[d] != 1) lg_put(text, "+i%d*lg_n%d", ahead + d, lg_number(launch, x->strides[d]));
+    }
+}
+
+static void put_coordinates(lg_launch *launch, lg_text *text, const linnet_device_tensor *shape, const char *uses) {
+    char name[32];
+    int64_t inner = 1;
+    for (int k = shape->rank - 1; k >= 0; --k) {
+        const int d = lg_order(shape, k);
+        snprintf(name, sizeof name, "i%d", d);
+        if (lg_has_word(uses, name)) {
+            lg_put(text, "const int i%d=at", d);
+            if (k + 1 < shape->rank) lg_put(text, "/lg_n%d", lg_number(launch, inner));
+            if (k > 0) lg_put(text, "%%lg_n%d", lg_number(launch, shape->shape[d]));
+            lg_put(text, ";\n");
+        }
+        inner *= shape->shape[d];
+    }
+}
+
+/* Passes the quantization of an operand that the block uses, as numbers or in packed memory, and defines its names. */
+static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, const char *block, char side, int n,
+                             const linnet_device_tensor *t) {
+    char name[32];
+    snprintf(name, sizeof name, "%c%d_scale", side, n);
+    if (lg_has_word(block, name) && t->scales != NULL && t->quant_count == 1)
+        lg_put(text, "const float %s=lg_r%d;\n", name, lg_real_number(launch, t->scales[0]));
+    else if (lg_has_word(block, name) && t->scales != NULL)
+        lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n", name,
+               lg_number(launch, (int64_t)lg_pack(plan, t->scales, (size_t)t->quant_count * sizeof *t->scales)));
+    snprintf(name, sizeof name, "%c%d_zero", side, n);
+    if (!lg_has_word(block, name)) return;
+    if (t->quant_count == 1) {
+        lg_put(text, "const int %s=lg_n%d;\n", name, lg_number(launch, t->zeros != NULL ? t->zeros[0] : 0));
+        return;
+    }
+    int32_t *zeros = calloc(t->quant_count, sizeof *zeros);
+    if (zeros == NULL) {
+        plan->failed = true;
+        return;
+    }
+    for (int64_t i = 0; i < t->quant_count && t->zeros != NULL; ++i) zeros[i] = t->zeros[i];
+    lg_put(text, "LG_GLOBAL const ln_i32 *const %s=(LG_GLOBAL const ln_i32 *)(lg_packed+lg_n%d);\n", name,
+           lg_number(launch, (int64_t)lg_pack(plan, zeros, (size_t)t->quant_count * sizeof *zeros)));
+    free(zeros);
+}
+
+/* What follows the last '*' or blank of each parameter. */
+static void put_names(lg_text *text, const char *parameters) {
+    for (const char *at = parameters; at != NULL && *at != 0;) {
+        const char *end = strchr(at + 1, ',');
+        if (end == NULL) end = at + strlen(at);
+        const char *from = end;
+        while (from > at && from[-1] != '*' && from[-1] != ' ') --from;
+        lg_put(text, ",%.*s", (int)(end - from), from);
+        at = end;
+    }
+}
+
+/* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. The input
+ * map.result, if there is one, is a value of the kernel: an operand of a map, but none of a step with an epilogue. */
+static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
+    char name[32];
+    const int skipped = s->map.result;
+    for (int n = 0, extra = s->has_epilogue ? s->n_inputs : 0; n < s->map.input_count; ++n) {
+        const linnet_device_tensor *x = n == skipped ? &s->result : &s->inputs[extra];
+        put_quantization(plan, launch, body, block, 'x', n, x);
+        if (n == skipped) {
+            extra += !s->has_epilogue;
+            continue;
+        }
+        lg_put(&launch->source, "#define LG_E%d_T %s\n", n, lg_type_of(x->dtype));
+        lg_put(&launch->extras, ",LG_GLOBAL const LG_E%d_T *LG_RESTRICT lg_e%d", n, n);
+        lg_pass(launch, LG_INPUT, extra++);
+        snprintf(name, sizeof name, "x%d_table", n);
+        if (lg_has_word(block, name)) {
+            lg_put(body, "LG_GLOBAL const LG_E%d_T *const x%d_table=lg_e%d;\n", n, n, n);
+        } else {
+            lg_put(body, "const LG_E%d_T x%d=lg_e%d[", n, n, n);
+            if (s->is_conversion && n > 0 && lg_count(x) > 1)
+                lg_put(body, "i%d", lg_axis(lg_integer(s, "axis", 1), s->outputs[0].rank));
+            else
+                put_offset(launch, body, x, &s->outputs[0]);
+            lg_put(body, "];\n");
+        }
+    }
+    for (int n = 0; n < s->n_outputs; ++n) {
+        lg_put(&launch->source, "#define LG_Y%d_T %s\n", n, lg_type_of(s->outputs[n].dtype));
+        if (n > 0) {
+            lg_put(&launch->extras, ",LG_GLOBAL LG_Y%d_T *LG_RESTRICT lg_y%d", n, n);
+            lg_pass(launch, LG_OUTPUT, n);
+        }
+        lg_put(body, "LG_Y%d_T y%d;\n", n, n);
+        put_quantization(plan, launch, body, block, 'y', n, &s->outputs[n]);
+    }
+}
+
+/* LG_EXTRAS, with packed memory if the step has any. */
+static void put_extras(lg_plan *plan, lg_launch *launch) {
+    if (plan->packed.length > 0) {
+        lg_put(&launch->extras, ",LG_GLOBAL const char *LG_RESTRICT lg_packed");
+        lg_pass(launch, LG_PACKED, 0);
+    }
+    lg_put(&launch->source, "#define LG_EXTRAS %s\n", launch->extras.at != NULL ? launch->extras.at : "");
+}
+
+/* The function lg_finish: it converts a sum, runs the block of a map or an epilogue, and stores element `at`. */
+static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool converts) {
+    const linnet_host *host = s->machine->host;
+    lg_text coordinates = {0}, body = {0}, *out = &launch->source;
+    char *convert = converts ? block_of(s, host->step_result_source) : NULL;
+    char *block = s->has_map ? block_of(s, host->step_map_source) : NULL;
+    const char *stored = lg_type_of(s->result.dtype);
+    if ((converts && convert == NULL) || (s->has_map && block == NULL)) plan->failed = true;
+    if (convert != NULL) { /* the tables come first: both blocks may use packed memory */
+        lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n", stored);
+        put_block(launch, &body, convert);
+    }
+    if (block != NULL) {
+        const char *type = lg_is_float(s->result.dtype) && !converts ? "float" : stored;
+        if (s->has_epilogue)
+            lg_put(&body, "const %s x%d=%s;\n", type, (int)s->map.result, converts ? "result" : "lg_value");
+        put_operands(plan, launch, s, block, &body);
+        put_block(launch, &body, block);
+        for (int n = 0; n < s->n_outputs; ++n) lg_put(&body, "lg_y%d[at]=y%d;\n", n, n);
+    } else {
+        lg_put(out, "#define LG_Y0_T %s\n", lg_type_of(s->outputs[0].dtype));
+        lg_put(&body, "lg_y0[at]=result;\n");
+    }
+    if (body.at != NULL) put_coordinates(launch, &coordinates, &s->outputs[0], body.at);
+    put_extras(plan, launch);
+    lg_put(out, "#define LG_EXTRA_NAMES ");
+    put_names(out, launch->extras.at);
+    lg_put(
+        out,
+        "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *LG_RESTRICT lg_y0,const int at,const int channel "
+        "LG_EXTRAS){\n",
+        converts                       ? "ACC"
+        : !s->has_epilogue             ? "int"
+        : lg_is_float(s->result.dtype) ? "float"
+                                       : stored);
+    if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
+    if (body.at != NULL) lg_put_text(out, body.at);
+    lg_put(out, "}\n");
+    plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
+    lg_free(&coordinates), lg_free(&body);
+    free(convert), free(block);
+}
+
+void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    lg_text coordinates = {0}, body = {0}, *out = &launch->source;
+    char *block = s->has_map ? block_of(s, s->machine->host->step_map_source) : NULL;
+    const int dtype = s->result.dtype, to = s->outputs[0].dtype;
+    plan->failed |= s->has_map && block == NULL;
+    if (block != NULL) {
+        /* A map reads its input as it is stored, an epilogue the float. */
+        const bool rounds = dtype != LINNET_F32 && !s->has_epilogue;
+        lg_put(&body, "const %s x%d=", rounds ? lg_type_of(dtype) : "float", (int)s->map.result);
+        lg_put(&body, rounds ? "ln_f32_to_%s(lg_value);\n" : "lg_value;\n", lg_word_of(dtype));
+        put_operands(plan, launch, s, block, &body);
+        put_block(launch, &body, block);
+        lg_put(&body, to == LINNET_F32 ? "return y0;\n" : "return ln_%s_to_f32(y0);\n", lg_word_of(to));
+    } else {
+        lg_put_text(&body, "return lg_value;\n");
+    }
+    if (body.at != NULL) put_coordinates(launch, &coordinates, &s->outputs[0], body.at);
+    put_extras(plan, launch);
+    lg_put(out, "#define LG_EXTRA_NAMES ");
+    put_names(out, launch->extras.at);
+    lg_put(out, "\nLG_FUNCTION float lg_score(float lg_value,const int at LG_EXTRAS){\n");
+    if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
+    if (body.at != NULL) lg_put_text(out, body.at);
+    lg_put(out, "}\n");
+    plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
+    lg_free(&coordinates), lg_free(&body);
+    free(block);
+}
+
+bool lg_can_store(const lg_step *s) {
+    for (int i = 0; i < s->n_outputs; ++i) {
+        if (i > 0 && s->outputs[i].dtype == LINNET_NONE) continue;
+        if (lg_type_of(s->outputs[i].dtype) == NULL || lg_count(&s->outputs[i]) > INT32_MAX) return false;
+        if (s->outputs[i].dtype == LINNET_F64 && !s->machine->f64) return false;
+    }
+    for (int i = s->has_map ? (s->has_epilogue ? s->n_inputs : 0) : s->n_inputs + s->n_extra;
+         i < s->n_inputs + s->n_extra; ++i) {
+        const linnet_device_tensor *x = &s->inputs[i];
+        if (lg_type_of(x->dtype) == NULL || (x->dtype == LINNET_F64 && !s->machine->f64)) return false;
+    }
+    return lg_type_of(s->result.dtype) != NULL;
+}
+
+void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    const bool converts = lg_converts_sums(s);
+    if (s->has_map || converts) {
+        put_finish(plan, launch, s, converts);
+        lg_put(&launch->source, "#define LG_STORE(value,at,channel) lg_finish(value,y,at,channel LG_EXTRA_NAMES)\n");
+    } else {
+        put_extras(plan, launch);
+        lg_put(&launch->source, "#define LG_STORE(value,at,channel) LG_PUT_%s(y,at,value)\n",
+               lg_word_of(s->outputs[0].dtype));
+    }
+    plan->failed |= launch->source.failed;
+}

@@ -1,0 +1,11 @@
+/* work.h - claims of the CUDA backend. */
+#ifndef LG_CUDA_WORK_H
+#define LG_CUDA_WORK_H
+
+#include "kernels_gpu/cuda/backend.h"
+
+/* After work has ended: a failure if a claim of the queue has found an index that is out of range. */
+int lg_check(lg_device *device, lg_queue *queue);
+void lg_work_functions(linnet_device *table);
+
+#endif

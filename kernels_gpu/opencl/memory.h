@@ -1,0 +1,9 @@
+/* memory.h - buffers, queues, events and transfers of the OpenCL backend. */
+#ifndef LG_OPENCL_MEMORY_H
+#define LG_OPENCL_MEMORY_H
+
+#include "kernels_gpu/opencl/backend.h"
+
+void lg_memory_functions(linnet_device *table);
+
+#endif
