@@ -1,5 +1,7 @@
 /* dispatch.c - the table of all kernels of this build, and the function that chooses one of them by cost. The lists are
    .inc files: the kernels of the architecture, then the references of runtime_c/ops. */
+#include "dispatch/dispatch.h"
+
 #include "kernel/cost.h"
 #include "kernel/parts.h"
 

@@ -1,6 +1,8 @@
 /* cost.c - counts the work of calls and divides it by the rates of a machine (kernel/cost.h).
  * An op's own function is beside its reference, in runtime_c/ops; what a kernel does besides is in its `cost`. */
 #include "kernel/cost.h"
+
+#include "kernel/machine.h"
 #include "kernel/map.h"
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */

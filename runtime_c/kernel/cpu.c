@@ -1,8 +1,10 @@
 /* cpu.c - the instruction sets that this machine and its operating system support, and their names.
  * Detection takes a few instructions and keeps no state; callers repeat it for every plan. */
+#include "kernel/cpu.h"
+
+#include "base/platform.h"
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
-#include "base/platform.h"
 
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* infer.c - shared by the shape rules of all ops: broadcasting, list operands, window arithmetic.
  * Dimensions may be -1 (unknown) here, and sizes come from files, so nothing may overflow. */
+#include "kernel/infer.h"
+
 #include "kernel/op.h"
 #include "generated/op_table.h"
 

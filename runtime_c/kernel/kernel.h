@@ -46,23 +46,13 @@ enum ln_isa {
     LN_ISA_SCALAR = 0 /* the references */
 };
 
-/* kernel/cpu.c */
-ln_features ln_detect_features(void); /* all that this machine and its operating system have */
-#if defined(__x86_64__)
-/* The features that CPUID reports. The arguments are ECX of leaf 1, EBX and ECX of leaf 7, EAX of subleaf 1 of leaf 7,
- * and XCR0. */
-ln_features ln_x86_features(unsigned leaf1, unsigned leaf7b, unsigned leaf7c, unsigned part1, unsigned state);
-#endif
 /* A name for isa_max, and the largest set of features that a plan may then use. The library lists the name if the
  * machine has the feature `mark` and the build has kernels for it. */
 typedef struct ln_isa_set {
     char name[12];
     ln_features mark, most;
 } ln_isa_set;
-extern const ln_isa_set ln_isa_sets[];           /* in the order of linnet_isa_name; the last one has no name */
-const ln_isa_set *ln_isa_find(const char *name); /* NULL: there is no such set */
-/* The last set whose mark is one of the features. */
-const ln_isa_set *ln_isa_of(ln_features features);
+extern const ln_isa_set ln_isa_sets[]; /* in the order of linnet_isa_name; the last one has no name */
 
 typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op's result before it is stored */
 
@@ -74,7 +64,7 @@ typedef struct ln_call {
     const ln_tensor *outputs;
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
-    const struct ln_machine *machine; /* the rates by which times are modelled (kernel/cost.h) */
+    const struct ln_machine *machine; /* the rates by which times are modelled (kernel/machine.h) */
     int n_inputs, n_outputs;          /* of the op itself */
     int n_extra;
     ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
@@ -97,11 +87,6 @@ typedef struct ln_call {
     void *plan;            /* opaque: used by ln_call_state */
 } ln_call;
 
-/* Zeroed memory that lasts as long as the plan; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */
-void *ln_call_state(ln_call *call, size_t bytes);
-/* For memory that `configure` frees again. */
-struct ln_memory *ln_call_memory(const ln_call *call);
-
 /* The memory of a call's operands during one run. */
 typedef struct ln_buffers {
     const void *const *inputs; /* like call->inputs; NULL for absent inputs */
@@ -116,10 +101,6 @@ typedef struct ln_buffers {
     int64_t *output_dims;
     struct ln_run_error *error;
 } ln_buffers;
-
-/* Reports the only error that a kernel can have in a run: a data-dependent index out of range. The first report is
-   kept. Thread-safe. Returns LINNET_INDEX_OUT_OF_RANGE, which the kernel returns in turn. */
-linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high);
 
 enum ln_kernel_flag {
     LN_KERNEL_EPILOGUE = 1,  /* applies call->epilogue */
@@ -174,14 +155,5 @@ typedef struct ln_call_kinds {
     uint16_t takes[2], gives;
     uint8_t layouts_taken, layouts_given;
 } ln_call_kinds;
-ln_call_kinds ln_kinds_of(const ln_call *call);
-/* Returns the kernel of least cost among those that need no more than call->features and can run the call. If several
- * kernels have this cost, returns the first in ln_kernels. Returns NULL if no kernel can run the call. *ns (may be
- * NULL) becomes its cost. */
-const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only, double *ns);
-/* Why the kernel cannot run the call. It must be a kernel of the call's op. */
-linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
-/* Whether ln_kernels has any kernel of the op. */
-bool ln_has_kernel(int op);
 
 #endif

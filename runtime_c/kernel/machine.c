@@ -1,6 +1,6 @@
 /* machine.c - the built-in rates of processors, by which times are modelled if no tuning file gives those of the
- * machine (kernel/cost.h). `linnet tune --machine` measures them. */
-#include "kernel/cost.h"
+ * machine (kernel/machine.h). `linnet tune --machine` measures them. */
+#include "kernel/machine.h"
 
 #include <string.h>
 

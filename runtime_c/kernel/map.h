@@ -46,20 +46,4 @@ struct ln_epilogue {
     void *program;        /* compiled by ln_epilogue_prepare */
 };
 
-/* Whether the map can be an epilogue for these inputs. Input number tile_input is `inner`. The map must have one
-   output, of the shape and strides of inner, and every other operand must be of a kind listed above. */
-bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
-                      const ln_tensor *inner, const ln_tensor *output);
-/* Sets clamp_only, low and high, which is all that `can` and `cost` of a kernel read. */
-void ln_epilogue_describe(ln_epilogue *epilogue, const ln_call *call);
-/* Does the same, and compiles `program` into memory of ln_call_state. */
-linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
-/* Applies the epilogue to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result.
- * The tile is in `tile`, with `tile_stride` elements from row to row. The result is stored into b->outputs[0] (any
- * dtype). Thread-safe; uses only the stack. `tile` may be the output itself if the output is f32 and there are no extra
- * operands. The plan may place the output over an operand that is no longer needed, because each element is read before
- * it is written. Without an epilogue (call->epilogue NULL) it only converts and stores. */
-void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, int64_t rows, int64_t column,
-                       int64_t columns, const float *tile, int64_t tile_stride);
-
 #endif

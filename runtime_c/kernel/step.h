@@ -4,7 +4,6 @@
 #define LN_STEP_H
 
 #include "kernel/kernel.h"
-
 #include "linnet_device.h"
 
 #include <stdatomic.h>
@@ -37,5 +36,14 @@ struct ln_run_error {
     int64_t index, low, high;
     char text[128]; /* of a user op that failed; `operand` is then its name */
 };
+
+/* Zeroed memory that lasts as long as the plan; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */
+void *ln_call_state(ln_call *call, size_t bytes);
+/* For memory that `configure` frees again. */
+struct ln_memory *ln_call_memory(const ln_call *call);
+
+/* Reports the only error that a kernel can have in a run: a data-dependent index out of range. The first report is
+   kept. Thread-safe. Returns LINNET_INDEX_OUT_OF_RANGE, which the kernel returns in turn. */
+linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high);
 
 #endif

@@ -1,9 +1,11 @@
 /* map_epilogue.c - plans the map that is applied to the tiles of a heavy op's f32 result before they are stored
    (kernel/map.h). It decides whether the map fits, and how the map's operands correspond to the result.
-   fast/tail/epilogue.c applies it. */
+   fast/gemm/epilogue.c applies it. */
+#include "map/map_epilogue.h"
+
 #include "kernel/common/convert.h"
 #include "kernel/common/requant.h"
-#include "map/map_epilogue.h"
+#include "kernel/step.h"
 #include "map/map_shape.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* map_epilogue.h - the planned epilogue of a heavy op. map/map_epilogue.c creates it; fast/tail/epilogue.c applies it
+/* map_epilogue.h - the planned epilogue of a heavy op. map/map_epilogue.c creates it; fast/gemm/epilogue.c applies it
  * to the tiles of the op's result. */
 #ifndef LN_MAP_EPILOGUE_H
 #define LN_MAP_EPILOGUE_H
@@ -26,5 +26,14 @@ typedef struct ln_epilogue_plan {
     uint8_t kinds[LN_EPILOGUE_VIEWS];
     int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } ln_epilogue_plan;
+
+/* Whether the map can be an epilogue for these inputs. Input number tile_input is `inner`. The map must have one
+   output, of the shape and strides of inner, and every other operand must be of a kind listed above. */
+bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
+                      const ln_tensor *inner, const ln_tensor *output);
+/* Sets clamp_only, low and high, which is all that `can` and `cost` of a kernel read. */
+void ln_epilogue_describe(ln_epilogue *epilogue, const ln_call *call);
+/* Does the same, and compiles `program` into memory of ln_call_state. */
+linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
 
 #endif

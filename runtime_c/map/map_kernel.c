@@ -1,8 +1,9 @@
 /* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
  * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
 #include "kernel/parts.h"
-#include "map/map_shape.h"
+#include "kernel/step.h"
 #include "map/map_program.h"
+#include "map/map_shape.h"
 
 #include <string.h>
 

@@ -1,6 +1,10 @@
 /* attributes.c - reads the attributes of any op from the descriptors in the op table.
  * Absent fields take the descriptor's default, so that files stay small and ops can gain attributes. */
-#include "model/structure.h"
+#include "model/attributes.h"
+
+#include "model/structure_errors.h"
+#include "model/structure_reader.h"
+#include "generated/op_table.h"
 
 #include <string.h>
 

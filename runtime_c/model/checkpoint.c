@@ -3,8 +3,9 @@
  * too.
  */
 #include "base/structs.h"
+#include "model/model.h"
 #include "model/store.h"
-#include "model/structure.h"
+#include "model/structure_reader.h"
 #include "linnet_ext.h"
 
 #include <string.h>

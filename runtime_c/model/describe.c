@@ -1,7 +1,9 @@
 /* describe.c - what a program can ask about an open model: signatures, tensors, variables, metadata, bytes.
  * Nothing here changes the model. */
+#include "model/describe.h"
+
 #include "base/structs.h"
-#include "model/structure.h"
+#include "model/structure_values.h"
 
 #include <string.h>
 

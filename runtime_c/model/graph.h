@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "kernel/op.h"
 #include "base/platform.h"
+#include "kernel/op.h"
 
 /* What the file declares of a tensor. A model may have thousands, so this is much smaller than an ln_tensor. */
 typedef struct ln_value {
@@ -21,8 +21,6 @@ typedef struct ln_value {
     uint8_t dtype;
     int8_t rank; /* -1: unknown */
 } ln_value;
-/* structure_values.c: the same as a tensor, with the strides of the dense layout if all sizes are known. */
-void ln_declared(const ln_value *value, ln_tensor *out);
 
 typedef struct ln_node {
     const ln_op *op;
@@ -104,19 +102,5 @@ enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };
 /* attributes.c: the functions that the node calls, in the order of its attributes. Returns their number, which is 0 for
  * most ops. */
 enum { LN_MOST_CALLEES = 2 };
-int ln_callees(const ln_node *node, int64_t callees[LN_MOST_CALLEES]);
-
-/* Creates a model without a graph, with one reference. Errors: OUT_OF_MEMORY. */
-linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out, linnet_error *error);
-linnet_model *ln_model_retain(linnet_model *model);
-/* The value of that name: the name of an output of the signature, of any value of its function, or of a node that
- * computes the value of the source node of this name as its first output. -1: none. *own: the model's copy of the name.
- */
-int32_t ln_find_tensor(const ln_signature *signature, const ln_function *f, const char *name, const char **own);
-/* The first node that was made from the source node of that name, perhaps together with others. NULL: none. */
-const ln_node *ln_find_whole(const ln_function *f, const char *name);
-/* Of the names that ln_find_tensor knows and of the inputs, the one that is most like `name`, for an error. NULL: none
- * is. */
-const char *ln_nearest_name(const ln_signature *signature, const ln_function *f, const char *name);
 
 #endif

@@ -1,9 +1,14 @@
 /* model.c - opens a .lnt file: header, private copy of the structure, lifetime.
  * docs/format.md specifies the container; structure*.c verify the structure, describe.c answers questions. */
+#include "model/model.h"
+
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/structs.h"
 #include "model/structure.h"
+#include "model/structure_reader.h"
+#include "model/user.h"
+#include "model/verify.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,8 @@
  * Sessions that never run at the same time may share a snapshot. */
 #include "model/snapshot.h"
 
+#include "model/attributes.h"
+
 struct ln_snapshot {
     ln_memory memory;
     ln_references references;

@@ -4,6 +4,7 @@
 #include "model/store.h"
 
 #include "kernel/parts.h"
+#include "model/model.h"
 #include "linnet_ext.h"
 
 #include <string.h>

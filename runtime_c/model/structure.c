@@ -3,6 +3,9 @@
 #include "model/structure_reader.h"
 
 #include "base/sort.h"
+#include "model/structure_errors.h"
+#include "model/structure_nodes.h"
+#include "model/structure_values.h"
 
 #include <string.h>
 

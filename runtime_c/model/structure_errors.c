@@ -1,4 +1,6 @@
 /* structure_errors.c - how a file that is damaged, or that does not fit into memory, is reported. */
+#include "model/structure_errors.h"
+
 #include "model/structure_reader.h"
 
 linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error) {

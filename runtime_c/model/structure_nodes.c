@@ -1,6 +1,14 @@
 /* structure_nodes.c - reads and verifies functions and their nodes. Functions are read from the last to the first,
  * because a function may only call later ones. */
+#include "model/structure_nodes.h"
+
+#include "model/attributes.h"
+#include "model/structure_errors.h"
 #include "model/structure_reader.h"
+#include "model/structure_values.h"
+#include "model/user.h"
+#include "model/verify_map.h"
+#include "generated/op_table.h"
 
 /* Slots of a table in schema/linnet.fbs; structure.h has those of a node. */
 enum { FUNCTION_NAME, FUNCTION_TENSORS, FUNCTION_NODES, FUNCTION_INPUTS, FUNCTION_OUTPUTS };

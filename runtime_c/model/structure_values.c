@@ -1,4 +1,7 @@
 /* structure_values.c - reads and verifies tensors: shape, quantization, the data of constants. */
+#include "model/structure_values.h"
+
+#include "model/structure_errors.h"
 #include "model/structure_reader.h"
 
 #include <math.h>

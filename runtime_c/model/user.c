@@ -1,9 +1,11 @@
 /* user.c - registers a program's ops with a model, and finds the op that a node of the file names.
  * What a node says is checked here once, so that the functions in ops/user.c need no checks. */
+#include "model/user.h"
+
 #include "base/structs.h"
 #include "kernel/parts.h"
 #include "kernel/user.h"
-#include "model/structure.h"
+#include "model/structure_values.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,11 @@
 /* verify.c - checks that the bytes of an open file are the bytes that were written. Every segment must match its
    digest, and the header's reserved bytes and the bytes between segments must be zero. Opening the file has already
    checked the magic, the sizes and the structure. */
+#include "model/verify.h"
+
 #include "base/crc32.h"
 #include "base/structs.h"
-#include "model/structure.h"
+#include "model/structure_reader.h"
 #include "linnet_ext.h"
 
 #include <string.h>

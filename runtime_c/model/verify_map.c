@@ -1,6 +1,9 @@
 /* verify_map.c - checks a map program once, so that no interpreter has to check opcodes, registers, types or operands.
  * schema/map_opcodes.toml defines the rules. */
-#include "model/structure.h"
+#include "model/verify_map.h"
+
+#include "model/structure_reader.h"
+#include "generated/op_table.h"
 
 typedef struct check {
     const ln_map_attributes *map;

@@ -1,8 +1,9 @@
 /* conv.c - shape rule and scalar reference of conv: 1 to 3 spatial dimensions, any group, floats and integers.
  * The fast kernels are in runtime_c/fast and kernels_*. All integer kernels give the same bits as this one. */
-#include "kernel/cost.h"
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 linnet_status ln_infer_conv(const ln_infer *infer) {
     const ln_conv_attributes *a = infer->attributes;

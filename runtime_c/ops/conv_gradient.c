@@ -1,8 +1,10 @@
 /* conv_gradient.c - shape rule and scalar reference of the gradient of conv with respect to its weights.
  * Fast kernels: gemm_driver_gradient.c, and fast/tail/depthwise_gradient.inc.c for one channel per group. */
-#include "kernel/cost.h"
 #include "ops/conv_gradient.h"
+
 #include "kernel/common/index.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 linnet_status ln_window_conv_gradient(const ln_conv_gradient_attributes *a, const ln_tensor *x, const ln_tensor *g,
                                       ln_window *w, linnet_error *error) {

@@ -1,9 +1,10 @@
 /* conv_transpose.c - shape rule and scalar reference of transposed convolution, floats and integers.
  * It is written as a gather: every output position reads the inputs that contribute to it. Work items are therefore
  * independent. */
-#include "kernel/cost.h"
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
     const ln_conv_transpose_attributes *a = infer->attributes;

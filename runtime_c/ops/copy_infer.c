@@ -1,7 +1,8 @@
 /* copy_infer.c - shape rules of `copy`. There is one function per kind, with the semantics of the ONNX op of the same
  * name. */
-#include "ops/copy_plan.h"
 #include "kernel/common/index.h"
+#include "kernel/infer.h"
+#include "ops/copy_plan.h"
 
 #include <string.h>
 

@@ -2,8 +2,10 @@
  * Every kind is one or more rectangles. Dims are merged where both sides allow it, so most calls become a few memcpy.
  */
 #include "ops/copy_plan.h"
+
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

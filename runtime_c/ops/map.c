@@ -1,10 +1,11 @@
 /* map.c - shape rule and reference kernel of `map`: interprets the program element by element in plain C.
  * The fast interpreter works on strips (map/map_compile.c, map/map_strip.inc.c). */
-#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
-#include "map/map_shape.h"
+#include "kernel/cost.h"
+#include "kernel/infer.h"
 #include "map/map_program.h"
+#include "map/map_shape.h"
 #include "simd/math.h"
 
 linnet_status ln_infer_map(const ln_infer *infer) {

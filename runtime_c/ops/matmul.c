@@ -1,9 +1,12 @@
 /* matmul.c - shape rule and scalar reference of matmul: NumPy's rules with transposes and bias, floats and integers.
  * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels give the same bits as this one. */
-#include "kernel/cost.h"
 #include "ops/matmul.h"
+
 #include "kernel/common/quant_unpack.h"
 #include "kernel/common/requant.h"
+#include "kernel/cost.h"
+#include "kernel/infer.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

@@ -1,9 +1,11 @@
 /* moments.c - mean and variance per channel, and the sums for the backward pass of batch normalization: shape rule,
  * plan, reference. The method (shifted data, combined parts) is from Chan, Golub and LeVeque, "Algorithms for computing
  * the sample variance", 1983. */
-#include "kernel/cost.h"
 #include "ops/moments.h"
+
 #include "kernel/common/index.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <math.h>
 

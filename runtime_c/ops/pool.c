@@ -1,7 +1,8 @@
 /* pool.c - shape rule and scalar reference of max, average and Lp pooling.
  * Padding is never the maximum, and counts in an average only with count_include_pad. */
-#include "kernel/cost.h"
 #include "kernel/common/window.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <math.h>
 

@@ -1,7 +1,8 @@
 /* pool_plan.c - decides which pools the SIMD kernels support, and computes their geometry, which does not depend on the
  * ISA. The loops are in fast/tail/pool.inc.c. */
-#include "ops/pool.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
+#include "ops/pool.h"
 
 #include <math.h>
 

@@ -1,7 +1,9 @@
 /* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every dtype.
  * The fast kernel is in recurrent_f32.c; both compile recurrent_steps.inc. */
-#include "kernel/cost.h"
 #include "ops/recurrent.h"
+
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <math.h>
 #include <string.h>

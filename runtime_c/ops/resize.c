@@ -1,7 +1,10 @@
 /* resize.c - shape rule, tap tables and scalar reference of resize (ONNX Resize, opset 19).
  * Coordinates are exact if sizes are given, and computed in f64 from scales, as by ONNX's reference. */
-#include "kernel/cost.h"
 #include "ops/resize.h"
+
+#include "kernel/cost.h"
+#include "kernel/infer.h"
+#include "kernel/step.h"
 #include "ops/resize_place.h"
 
 #include <math.h>

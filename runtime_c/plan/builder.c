@@ -1,9 +1,14 @@
 /* builder.c - linnet_op_infer and linnet_op_evaluate: one op outside any file, for programs that build graphs.
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
-#include "plan/graph/evaluate.h"
-#include "model/structure.h"
+#include "kernel/infer.h"
 #include "kernel/parts.h"
 #include "kernel/user.h"
+#include "model/attributes.h"
+#include "model/structure_errors.h"
+#include "model/structure_values.h"
+#include "model/user.h"
+#include "model/verify_map.h"
+#include "plan/graph/evaluate.h"
 
 #include <math.h>
 #include <string.h>

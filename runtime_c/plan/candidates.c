@@ -2,8 +2,10 @@
  * pass of planning changed (linnet_ext.h). Reports the lines of a tuning file that had no effect. */
 #include "plan/plan.h"
 
-#include "kernel/cost.h"
 #include "base/structs.h"
+#include "dispatch/dispatch.h"
+#include "kernel/cost.h"
+#include "kernel/cpu.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,16 @@
 /* plan.c - linnet_plan: the public functions around ln_program_build, and the exact count of bytes.
  * The memory of planning is temporary; everything permanent is allocated through plan->memory and counted in the total.
  */
-#include "plan/continue.h"
 #include "plan/plan.h"
 
 #include "base/structs.h"
+#include "kernel/cpu.h"
+#include "kernel/machine.h"
+#include "model/attributes.h"
+#include "model/model.h"
 #include "model/snapshot.h"
 #include "plan/build/expand.h"
+#include "plan/continue.h"
 #include "plan/graph/refusals.h"
 #include "plan/session_layout.h"
 #include "linnet_ext.h"

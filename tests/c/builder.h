@@ -5,6 +5,8 @@
 
 #include "model/graph.h"
 #include "generated/op_table.h"
+#include "model/model.h"
+#include "model/structure_values.h"
 
 #include <stdlib.h>
 #include <string.h>

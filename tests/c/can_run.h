@@ -6,6 +6,8 @@
 #define LN_CAN_RUN_H
 
 #include "kernel/kernel.h"
+#include "dispatch/dispatch.h"
+#include "kernel/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "can_run.h"
 #include "kernel/map.h"
 #include "base/memory.h"
+#include "map/map_epilogue.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "can_run.h"
 #include "kernel/common/window.h"
+#include "map/map_epilogue.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* gemm_fused.h - products whose results a map finishes: a residual in floats, and residuals of quantized graphs.
  * Part of test_gemm.c, after what it uses of that file. */
+#include "map/map_epilogue.h"
+
 #ifndef GEMM_FUSED_H
 #define GEMM_FUSED_H
 

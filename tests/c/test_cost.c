@@ -2,6 +2,8 @@
  * follow the rates of the instructions that a kernel was compiled for. */
 #include "kernel/cost.h"
 #include "check.h"
+#include "kernel/cpu.h"
+#include "kernel/machine.h"
 
 #include <string.h>
 

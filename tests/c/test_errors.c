@@ -2,6 +2,7 @@
  * Names come from files, so a record must be one line of valid UTF-8 for any name. */
 #include "check.h"
 
+#include "kernel/cpu.h"
 #include "kernel/kernel.h"
 #include "base/memory.h"
 

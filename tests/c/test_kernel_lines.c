@@ -2,6 +2,8 @@
  * each run and compared with the reference. A kernel whose line names a dtype or a layout that no call reached is a
  * failure. */
 #include "compare.h"
+#include "dispatch/dispatch.h"
+#include "kernel/infer.h"
 #include "ops/recurrent.h"
 
 enum { MOST_KERNELS = 512, C = 16 };

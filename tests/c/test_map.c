@@ -3,7 +3,9 @@
  * tiles with the same map as a node. */
 #include "compare.h"
 
+#include "fast/gemm/epilogue.h"
 #include "generated/op_table.h"
+#include "map/map_epilogue.h"
 #include "simd/math.h"
 
 #include <stdarg.h>

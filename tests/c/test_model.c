@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
+#include "model/model.h"
 #include "sample_model.h"
 
 #include "model/graph.h"

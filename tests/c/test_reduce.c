@@ -2,7 +2,9 @@
  * both layouts; and gather, scatter, top_k, cumsum and nonzero against known results. */
 #include "compare.h"
 
+#include "dispatch/dispatch.h"
 #include "generated/op_table.h"
+#include "kernel/infer.h"
 
 static void reduce_case(int dtype, int kind, int rank, const int64_t *dims, uint32_t mask, bool keep, int layout,
                         bool specials) {

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "generated/op_table.h"
+#include "kernel/cpu.h"
 #include "kernel/step.h"
 
 static const float x[6] = {1, 2, 3, 4, 5, 6};

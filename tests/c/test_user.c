@@ -5,7 +5,7 @@
 #include "kernel/step.h"
 #include "kernel/user.h"
 #include "linnet_device.h"
-#include "model/structure.h"
+#include "model/user.h"
 #include "plan/session_layout.h"
 
 #include "../ext/user_ops.c"

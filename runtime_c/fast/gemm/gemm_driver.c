@@ -3,6 +3,8 @@
  * not pass through memory. */
 #include "fast/gemm/gemm_driver.h"
 
+#include "fast/gemm/epilogue.h"
+
 #include <string.h>
 
 #define ROW_SUMS(NAME, TYPE)                                                                                           \

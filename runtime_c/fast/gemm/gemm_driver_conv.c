@@ -2,6 +2,7 @@
  * positions as rows. 1x1 with stride 1 is a plain matrix product; all others find their rows through the window. */
 #include "fast/gemm/gemm_driver.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
 
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step) {
     int64_t dims[4] = {batch, size[0], size[1], size[2]}, strides[4] = {s->n, s->s[0], s->s[1], s->s[2]};

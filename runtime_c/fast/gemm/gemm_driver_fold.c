@@ -1,6 +1,8 @@
 /* gemm_driver_fold.c - the weights and the store of a transposed convolution with steps. A row of the result is a block
  * of the output, whose lines go to lines of the output. */
+#include "fast/gemm/epilogue.h"
 #include "fast/gemm/gemm_driver.h"
+#include "kernel/step.h"
 
 enum { SHORT_RUN = 32 }; /* shorter runs are put together before they are converted */
 

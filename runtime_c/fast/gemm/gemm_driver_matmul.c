@@ -2,6 +2,7 @@
  * If b has no batch and the rows of a are evenly spaced, all batches form one tall product. */
 #include "fast/gemm/gemm_driver.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
 #include "ops/matmul.h"
 
 static const ln_tensor *bias_of(const ln_call *call) {

@@ -2,6 +2,8 @@
  * The choices depend only on shapes, the ISA's tile and the number of threads; the results depend on none of them. */
 #include "fast/gemm/gemm_driver.h"
 #include "kernel/cost.h"
+#include "kernel/machine.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
  * of a panel is empty, and no product has a zero factor from the stride. */
 #include "fast/gemm/gemm_driver.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

@@ -1,7 +1,9 @@
 /* conv_transpose_plan.c - decides which transposed convs the SIMD kernels support, plans their memory, and packs the
  * weights. The loops are in fast/tail/conv_transpose.inc.c. */
 #include "fast/tail/conv_transpose_plan.h"
+
 #include "kernel/cost.h"
+#include "kernel/step.h"
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 

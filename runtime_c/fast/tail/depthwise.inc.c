@@ -3,6 +3,7 @@
  * not depend on the ISA is in fast/tail/depthwise_plan.c. */
 #include "fast/tail/depthwise.h"
 #include "fast/tail/any.inc.c"
+#include "fast/gemm/epilogue.h"
 #include "fast/tail/requant.inc.c"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)

@@ -1,7 +1,8 @@
 /* depthwise_gradient.c - decides which weight gradients the depthwise kernels support, splits their sums, and adds up
    the parts. The loops are in fast/tail/depthwise_gradient.inc.c. */
-#include "ops/conv_gradient.h"
 #include "fast/tail/depthwise.h"
+#include "kernel/step.h"
+#include "ops/conv_gradient.h"
 
 enum { PART_LINES = 4, MOST_PARTS = 8 };
 

@@ -1,6 +1,7 @@
 /* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows,
  * or with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by
  * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
+#include "fast/gemm/epilogue.h"
 #include "fast/tail/depthwise.h"
 #include "fast/tail/requant.inc.c"
 

@@ -2,6 +2,7 @@
  * and packs the weights. The loops are in fast/tail/depthwise.inc.c. */
 #include "fast/tail/depthwise.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
  */
 #include "fast/tail/matmul_weights.h"
 #include "kernel/common/quant_unpack.h"
+#include "kernel/step.h"
 
 bool ln_weights_can(const ln_call *call) {
     const ln_tensor *b = &call->inputs[1];

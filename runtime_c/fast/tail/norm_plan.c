@@ -2,6 +2,7 @@
  * The loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
 #include "fast/tail/norm.h"
 #include "kernel/common/lane_sum.h"
+#include "kernel/step.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
    one product of the gates' gradients with the weights, which are packed once. It then applies the derivatives of the
    cell to the product while the product is in the cache. */
 #include "fast/tail/recurrent_f32.h"
+#include "kernel/step.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* reduce.inc.c - fast sums, means, norms and extremes of floats and quantized integers, per ISA level.
  * Computes one result at a time, or 64 neighbouring results row by row; both in the order of kernel/common/lane_sum.h.
  */
-#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
+#include "kernel/step.h"
 #include "ops/reduce_axes.h"
 #include "fast/tail/lane_sum.inc.c"
 

@@ -1,5 +1,7 @@
 /* reduce_arg.inc.c - argmax and argmin of f32 along one axis, in any layout. They are scalar, and only the lowest ISA
  * level compiles them. */
+#include "kernel/cost.h"
+#include "kernel/op.h"
 
 #if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
 

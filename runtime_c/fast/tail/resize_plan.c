@@ -1,7 +1,8 @@
 /* resize_plan.c - decides which resizes the SIMD kernels support and in what order they process them; this part does
    not depend on the ISA. The loops are in fast/tail/resize.inc.c. */
-#include "ops/resize.h"
 #include "kernel/cost.h"
+#include "kernel/step.h"
+#include "ops/resize.h"
 
 /* The axis with stride 1 on both sides; -1: none. */
 static int inner_axis(const ln_tensor *x, const ln_tensor *y) {

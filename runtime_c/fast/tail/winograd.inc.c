@@ -2,6 +2,8 @@
  * transformed weights as side^2 matrix products, and transformed back. Compiled per ISA by longtail__<isa>.c. */
 #include "fast/tail/winograd.h"
 
+#include "fast/gemm/epilogue.h"
+
 enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the largest tile */
 
 #if defined(LN_SIMD_NEON)

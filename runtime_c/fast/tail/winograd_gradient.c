@@ -2,7 +2,9 @@
  * work items: blocks of the result, each of which sums over all tiles, so that the sums do not depend on the threads.
  */
 #include "fast/tail/winograd_gradient.h"
+
 #include "kernel/cost.h"
+#include "kernel/step.h"
 #include "ops/conv_gradient.h"
 
 enum {

@@ -4,6 +4,8 @@
  */
 #include "fast/tail/winograd.h"
 #include "kernel/cost.h"
+#include "kernel/machine.h"
+#include "kernel/step.h"
 
 #include <math.h>
 

@@ -22,9 +22,5 @@ static inline bool ln_copy_keeps_numbers(const ln_copy_attributes *a) {
     return (ln_copy_keeps_order(a) && a->kind != LN_COPY_KIND_BITCAST) || a->kind == LN_COPY_KIND_TRANSPOSE ||
            a->kind == LN_COPY_KIND_EXPAND;
 }
-/* Whether result y is a part of the memory of operand x, with the strides of y. *offset: of its first element in x.
- * `before`: number of elements in the earlier results; -1: one of them is absent. */
-bool ln_copy_view(const ln_copy_attributes *a, int n_inputs, const ln_tensor *x, const ln_tensor *y, int64_t before,
-                  int64_t *offset);
 
 #endif

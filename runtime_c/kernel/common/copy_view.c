@@ -1,6 +1,6 @@
 /* copy_view.c - which results of a `copy` are parts of its operand's memory, so that nothing has to be copied.
  */
-#include "kernel/common/copy_kinds.h"
+#include "kernel/common/copy_view.h"
 
 #include <string.h>
 

@@ -2,6 +2,8 @@
  * The arithmetic itself is in requant.h; docs/numerics.md defines it in words and test vectors. */
 #include "kernel/common/requant.h"
 
+#include "kernel/step.h"
+
 static int64_t quant_count(const ln_quant *q) {
     return q == NULL ? 0 : q->scheme == LN_QUANT_TENSOR ? 1 : q->scheme == LN_QUANT_AXIS ? (int64_t)q->count : 0;
 }

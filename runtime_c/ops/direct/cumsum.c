@@ -1,8 +1,9 @@
 /* cumsum.c - shape rule and kernel of `cumsum`: running sum or product along an axis.
  * Floats accumulate in f64, and integers wrap. If the axis is known at plan time, each row along it is a work item. */
-#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 linnet_status ln_infer_cumsum(const ln_infer *infer) {
     const ln_tensor *x = &infer->inputs[0];

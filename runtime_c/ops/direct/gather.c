@@ -1,8 +1,10 @@
 /* gather.c - shape rule and kernel of `gather`, with three kinds: take along an axis, elements (GatherElements), and nd
  * (GatherND). Every index is checked at run time. Inner runs that are contiguous on both sides use memcpy. */
-#include "kernel/kernel.h"
 #include "kernel/common/index.h"
 #include "kernel/common/quant_unpack.h"
+#include "kernel/infer.h"
+#include "kernel/kernel.h"
+#include "kernel/step.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* roi_align.c - shape rule and kernel of `roi_align` (K. He et al., Mask R-CNN, 2017). The samples along the two axes
    are found separately. An average is then a sum of few pixels, each multiplied by its weights along both axes. */
-#include "kernel/cost.h"
 #include "kernel/common/index.h"
+#include "kernel/cost.h"
+#include "kernel/step.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
  */
 #include "base/digest.h"
-#include "model/structure.h"
+#include "model/structure_reader.h"
 #include "plan/build/program.h"
 
 #include <string.h>

@@ -3,8 +3,10 @@
 #include "plan/graph/work.h"
 
 #include "base/structs.h"
+#include "dispatch/dispatch.h"
 #include "kernel/cost.h"
 #include "kernel/map.h"
+#include "map/map_epilogue.h"
 #include "plan/graph/tuning.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  */
 #include "plan/graph/epilogue.h"
 
-#include "kernel/map.h"
+#include "map/map_epilogue.h"
 
 #include <string.h>
 

@@ -3,8 +3,9 @@
 #include "plan/graph/evaluate.h"
 
 #include "base/error.h"
-#include "kernel/parts.h"
+#include "dispatch/dispatch.h"
 #include "kernel/map.h"
+#include "kernel/parts.h"
 #include "kernel/user.h"
 
 #include <stdio.h>

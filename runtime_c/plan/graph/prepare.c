@@ -4,6 +4,7 @@
 
 #include "kernel/cost.h"
 #include "kernel/map.h"
+#include "map/map_epilogue.h"
 
 int ln_phase_threads(const ln_call *call, int phase, double ns) {
     const int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);

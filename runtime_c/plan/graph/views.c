@@ -1,6 +1,7 @@
 /* views.c - which copies are views: their outputs are parts of their operand's memory.
  */
 #include "kernel/common/copy_kinds.h"
+#include "kernel/common/copy_view.h"
 #include "plan/graph/work.h"
 
 bool ln_same_strides(const ln_tensor *a, const ln_tensor *b) {

@@ -1,5 +1,7 @@
 /* epilogue.c - applies a map to tiles of a heavy op's f32 result before they are stored (kernel/map.h).
  * It uses the strip interpreter with views over the tile. Besides the output it writes only to its stack. */
+#include "fast/gemm/epilogue.h"
+
 #include "kernel/common/index.h"
 #include "map/map_epilogue.h"
 
