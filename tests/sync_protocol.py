@@ -95,7 +95,7 @@ def layout(title: str) -> list[Field]:
 
 def types() -> dict[str, tuple[int, bool]]:
     """{name: (number, whether its frames are bulk)}."""
-    return {cells[1]: (int(cells[0]), cells[3] == "bulk") for cells in rows("Frames", 5)}
+    return {cells[1]: (int(cells[0]), cells[3] == "bulk") for cells in rows("Frames", 6)}
 
 
 def size_of(fields: list[Field]) -> int:

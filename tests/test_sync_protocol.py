@@ -7,22 +7,13 @@ import re
 
 import pytest
 
+from tests import message_table
 from tests import sync_protocol as protocol
 from tests.native import ROOT, build, need, run
 
 _CODEC = ROOT / "runtime_c" / "sync" / "codec"
 _NET = ROOT / "runtime_c" / "net"
 _HEADERS = "".join(file.read_text() for file in (_NET / "frame.h", _NET / "refusal.h", _CODEC / "payload.h"))
-# number, name, BULK or CONTROL, PLAIN or ENCODED, flags, HANDSHAKE or OPEN or ALWAYS, roles
-_MESSAGES = [
-    re.split(r",\s*", row) for row in re.findall(r"^LN_MESSAGE\((.*)\)$", (_CODEC / "messages.inc").read_text(), re.M)
-]
-_PULLERS = {"WORKER", "READER", "WRITER"}
-_GROUPS = {
-    "PULLERS": _PULLERS,
-    "CLIENTS": _PULLERS | {"OBSERVER"},
-    "ALL": _PULLERS | {"OBSERVER", "PEER", "SERVER"},
-}
 _LAYOUTS = (
     "The header",
     "HELLO",
@@ -68,20 +59,18 @@ def test_layouts_have_no_gaps(title: str) -> None:
     for field in protocol.layout(title):
         assert field.offset in (at, None), f"{title}: {field.name} at {field.offset}, expected {at}"
         at += protocol.size_of([field])
-    name = {"The header": "HEADER", "HEARTBEAT": "BEAT_BYTES"}.get(title, f"{title}_BYTES")
-    assert at == (32 if title == "TENSORS" else _constants()[name])
+    sizes = {message.name: message.size for message in message_table.messages()} | {"TENSORS": 32, "REFUSE": 8}
+    assert at == (_constants()["HEADER"] if title == "The header" else sizes[title])
     stated = re.search(rf"^### {title} \((?:entries of )?(\d+) bytes", protocol.DOCUMENT.read_text(), re.M)
     assert title in ("The header", "TENSORS") or (stated and int(stated[1]) == at)
 
 
-def _senders(roles: str) -> set[str]:
-    return set().union(*(_GROUPS.get(word, {word}) for word in roles.split(" | ")))
-
-
-def test_types_are_those_of_the_code() -> None:
-    assert len(_MESSAGES) > 20
-    assert [int(row[0]) for row in _MESSAGES] == list(range(1, len(_MESSAGES) + 1))
-    assert {row[1]: (int(row[0]), row[2] == "BULK") for row in _MESSAGES} == protocol.types()
+def test_the_table_is_that_of_the_code() -> None:
+    assert message_table.page() == message_table.PAGE.read_text(), "run python -m tests.message_table --write"
+    numbers = [message.number for message in message_table.messages()]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 20
+    lines = message_table.LIST.read_text().count("\nLN_MESSAGE(")
+    assert lines == len(numbers)
 
 
 def test_refusals_are_those_of_the_code() -> None:
@@ -89,18 +78,14 @@ def test_refusals_are_those_of_the_code() -> None:
     assert stated == {name: i for i, name in enumerate(_enum("LN_NET_FINE = 0")) if i}
 
 
-def _sent_by(role: str, *phases: str) -> set[str]:
-    return {row[1] for row in _MESSAGES if row[5] in phases and role in _senders(row[6])}
-
-
 def test_directions_are_those_of_the_code() -> None:
-    """Compares the tables of frames and of states with messages.inc."""
+    """Compares the table of states with messages.inc."""
     stated = {(cells[0], cells[1]): set(cells[2].split(", ")) for cells in protocol.rows("States", 3)}
-    assert _sent_by("WORKER", "OPEN", "ALWAYS") == stated["server", "open"]
-    assert _sent_by("SERVER", "OPEN", "ALWAYS") == stated["worker", "open"]
+    assert message_table.sent_by("WORKER", "OPEN", "ALWAYS") == stated["server", "open"]
+    assert message_table.sent_by("SERVER", "OPEN", "ALWAYS") == stated["worker", "open"]
     shaking = set().union(*(frames for (_, state), frames in stated.items() if state != "open"))
-    assert {row[1] for row in _MESSAGES if row[5] != "OPEN"} == shaking
-    for cells in protocol.rows("Frames", 5):
+    assert {message.name for message in message_table.messages() if message.phase != "OPEN"} == shaking
+    for cells in protocol.rows("Frames", 6):
         if cells[2] in "CS":
             side = "server" if cells[2] == "C" else "worker"
             assert any(cells[1] in frames for (who, _), frames in stated.items() if who == side), cells[1]
@@ -152,4 +137,6 @@ def test_the_stream_takes_no_memory() -> None:
         listing = run(["objdump", "-t", str(file)])
         names = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line} - {"__stack_chk_fail"}
         wanted = {re.sub(r"^__(\w+)_chk$", r"\1", name) for name in names}  # added by _FORTIFY_SOURCE
-        assert all(w in allowed or w.startswith(("ln_sync_", "ln_net_", "stream_", "ln_crc32c_")) for w in wanted), wanted
+        assert all(w in allowed or w.startswith(("ln_sync_", "ln_net_", "stream_", "ln_crc32c_")) for w in wanted), (
+            wanted
+        )

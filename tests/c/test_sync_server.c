@@ -576,7 +576,7 @@ static void leases(void) {
     step(0, 0, 4);
     CHECK_INT(world.updates, 0);
     world.now += 14000 * (uint64_t)MS;
-    control(&clients[0], LN_SYNC_HEARTBEAT, 0, (unsigned char[LN_SYNC_BEAT_BYTES]){1}, LN_SYNC_BEAT_BYTES);
+    control(&clients[0], LN_SYNC_HEARTBEAT, 0, (unsigned char[LN_SYNC_HEARTBEAT_BYTES]){1}, LN_SYNC_HEARTBEAT_BYTES);
     ln_sync_server_heard(world.server, clients[0].server, world.now);
     settle_but(1);
     drop(&clients[1]); /* the worker is lost, and the others wait until its lease ends */

@@ -279,10 +279,10 @@ static void test_steps(void) {
         memcpy(bytes + at, before, 8);
     }
 
-    const ln_sync_beat beat = {5000000001, 4000000002, 4999999003};
-    ln_sync_beat_write(&beat, bytes);
-    check_frame(of(LN_SYNC_HEARTBEAT), bytes, LN_SYNC_BEAT_BYTES);
-    CHECK_PAYLOAD(ln_sync_beat, bytes, LN_SYNC_BEAT_BYTES, 24, 8, );
+    const ln_sync_heartbeat beat = {5000000001, 4000000002, 4999999003};
+    ln_sync_heartbeat_write(&beat, bytes);
+    check_frame(of(LN_SYNC_HEARTBEAT), bytes, LN_SYNC_HEARTBEAT_BYTES);
+    CHECK_PAYLOAD(ln_sync_heartbeat, bytes, LN_SYNC_HEARTBEAT_BYTES, 24, 8, );
 
     const ln_sync_saved saved = {.status = 0, .text = "run/snapshot-41.ln"};
     const size_t size = ln_sync_saved_write(&saved, bytes);

@@ -124,7 +124,7 @@ static ln_net_refusal on_frame(void *context, ln_net_stream *stream, const ln_ne
         break;
     case LN_SYNC_COMMIT: good = ln_sync_commit_read(&(ln_sync_commit){0}, exact, header->length); break;
     case LN_SYNC_ACK: good = ln_sync_ack_read(&(ln_sync_ack){0}, exact, header->length); break;
-    case LN_SYNC_HEARTBEAT: good = ln_sync_beat_read(&(ln_sync_beat){0}, exact, header->length); break;
+    case LN_SYNC_HEARTBEAT: good = ln_sync_heartbeat_read(&(ln_sync_heartbeat){0}, exact, header->length); break;
     case LN_SYNC_SAVED: good = ln_sync_saved_read(&(ln_sync_saved){0}, exact, header->length); break;
     default: good = header->length == 0;
     }

@@ -165,9 +165,9 @@ static inline void frames_from_worker(frames *f) {
     }
     case 1: frames_message(f, frames_of(LN_SYNC_ROWS, 0, 2), payload, 8 * frames_rows(f, payload)); break;
     case 2: {
-        const ln_sync_beat beat = {frames_next(f), frames_below(f, 3), frames_next(f)};
-        ln_sync_beat_write(&beat, payload);
-        frames_add(f, frames_of(LN_SYNC_HEARTBEAT, 0, 0), payload, LN_SYNC_BEAT_BYTES);
+        const ln_sync_heartbeat beat = {frames_next(f), frames_below(f, 3), frames_next(f)};
+        ln_sync_heartbeat_write(&beat, payload);
+        frames_add(f, frames_of(LN_SYNC_HEARTBEAT, 0, 0), payload, LN_SYNC_HEARTBEAT_BYTES);
         break;
     }
     case 3: frames_add(f, frames_of(frames_below(f, 2) ? LN_SYNC_SNAPSHOT : LN_SYNC_STATUS, 0, 0), "", 0); break;

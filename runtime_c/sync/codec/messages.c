@@ -4,24 +4,23 @@
 #include "sync/codec/compress.h"
 
 /* The words of messages.inc. A set of roles has a bit for each role. */
-enum { CONTROL, BULK };
-enum { PLAIN, ENCODED };
-enum {
-    WORKER = 1 << LN_SYNC_WORKER,
-    OBSERVER = 1 << LN_SYNC_OBSERVER,
-    PEER = 1 << LN_SYNC_PEER,
-    READER = 1 << LN_SYNC_READER,
-    WRITER = 1 << LN_SYNC_WRITER,
-    SERVER = 1 << LN_SYNC_SERVER,
-    PULLERS = WORKER | READER | WRITER,
-    CLIENTS = PULLERS | OBSERVER,
-    ALL = CLIENTS | PEER | SERVER
-};
+enum { CONTROL, BULK, ENCODED };
 enum { HANDSHAKE = 1, OPEN = 2, ALWAYS = HANDSHAKE | OPEN };
+enum {
+    WORKERS = 1 << LN_SYNC_WORKER,
+    PEERS = 1 << LN_SYNC_PEER,
+    SERVER = 1 << LN_SYNC_SERVER,
+    WRITERS = WORKERS | 1 << LN_SYNC_WRITER,
+    PULLERS = WRITERS | 1 << LN_SYNC_READER,
+    CLIENTS = PULLERS | 1 << LN_SYNC_OBSERVER,
+    CLIENTS_AND_PEERS = CLIENTS | PEERS,
+    SERVER_AND_PEERS = SERVER | PEERS,
+    ALL = CLIENTS | PEERS | SERVER
+};
 
 static const ln_net_message messages[LN_SYNC_TYPES] = {
-#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders)                                                \
-    [number] = {#name, kind == BULK, encoding == ENCODED, flags},
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    [number] = {#name, kind != CONTROL, kind == ENCODED, flags},
 #include "sync/codec/messages.inc"
 #undef LN_MESSAGE
 };
@@ -29,7 +28,7 @@ static const ln_net_message messages[LN_SYNC_TYPES] = {
 static const struct {
     uint8_t phase, senders;
 } allowed[LN_SYNC_TYPES] = {
-#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders) [number] = {phase, senders},
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text) [number] = {phase, senders},
 #include "sync/codec/messages.inc"
 #undef LN_MESSAGE
 };
@@ -39,7 +38,8 @@ _Static_assert((int)LN_SYNC_REFUSE == (int)LN_NET_REFUSE, "the number of REFUSE 
 
 const ln_net_protocol ln_sync_protocol = {
     .messages = messages, .count = LN_SYNC_TYPES, .encodings = LN_SYNC_ENCODINGS, .handshake = 0
-#define LN_MESSAGE(number, name, kind, encoding, flags, phase, senders) | (phase & HANDSHAKE ? LN_NET_BIT(number) : 0)
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    | (phase & HANDSHAKE ? LN_NET_BIT(number) : 0)
 #include "sync/codec/messages.inc"
 #undef LN_MESSAGE
 };

@@ -1,9 +1,146 @@
-/* payload.c - the fixed payloads of control frames: converts structs to bytes and back, with the checks that need no
- * state. docs/protocol.md, "Frames", describes them. */
-#include "net/bytes.h"
+/* payload.c - the codec of all messages: converts structs to bytes and back, with the checks that need no state.
+ * docs/protocol.md, "Frames", describes the bytes. */
 #include "sync/codec/payload.h"
 
+#include "net/bytes.h"
+
 #include <math.h>
+
+/* A member of a struct, and where it lies in the payload. Bytes that are in no field are reserved: they are 0. */
+typedef struct field {
+    uint8_t at, width, count; /* `count` numbers of `width` bytes each */
+    bool text;                /* a text that is padded with 0 */
+    uint16_t member;          /* its offset in the struct */
+} field;
+typedef struct layout {
+    const field *fields; /* in the order of their places */
+    size_t count;
+    bool (*valid)(const void *message); /* checks ranges; NULL: all values are valid */
+    uint16_t text, most;                /* TEXT: offset of the text in the struct, and its longest length */
+} layout;
+
+#define MEMBER(type, name) ((type *)0)->name
+#define NUMBER(at, type, name) {at, sizeof MEMBER(type, name), 1, false, offsetof(type, name)}
+#define ARRAY(at, type, name)                                                                                          \
+    {at, sizeof *MEMBER(type, name), sizeof MEMBER(type, name) / sizeof *MEMBER(type, name), false,                    \
+     offsetof(type, name)}
+#define PADDED(at, type, name) {at, 1, sizeof MEMBER(type, name) - 1, true, offsetof(type, name)}
+#define FIELDS(list) list, sizeof(list) / sizeof *(list)
+
+/* ---- the messages --------------------------------------------------------------------------------------------------
+ */
+
+static const field hello_fields[] = {
+    NUMBER(0, ln_sync_hello, lowest),       NUMBER(1, ln_sync_hello, highest),    NUMBER(2, ln_sync_hello, role),
+    NUMBER(4, ln_sync_hello, encodings),    ARRAY(8, ln_sync_hello, job),         ARRAY(24, ln_sync_hello, nonce),
+    NUMBER(40, ln_sync_hello, incarnation), NUMBER(48, ln_sync_hello, last_step), NUMBER(56, ln_sync_hello, epoch),
+    NUMBER(64, ln_sync_hello, worker),      NUMBER(68, ln_sync_hello, group),     NUMBER(72, ln_sync_hello, chunk),
+    NUMBER(76, ln_sync_hello, heartbeat),   PADDED(80, ln_sync_hello, name),
+};
+static bool hello_is_valid(const void *message) {
+    const ln_sync_hello *hello = message;
+    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_WRITER && hello->chunk >= LN_NET_CHUNK_MIN;
+}
+static const layout hello_layout = {FIELDS(hello_fields), hello_is_valid, 0, 0};
+
+static const field welcome_fields[] = {
+    NUMBER(0, ln_sync_welcome, version),     NUMBER(1, ln_sync_welcome, flags),
+    NUMBER(2, ln_sync_welcome, shard),       NUMBER(4, ln_sync_welcome, shards),
+    NUMBER(8, ln_sync_welcome, encodings),   NUMBER(12, ln_sync_welcome, worker),
+    ARRAY(16, ln_sync_welcome, nonce),       ARRAY(32, ln_sync_welcome, server_nonce),
+    NUMBER(48, ln_sync_welcome, epoch),      NUMBER(56, ln_sync_welcome, step),
+    NUMBER(64, ln_sync_welcome, parameters), NUMBER(72, ln_sync_welcome, applied),
+    NUMBER(80, ln_sync_welcome, tensors),    NUMBER(84, ln_sync_welcome, chunk),
+    NUMBER(88, ln_sync_welcome, heartbeat),  NUMBER(92, ln_sync_welcome, lease),
+};
+static bool welcome_is_valid(const void *message) {
+    const ln_sync_welcome *welcome = message;
+    return welcome->version == LN_NET_VERSION && welcome->flags < 4 && welcome->shard < welcome->shards &&
+           welcome->tensors <= LN_SYNC_TENSORS_MAX && welcome->chunk >= LN_NET_CHUNK_MIN &&
+           welcome->chunk <= LN_NET_CHUNK_MAX && welcome->heartbeat > 0 && welcome->lease > 0;
+}
+static const layout welcome_layout = {FIELDS(welcome_fields), welcome_is_valid, 0, 0};
+
+static const field ready_fields[] = {ARRAY(0, ln_sync_ready, server_nonce), ARRAY(16, ln_sync_ready, manifest)};
+static const layout ready_layout = {FIELDS(ready_fields), NULL, 0, 0};
+
+static const field pull_fields[] = {
+    NUMBER(0, ln_sync_pull, tensor),
+    NUMBER(4, ln_sync_pull, flags),
+    NUMBER(8, ln_sync_pull, version),
+    ARRAY(16, ln_sync_pull, digest),
+};
+static bool pull_is_valid(const void *message) {
+    const ln_sync_pull *entry = message;
+    return entry->flags <= LN_SYNC_PULL_DIGEST;
+}
+static const layout pull_layout = {FIELDS(pull_fields), pull_is_valid, 0, 0};
+
+static const field same_fields[] = {NUMBER(0, ln_sync_same, tensor), NUMBER(8, ln_sync_same, version)};
+static const layout same_layout = {FIELDS(same_fields), NULL, 0, 0};
+
+static const field commit_fields[] = {
+    NUMBER(0, ln_sync_commit, pushes),   NUMBER(4, ln_sync_commit, flags),     NUMBER(8, ln_sync_commit, weight),
+    NUMBER(16, ln_sync_commit, version), NUMBER(24, ln_sync_commit, computed), NUMBER(32, ln_sync_commit, began),
+    NUMBER(40, ln_sync_commit, loss),
+};
+static bool commit_is_valid(const void *message) {
+    const ln_sync_commit *commit = message;
+    if (commit->flags & ~(uint32_t)(LN_SYNC_COMMIT_PULL | LN_SYNC_COMMIT_ABANDON)) return false;
+    if (commit->flags & LN_SYNC_COMMIT_ABANDON) return commit->weight == 0 && commit->pushes == 0;
+    return isfinite(commit->weight) && commit->weight > 0;
+}
+static const layout commit_layout = {FIELDS(commit_fields), commit_is_valid, 0, 0};
+
+static const field ack_fields[] = {
+    NUMBER(0, ln_sync_ack, outcome),        NUMBER(8, ln_sync_ack, version),       NUMBER(16, ln_sync_ack, next),
+    NUMBER(24, ln_sync_ack, first_example), NUMBER(32, ln_sync_ack, examples),     NUMBER(40, ln_sync_ack, batch),
+    ARRAY(48, ln_sync_ack, clock),          NUMBER(88, ln_sync_ack, loss),         NUMBER(96, ln_sync_ack, workers),
+    NUMBER(100, ln_sync_ack, members),      NUMBER(104, ln_sync_ack, loss_weight),
+};
+static bool ack_is_valid(const void *message) {
+    const ln_sync_ack *ack = message;
+    return isfinite(ack->loss) && isfinite(ack->loss_weight) && ack->loss_weight >= 0 &&
+           ack->outcome <= LN_SYNC_NO_OUTCOME && ack->examples <= ack->batch &&
+           ack->first_example <= ack->batch - ack->examples;
+}
+static const layout ack_layout = {FIELDS(ack_fields), ack_is_valid, 0, 0};
+
+static const field heartbeat_fields[] = {
+    NUMBER(0, ln_sync_heartbeat, clock),
+    NUMBER(8, ln_sync_heartbeat, peer_clock),
+    NUMBER(16, ln_sync_heartbeat, received),
+};
+static const layout heartbeat_layout = {FIELDS(heartbeat_fields), NULL, 0, 0};
+
+static const field saved_fields[] = {NUMBER(0, ln_sync_saved, status)};
+static const layout saved_layout = {FIELDS(saved_fields), NULL, offsetof(ln_sync_saved, text), LN_SYNC_SAVED_TEXT};
+
+static const field stored_fields[] = {NUMBER(0, ln_sync_stored, outcome), NUMBER(8, ln_sync_stored, version)};
+static bool stored_is_valid(const void *message) {
+    const ln_sync_stored *stored = message;
+    return stored->outcome == LN_SYNC_APPLIED || stored->outcome == LN_SYNC_NOT_FINITE;
+}
+static const layout stored_layout = {FIELDS(stored_fields), stored_is_valid, 0, 0};
+
+/* ---- the codec -----------------------------------------------------------------------------------------------------
+ */
+
+/* By type: where the fields of its struct lie, and the bytes of the struct. */
+static const struct {
+    const layout *layout;
+    uint16_t size;
+} payloads[LN_SYNC_TYPES] = {
+#define LAYOUT_STRUCT(lower) &lower##_layout
+#define LAYOUT_ENTRIES(lower) &lower##_layout
+#define LAYOUT_TEXT(lower) &lower##_layout
+#define LAYOUT_OWN(lower) NULL
+#define LAYOUT_NONE(lower) NULL
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    [number] = {LAYOUT_##form(lower), size},
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
 
 static bool zero(const unsigned char *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
@@ -18,89 +155,78 @@ static bool padded(const unsigned char *bytes, size_t size) {
     return zero(bytes + length, size - length);
 }
 
-void ln_sync_hello_write(const ln_sync_hello *hello, unsigned char *bytes) {
-    memset(bytes, 0, LN_SYNC_HELLO_BYTES);
-    bytes[0] = hello->lowest;
-    bytes[1] = hello->highest;
-    put16(bytes + 2, hello->role);
-    put32(bytes + 4, hello->encodings);
-    memcpy(bytes + 8, hello->job, 16);
-    memcpy(bytes + 24, hello->nonce, 16);
-    put64(bytes + 40, hello->incarnation);
-    put64(bytes + 48, hello->last_step);
-    put64(bytes + 56, hello->epoch);
-    put32(bytes + 64, hello->worker);
-    put32(bytes + 68, hello->group);
-    put32(bytes + 72, hello->chunk);
-    put32(bytes + 76, hello->heartbeat);
-    memcpy(bytes + 80, hello->name, text_length(hello->name, 16));
+static void write_number(const void *member, int width, unsigned char *bytes) {
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    switch (width) {
+    case 1: memcpy(bytes, member, 1); break;
+    case 2: memcpy(&u16, member, sizeof u16), put16(bytes, u16); break;
+    case 4: memcpy(&u32, member, sizeof u32), put32(bytes, u32); break;
+    default: memcpy(&u64, member, sizeof u64), put64(bytes, u64); break;
+    }
 }
 
-bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_HELLO_BYTES || !padded(bytes + 80, 16)) return false;
-    *hello = (ln_sync_hello){
-        .lowest = bytes[0],
-        .highest = bytes[1],
-        .role = get16(bytes + 2),
-        .encodings = get32(bytes + 4),
-        .incarnation = get64(bytes + 40),
-        .last_step = get64(bytes + 48),
-        .epoch = get64(bytes + 56),
-        .worker = get32(bytes + 64),
-        .group = get32(bytes + 68),
-        .chunk = get32(bytes + 72),
-        .heartbeat = get32(bytes + 76),
-    };
-    memcpy(hello->job, bytes + 8, 16);
-    memcpy(hello->nonce, bytes + 24, 16);
-    memcpy(hello->name, bytes + 80, 16);
-    return hello->lowest <= hello->highest && hello->role <= LN_SYNC_WRITER && hello->chunk >= LN_NET_CHUNK_MIN;
+static void read_number(void *member, int width, const unsigned char *bytes) {
+    const uint16_t u16 = width == 2 ? get16(bytes) : 0;
+    const uint32_t u32 = width == 4 ? get32(bytes) : 0;
+    const uint64_t u64 = width == 8 ? get64(bytes) : 0;
+    switch (width) {
+    case 1: memcpy(member, bytes, 1); break;
+    case 2: memcpy(member, &u16, sizeof u16); break;
+    case 4: memcpy(member, &u32, sizeof u32); break;
+    default: memcpy(member, &u64, sizeof u64); break;
+    }
 }
 
-void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes) {
-    bytes[0] = welcome->version;
-    bytes[1] = welcome->flags;
-    put16(bytes + 2, welcome->shard);
-    put16(bytes + 4, welcome->shards);
-    put16(bytes + 6, 0);
-    put32(bytes + 8, welcome->encodings);
-    put32(bytes + 12, welcome->worker);
-    memcpy(bytes + 16, welcome->nonce, 16);
-    memcpy(bytes + 32, welcome->server_nonce, 16);
-    put64(bytes + 48, welcome->epoch);
-    put64(bytes + 56, welcome->step);
-    put64(bytes + 64, welcome->parameters);
-    put64(bytes + 72, welcome->applied);
-    put32(bytes + 80, welcome->tensors);
-    put32(bytes + 84, welcome->chunk);
-    put32(bytes + 88, welcome->heartbeat);
-    put32(bytes + 92, welcome->lease);
+size_t ln_sync_payload_write(ln_sync_type type, const void *message, unsigned char *bytes) {
+    const layout *layout = payloads[type].layout;
+    const size_t size = payloads[type].size;
+    memset(bytes, 0, size);
+    for (const field *f = layout->fields; f < layout->fields + layout->count; f++) {
+        const char *member = (const char *)message + f->member;
+        if (f->text)
+            memcpy(bytes + f->at, member, text_length(member, f->count));
+        else
+            for (int i = 0; i < f->count; i++)
+                write_number(member + i * f->width, f->width, bytes + f->at + i * f->width);
+    }
+    if (!layout->most) return size;
+    const char *text = (const char *)message + layout->text;
+    const size_t length = text_length(text, layout->most);
+    put32(bytes + size - 4, (uint32_t)length);
+    memcpy(bytes + size, text, length);
+    return size + length;
 }
 
-bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_WELCOME_BYTES || get16(bytes + 6)) return false;
-    *welcome = (ln_sync_welcome){
-        .version = bytes[0],
-        .flags = bytes[1],
-        .shard = get16(bytes + 2),
-        .shards = get16(bytes + 4),
-        .encodings = get32(bytes + 8),
-        .worker = get32(bytes + 12),
-        .epoch = get64(bytes + 48),
-        .step = get64(bytes + 56),
-        .parameters = get64(bytes + 64),
-        .applied = get64(bytes + 72),
-        .tensors = get32(bytes + 80),
-        .chunk = get32(bytes + 84),
-        .heartbeat = get32(bytes + 88),
-        .lease = get32(bytes + 92),
-    };
-    memcpy(welcome->nonce, bytes + 16, 16);
-    memcpy(welcome->server_nonce, bytes + 32, 16);
-    return welcome->version == LN_NET_VERSION && welcome->flags < 4 && welcome->shard < welcome->shards &&
-           welcome->tensors <= LN_SYNC_TENSORS_MAX && welcome->chunk >= LN_NET_CHUNK_MIN &&
-           welcome->chunk <= LN_NET_CHUNK_MAX && welcome->heartbeat > 0 && welcome->lease > 0;
+/* Reads the fields, and checks that all bytes between them are 0. `size`: bytes of fields and reserved bytes. */
+static bool read_fields(const layout *layout, void *message, const unsigned char *bytes, size_t size) {
+    size_t end = 0;
+    for (const field *f = layout->fields; f < layout->fields + layout->count; f++) {
+        char *member = (char *)message + f->member;
+        if (!zero(bytes + end, f->at - end) || (f->text && !padded(bytes + f->at, f->count))) return false;
+        for (int i = 0; i < f->count; i++) read_number(member + i * f->width, f->width, bytes + f->at + i * f->width);
+        if (f->text) member[f->count] = 0;
+        end = f->at + (size_t)f->width * f->count;
+    }
+    return zero(bytes + end, size - end);
 }
+
+bool ln_sync_payload_read(ln_sync_type type, void *message, const unsigned char *bytes, size_t length) {
+    const layout *layout = payloads[type].layout;
+    const size_t size = payloads[type].size;
+    if (layout->most) { /* the last 4 bytes before the text are its length */
+        if (length < size || !read_fields(layout, message, bytes, size - 4)) return false;
+        if (!get_text((char *)message + layout->text, layout->most, bytes, length, size, get32(bytes + size - 4)))
+            return false;
+    } else if (length != size || !read_fields(layout, message, bytes, size)) {
+        return false;
+    }
+    return !layout->valid || layout->valid(message);
+}
+
+/* ---- TENSORS, whose entries have different sizes -------------------------------------------------------------------
+ */
 
 size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes) {
     const size_t name = 32 + 8 * (size_t)tensor->rank, end = name + ((size_t)tensor->name_size + 7) / 8 * 8;
@@ -146,145 +272,4 @@ size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, s
     for (int i = 0; i < tensor->rank; i++) tensor->dims[i] = get64(bytes + 32 + 8 * i);
     memcpy(tensor->name, bytes + name, size);
     return tensor->kind <= LN_SYNC_READ_ONLY && size > 0 && shape_is_right(tensor) ? end : 0;
-}
-
-void ln_sync_ready_write(const ln_sync_ready *ready, unsigned char *bytes) {
-    memcpy(bytes, ready->server_nonce, 16);
-    memcpy(bytes + 16, ready->manifest, 16);
-}
-
-bool ln_sync_ready_read(ln_sync_ready *ready, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_READY_BYTES) return false;
-    memcpy(ready->server_nonce, bytes, 16);
-    memcpy(ready->manifest, bytes + 16, 16);
-    return true;
-}
-
-void ln_sync_pull_write(const ln_sync_pull *entry, unsigned char *bytes) {
-    put32(bytes, entry->tensor);
-    put32(bytes + 4, entry->flags);
-    put64(bytes + 8, entry->version);
-    memcpy(bytes + 16, entry->digest, 16);
-}
-
-bool ln_sync_pull_read(ln_sync_pull *entry, const unsigned char *bytes, size_t length, size_t i) {
-    if (length % LN_SYNC_PULL_BYTES || i >= length / LN_SYNC_PULL_BYTES) return false;
-    bytes += LN_SYNC_PULL_BYTES * i;
-    *entry = (ln_sync_pull){.tensor = get32(bytes), .flags = get32(bytes + 4), .version = get64(bytes + 8)};
-    memcpy(entry->digest, bytes + 16, 16);
-    return entry->flags <= LN_SYNC_PULL_DIGEST;
-}
-
-void ln_sync_same_write(const ln_sync_same *entry, unsigned char *bytes) {
-    put32(bytes, entry->tensor);
-    put32(bytes + 4, 0);
-    put64(bytes + 8, entry->version);
-}
-
-bool ln_sync_same_read(ln_sync_same *entry, const unsigned char *bytes, size_t length, size_t i) {
-    if (length % LN_SYNC_SAME_BYTES || i >= length / LN_SYNC_SAME_BYTES) return false;
-    bytes += LN_SYNC_SAME_BYTES * i;
-    *entry = (ln_sync_same){.tensor = get32(bytes), .version = get64(bytes + 8)};
-    return get32(bytes + 4) == 0;
-}
-
-void ln_sync_commit_write(const ln_sync_commit *commit, unsigned char *bytes) {
-    put32(bytes, commit->pushes);
-    put32(bytes + 4, commit->flags);
-    put_f64(bytes + 8, commit->weight);
-    put64(bytes + 16, commit->version);
-    put64(bytes + 24, commit->computed);
-    put64(bytes + 32, commit->began);
-    put_f64(bytes + 40, commit->loss);
-    memset(bytes + 48, 0, 16);
-}
-
-bool ln_sync_commit_read(ln_sync_commit *commit, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_COMMIT_BYTES || !zero(bytes + 48, 16)) return false;
-    *commit = (ln_sync_commit){
-        .pushes = get32(bytes),
-        .flags = get32(bytes + 4),
-        .weight = get_f64(bytes + 8),
-        .version = get64(bytes + 16),
-        .computed = get64(bytes + 24),
-        .began = get64(bytes + 32),
-        .loss = get_f64(bytes + 40),
-    };
-    if (commit->flags & ~(uint32_t)(LN_SYNC_COMMIT_PULL | LN_SYNC_COMMIT_ABANDON)) return false;
-    if (commit->flags & LN_SYNC_COMMIT_ABANDON) return commit->weight == 0 && commit->pushes == 0;
-    return isfinite(commit->weight) && commit->weight > 0;
-}
-
-void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes) {
-    memset(bytes, 0, LN_SYNC_ACK_BYTES);
-    bytes[0] = ack->outcome;
-    put64(bytes + 8, ack->version);
-    put64(bytes + 16, ack->next);
-    put64(bytes + 24, ack->first_example);
-    put64(bytes + 32, ack->examples);
-    put64(bytes + 40, ack->batch);
-    for (int i = 0; i < 5; i++) put64(bytes + 48 + 8 * i, ack->clock[i]);
-    put32(bytes + 96, ack->workers);
-    put32(bytes + 100, ack->members);
-    put_f64(bytes + 88, ack->loss);
-    put_f64(bytes + 104, ack->loss_weight);
-}
-
-bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_ACK_BYTES || !zero(bytes + 1, 7)) return false;
-    *ack = (ln_sync_ack){
-        .outcome = bytes[0],
-        .version = get64(bytes + 8),
-        .next = get64(bytes + 16),
-        .first_example = get64(bytes + 24),
-        .examples = get64(bytes + 32),
-        .batch = get64(bytes + 40),
-        .workers = get32(bytes + 96),
-        .members = get32(bytes + 100),
-        .loss = get_f64(bytes + 88),
-        .loss_weight = get_f64(bytes + 104),
-    };
-    if (!isfinite(ack->loss) || !isfinite(ack->loss_weight) || ack->loss_weight < 0) return false;
-    for (int i = 0; i < 5; i++) ack->clock[i] = get64(bytes + 48 + 8 * i);
-    return ack->outcome <= LN_SYNC_NO_OUTCOME && ack->examples <= ack->batch &&
-           ack->first_example <= ack->batch - ack->examples;
-}
-
-void ln_sync_beat_write(const ln_sync_beat *beat, unsigned char *bytes) {
-    put64(bytes, beat->clock);
-    put64(bytes + 8, beat->peer_clock);
-    put64(bytes + 16, beat->received);
-    put64(bytes + 24, 0);
-}
-
-bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_BEAT_BYTES || !zero(bytes + 24, 8)) return false;
-    *beat = (ln_sync_beat){get64(bytes), get64(bytes + 8), get64(bytes + 16)};
-    return true;
-}
-
-void ln_sync_stored_write(const ln_sync_stored *stored, unsigned char *bytes) {
-    memset(bytes, 0, LN_SYNC_STORED_BYTES);
-    bytes[0] = stored->outcome;
-    put64(bytes + 8, stored->version);
-}
-
-bool ln_sync_stored_read(ln_sync_stored *stored, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_STORED_BYTES || !zero(bytes + 1, 7)) return false;
-    *stored = (ln_sync_stored){bytes[0], get64(bytes + 8)};
-    return stored->outcome == LN_SYNC_APPLIED || stored->outcome == LN_SYNC_NOT_FINITE;
-}
-
-size_t ln_sync_saved_write(const ln_sync_saved *saved, unsigned char *bytes) {
-    const size_t size = text_length(saved->text, LN_SYNC_SAVED_TEXT);
-    put32(bytes, saved->status);
-    put32(bytes + 4, (uint32_t)size);
-    memcpy(bytes + LN_SYNC_SAVED_BYTES, saved->text, size);
-    return LN_SYNC_SAVED_BYTES + size;
-}
-
-bool ln_sync_saved_read(ln_sync_saved *saved, const unsigned char *bytes, size_t length) {
-    if (length < LN_SYNC_SAVED_BYTES) return false;
-    saved->status = get32(bytes);
-    return get_text(saved->text, LN_SYNC_SAVED_TEXT, bytes, length, LN_SYNC_SAVED_BYTES, get32(bytes + 4));
 }

@@ -1,6 +1,4 @@
-/* payload.h - the payloads of the messages of docs/protocol.md as structs.
- * `write` fills all bytes of a payload. `read` checks length, reserved bytes and ranges, and returns false if one of
- * them is wrong. */
+/* payload.h - the payloads of the messages of docs/protocol.md as structs, and their codec. */
 #ifndef LN_SYNC_PAYLOAD_H
 #define LN_SYNC_PAYLOAD_H
 
@@ -12,19 +10,13 @@ enum {
 };
 #define LN_SYNC_NONE UINT64_MAX
 
+/* LN_SYNC_HELLO_BYTES, ...: the sizes of messages.inc. A text may follow SAVED; PULL and SAME have many entries. */
 enum {
-    LN_SYNC_HELLO_BYTES = 96,
-    LN_SYNC_WELCOME_BYTES = 96,
-    LN_SYNC_READY_BYTES = 32,
-    LN_SYNC_PULL_BYTES = 32, /* one entry */
-    LN_SYNC_SAME_BYTES = 16, /* one entry */
-    LN_SYNC_COMMIT_BYTES = 64,
-    LN_SYNC_ACK_BYTES = 112,
-    LN_SYNC_BEAT_BYTES = 32,
-    LN_SYNC_STORED_BYTES = 16,
-    LN_SYNC_SAVED_BYTES = 8, /* and the text */
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text) LN_SYNC_##name##_BYTES = size,
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
     LN_SYNC_SAVED_TEXT = 1024,
-    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* size of the longest entry */
+    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* size of the longest entry of TENSORS */
     LN_SYNC_REPORT_MAX = 16 << 20
 };
 
@@ -37,8 +29,6 @@ typedef struct ln_sync_hello {
     uint32_t worker, group, chunk, heartbeat;
     char name[17]; /* terminated by 0 here */
 } ln_sync_hello;
-void ln_sync_hello_write(const ln_sync_hello *hello, unsigned char *bytes);
-bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t length);
 
 enum { LN_SYNC_WELCOME_AHEAD = 1, LN_SYNC_WELCOME_SYNCHRONOUS = 2 };
 typedef struct ln_sync_welcome {
@@ -49,8 +39,6 @@ typedef struct ln_sync_welcome {
     uint64_t epoch, step, parameters, applied; /* parameters: version of the parameters */
     uint32_t tensors, chunk, heartbeat, lease;
 } ln_sync_welcome;
-void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
-bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
 
 /* A worker that wants values as f16 or bf16 sets bit 1 << (LN_SYNC_PULL_AS + encoding) of HELLO.encodings, and the
  * server grants at most one of these bits in WELCOME.encodings. */
@@ -75,8 +63,6 @@ size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, s
 typedef struct ln_sync_ready {
     unsigned char server_nonce[16], manifest[16];
 } ln_sync_ready;
-void ln_sync_ready_write(const ln_sync_ready *ready, unsigned char *bytes);
-bool ln_sync_ready_read(ln_sync_ready *ready, const unsigned char *bytes, size_t length);
 
 enum { LN_SYNC_PULL_DIGEST = 1 };
 typedef struct ln_sync_pull {
@@ -84,17 +70,11 @@ typedef struct ln_sync_pull {
     uint64_t version;
     unsigned char digest[16];
 } ln_sync_pull;
-void ln_sync_pull_write(const ln_sync_pull *entry, unsigned char *bytes);
-/* Reads entry `i` of a frame of `length` bytes. Returns false after the last one, and if the length is not a multiple
- * of the entry size. */
-bool ln_sync_pull_read(ln_sync_pull *entry, const unsigned char *bytes, size_t length, size_t i);
 
 typedef struct ln_sync_same {
     uint32_t tensor;
     uint64_t version;
 } ln_sync_same;
-void ln_sync_same_write(const ln_sync_same *entry, unsigned char *bytes);
-bool ln_sync_same_read(ln_sync_same *entry, const unsigned char *bytes, size_t length, size_t i);
 
 enum { LN_SYNC_COMMIT_PULL = 1, LN_SYNC_COMMIT_ABANDON = 2 };
 typedef struct ln_sync_commit {
@@ -103,8 +83,6 @@ typedef struct ln_sync_commit {
     uint64_t version, computed, began;
     double loss;
 } ln_sync_commit;
-void ln_sync_commit_write(const ln_sync_commit *commit, unsigned char *bytes);
-bool ln_sync_commit_read(ln_sync_commit *commit, const unsigned char *bytes, size_t length);
 
 typedef enum ln_sync_outcome { LN_SYNC_APPLIED, LN_SYNC_LATE, LN_SYNC_NOT_FINITE, LN_SYNC_NO_OUTCOME } ln_sync_outcome;
 typedef struct ln_sync_ack {
@@ -116,27 +94,53 @@ typedef struct ln_sync_ack {
     uint32_t workers, members;
     double loss, loss_weight; /* mean loss of the step, and the weight behind it; weight 0: none */
 } ln_sync_ack;
-void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes);
-bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length);
 
-typedef struct ln_sync_beat {
+typedef struct ln_sync_heartbeat {
     uint64_t clock, peer_clock, received;
-} ln_sync_beat;
-void ln_sync_beat_write(const ln_sync_beat *beat, unsigned char *bytes);
-bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t length);
+} ln_sync_heartbeat;
 
 typedef struct ln_sync_stored {
     uint8_t outcome; /* APPLIED or NOT_FINITE */
     uint64_t version;
 } ln_sync_stored;
-void ln_sync_stored_write(const ln_sync_stored *stored, unsigned char *bytes);
-bool ln_sync_stored_read(ln_sync_stored *stored, const unsigned char *bytes, size_t length);
 
 typedef struct ln_sync_saved {
     uint32_t status;
     char text[LN_SYNC_SAVED_TEXT + 1];
 } ln_sync_saved;
-size_t ln_sync_saved_write(const ln_sync_saved *saved, unsigned char *bytes);
-bool ln_sync_saved_read(ln_sync_saved *saved, const unsigned char *bytes, size_t length);
+
+/* ---- the codec ---------------------------------------------------------------------------------------------------
+ * One codec for all messages; payload.c says where each field lies. `write` fills all bytes of a payload and returns
+ * their number. `read` checks length, reserved bytes and ranges, and returns false if one of them is wrong. For a
+ * message of entries, both are for one entry. */
+
+size_t ln_sync_payload_write(ln_sync_type type, const void *message, unsigned char *bytes);
+bool ln_sync_payload_read(ln_sync_type type, void *message, const unsigned char *bytes, size_t length);
+
+/* ln_sync_hello_write(hello, bytes), ln_sync_hello_read(hello, bytes, length), and so on, with their types. For
+ * entries, `read` has the number of the entry as its last argument, and returns false after the last entry. */
+#define LN_PAYLOAD_STRUCT(number, lower, size)                                                                         \
+    static inline size_t ln_sync_##lower##_write(const ln_sync_##lower *message, unsigned char *bytes) {               \
+        return ln_sync_payload_write(number, message, bytes);                                                          \
+    }                                                                                                                  \
+    static inline bool ln_sync_##lower##_read(ln_sync_##lower *message, const unsigned char *bytes, size_t length) {   \
+        return ln_sync_payload_read(number, message, bytes, length);                                                   \
+    }
+#define LN_PAYLOAD_TEXT LN_PAYLOAD_STRUCT
+#define LN_PAYLOAD_ENTRIES(number, lower, size)                                                                        \
+    static inline size_t ln_sync_##lower##_write(const ln_sync_##lower *message, unsigned char *bytes) {               \
+        return ln_sync_payload_write(number, message, bytes);                                                          \
+    }                                                                                                                  \
+    static inline bool ln_sync_##lower##_read(ln_sync_##lower *message, const unsigned char *bytes, size_t length,     \
+                                              size_t i) {                                                              \
+        return length % (size) == 0 && i < length / (size) &&                                                          \
+               ln_sync_payload_read(number, message, bytes + i * (size), size);                                        \
+    }
+#define LN_PAYLOAD_OWN(number, lower, size)
+#define LN_PAYLOAD_NONE(number, lower, size)
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    LN_PAYLOAD_##form(number, lower, size)
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
 
 #endif

@@ -176,8 +176,8 @@ static linnet_status reduce(linnet_ring *ring, linnet_error *error) {
         if (is_broken(ring, &heard, &taken, &right_gone, &status, error)) return status;
         const uint64_t now = ln_sync_ring_clock();
         if (now - beaten >= (uint64_t)beat_ms) {
-            unsigned char beat[LN_SYNC_BEAT_BYTES];
-            ln_sync_beat_write(&(ln_sync_beat){.clock = now * 1000000}, beat);
+            unsigned char beat[LN_SYNC_HEARTBEAT_BYTES];
+            ln_sync_heartbeat_write(&(ln_sync_heartbeat){.clock = now * 1000000}, beat);
             ln_net_stream_control(ring->core.right, &(ln_net_header){.type = LN_SYNC_HEARTBEAT}, beat, sizeof beat);
             beaten = now;
         }

@@ -1,7 +1,7 @@
 /* server_connections.c - a server's connections: what each received frame means, and what is due to be sent.
  * server_join.c, server_push.c, server_put.c and server_pull.c handle the frames of their subjects. */
 #include "sync/codec/compress.h"
-#include "sync/server/server_state.h"
+#include "sync/server/server_messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,25 +11,18 @@ enum { PLACES = 8 }; /* messages that a stream can queue */
 
 /* ---- received frames ----------------------------------------------------------------------------------------- */
 
-static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
-    sync_connection *c = ln_net_stream_user(stream);
-    (void)context;
-    if (header->type == LN_SYNC_ROWS) return ln_sync_place_rows(c, header, destination);
-    if (header->type == LN_SYNC_PUT) return ln_sync_place_put(c, header, destination);
-    return ln_sync_place_push(c, header, destination);
-}
-
-static ln_net_refusal take_beat(sync_connection *c, const ln_net_header *header, const void *payload) {
-    if (!ln_sync_beat_read(&c->beat, payload, header->length)) return LN_NET_MALFORMED;
+ln_net_refusal ln_sync_take_heartbeat(sync_connection *c, const ln_net_header *header, const void *payload) {
+    if (!ln_sync_heartbeat_read(&c->beat, payload, header->length)) return LN_NET_MALFORMED;
     c->beat.received = c->server->host.clock(c->server->host.context);
     c->beat_due = true;
     ln_sync_wake(c);
     return LN_NET_FINE;
 }
 
-static ln_net_refusal take_status(sync_connection *c) {
+ln_net_refusal ln_sync_take_status(sync_connection *c, const ln_net_header *header, const void *payload) {
     const size_t size = ln_sync_server_status(c->server, NULL, 0);
     char *text;
+    (void)header, (void)payload;
     if (c->replies) return LN_NET_FINE; /* one reply at a time, so that a flood of questions gets one answer */
     if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
         return LN_NET_OVER_LIMIT;
@@ -37,8 +30,9 @@ static ln_net_refusal take_status(sync_connection *c) {
     return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_NET_FINE : LN_NET_OVER_LIMIT;
 }
 
-static ln_net_refusal take_snapshot(sync_connection *c) {
+ln_net_refusal ln_sync_take_snapshot(sync_connection *c, const ln_net_header *header, const void *payload) {
     linnet_error error;
+    (void)header, (void)payload;
     memset(&c->saved, 0, sizeof c->saved);
     /* Does not save the same state twice. All workers may ask for a snapshot at the end of a job, and a hostile worker
      * may ask again and again. */
@@ -53,35 +47,46 @@ static ln_net_refusal take_snapshot(sync_connection *c) {
     return LN_NET_FINE;
 }
 
-static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
-    sync_connection *c = ln_net_stream_user(stream);
-    (void)context;
-    switch (header->type) {
-    case LN_SYNC_HELLO: return ln_sync_take_hello(c, header, payload);
-    case LN_SYNC_READY: return ln_sync_take_ready(c, header, payload);
-    case LN_SYNC_PULL: return ln_sync_take_pull(c, header, payload);
-    case LN_SYNC_ROWS: return ln_sync_take_rows(c, header, payload);
-    case LN_SYNC_PUSH:
-    case LN_SYNC_IDS: return ln_sync_take_push(c, header, payload);
-    case LN_SYNC_COMMIT: return ln_sync_take_commit(c, header, payload);
-    case LN_SYNC_PUT: return ln_sync_take_put(c, header);
-    case LN_SYNC_HEARTBEAT: return take_beat(c, header, payload);
-    case LN_SYNC_SNAPSHOT: return take_snapshot(c);
-    case LN_SYNC_STATUS: return take_status(c);
-    case LN_SYNC_BYE:
-        if (c->member) {
-            c->member->parted = true;
-            ln_sync_leave(c->server, c->member);
-        }
-        c->closing = true;
-        ln_sync_wake(c);
-        return LN_NET_FINE;
-    case LN_SYNC_REFUSE:
-        c->closing = true;
-        ln_sync_wake(c);
-        return LN_NET_FINE;
-    default: return LN_NET_UNEXPECTED;
+ln_net_refusal ln_sync_take_bye(sync_connection *c, const ln_net_header *header, const void *payload) {
+    (void)header, (void)payload;
+    if (c->member) {
+        c->member->parted = true;
+        ln_sync_leave(c->server, c->member);
     }
+    c->closing = true;
+    ln_sync_wake(c);
+    return LN_NET_FINE;
+}
+
+ln_net_refusal ln_sync_take_refuse(sync_connection *c, const ln_net_header *header, const void *payload) {
+    (void)header, (void)payload;
+    c->closing = true;
+    ln_sync_wake(c);
+    return LN_NET_FINE;
+}
+
+/* By type. NULL: only the other side sends this message. */
+static const struct {
+    ln_sync_take *take;
+    ln_sync_place *place;
+} messages[LN_SYNC_TYPES] = {
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    LN_BY_CLIENT_##senders([number] = {.take = ln_sync_take_##lower,                                                   \
+                                       LN_CHUNKS_##kind(.place = ln_sync_place_##lower)}, )
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
+
+static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
+    ln_sync_place *place = messages[header->type].place;
+    (void)context;
+    return place ? place(ln_net_stream_user(stream), header, destination) : LN_NET_UNEXPECTED;
+}
+
+static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
+    ln_sync_take *take = messages[header->type].take;
+    (void)context;
+    return take ? take(ln_net_stream_user(stream), header, payload) : LN_NET_UNEXPECTED;
 }
 
 static void released(void *context, ln_net_stream *stream, uint64_t tag) {
@@ -174,9 +179,9 @@ void ln_sync_server_fill(ln_sync_server *s, ln_net_stream *stream) {
     if (c->ack_due) ln_sync_send_ack(c);
     if (c->beat_due) {
         const uint64_t clock = s->host.clock(s->host.context);
-        const ln_sync_beat beat = {clock, c->beat.clock, c->beat.received};
-        unsigned char bytes[LN_SYNC_BEAT_BYTES];
-        ln_sync_beat_write(&beat, bytes);
+        const ln_sync_heartbeat beat = {clock, c->beat.clock, c->beat.received};
+        unsigned char bytes[LN_SYNC_HEARTBEAT_BYTES];
+        ln_sync_heartbeat_write(&beat, bytes);
         c->beat_due = !ln_sync_tell(c, LN_SYNC_HEARTBEAT, 0, bytes, sizeof bytes);
     }
     if (c->stored_due) {

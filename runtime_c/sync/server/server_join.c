@@ -4,7 +4,7 @@
 #include "net/bytes.h"
 #include "net/error.h"
 #include "sync/codec/compress.h"
-#include "sync/server/server_state.h"
+#include "sync/server/server_messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * that a slow reader has not completely received, the value is copied, if max_bytes allows it. */
 #include "sync/codec/compress.h"
 #include "sync/codec/digest.h"
-#include "sync/server/server_state.h"
+#include "sync/server/server_messages.h"
 
 #include <stdlib.h>
 #include <string.h>

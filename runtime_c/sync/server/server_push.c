@@ -2,7 +2,7 @@
  * makes them count. If the step is closed or the push was already received, the data is read and dropped. */
 #include "sync/codec/compress.h"
 #include "sync/common/combine.h"
-#include "sync/server/server_state.h"
+#include "sync/server/server_messages.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static ln_net_refusal place_values(sync_connection *c, sync_push *p, const ln_sy
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *h, void **destination) {
+static ln_net_refusal place(sync_connection *c, const ln_net_header *h, void **destination) {
     sync_member *m = c->member;
     const ln_sync_variable *v = ln_sync_manifest_get(c->server->manifest, h->tensor);
     sync_push *p;
@@ -108,9 +108,28 @@ ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *h, vo
     return why;
 }
 
+ln_net_refusal ln_sync_place_ids(sync_connection *c, const ln_net_header *h, void **destination) {
+    return place(c, h, destination);
+}
+
+ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *h, void **destination) {
+    return place(c, h, destination);
+}
+
 /* ---- complete frames -------------------------------------------------------------------------------------------- */
 
-static ln_net_refusal take_ids(sync_push *p, const ln_sync_variable *v) {
+/* Returns the push that a complete chunk belongs to; NULL if it no longer counts. */
+static sync_push *arrived(const sync_connection *c, const ln_net_header *h) {
+    sync_push *p = c->member->pushes ? &c->member->pushes[h->tensor] : NULL;
+    if (p) p->flying = false;
+    return is_void(c->member, h->step) ? NULL : p;
+}
+
+ln_net_refusal ln_sync_take_ids(sync_connection *c, const ln_net_header *h, const void *payload) {
+    const ln_sync_variable *v = ln_sync_manifest_get(c->server->manifest, h->tensor);
+    sync_push *p = arrived(c, h);
+    (void)payload;
+    if (!p || (p->ids_received += h->length) != 8 * p->rows) return LN_NET_FINE;
     int64_t *ids = p->ids.data;
     const int64_t first = (int64_t)v->entry.first_row;
     p->ids_whole = true;
@@ -131,13 +150,8 @@ static void measure(sync_member *m, const void *values, uint64_t elements, int d
 ln_net_refusal ln_sync_take_push(sync_connection *c, const ln_net_header *h, const void *payload) {
     sync_member *m = c->member;
     const ln_sync_variable *v = ln_sync_manifest_get(c->server->manifest, h->tensor);
-    sync_push *p = m->pushes ? &m->pushes[h->tensor] : NULL;
-    if (p) p->flying = false;
-    if (is_void(m, h->step) || !p) return LN_NET_FINE;
-    if (h->type == LN_SYNC_IDS) {
-        p->ids_received += h->length;
-        return p->ids_received == 8 * p->rows ? take_ids(p, v) : LN_NET_FINE;
-    }
+    sync_push *p = arrived(c, h);
+    if (!p) return LN_NET_FINE;
     p->received += h->length;
     if (h->offset % v->gradient_size || h->length % v->gradient_size)
         p->cut = true;

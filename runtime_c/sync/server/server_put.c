@@ -1,7 +1,7 @@
 /* server_put.c - PUT: a client sets the value of a variable. The value is checked, written to the journal, and stored
  * between two updates. Each put of a process counts once: the server keeps the number of the last one. */
 #include "net/error.h"
-#include "sync/server/server_state.h"
+#include "sync/server/server_messages.h"
 
 #include <string.h>
 
@@ -64,11 +64,12 @@ static linnet_status store(ln_sync_server *s, const sync_connection *c, linnet_e
     return LINNET_OK;
 }
 
-ln_net_refusal ln_sync_take_put(sync_connection *c, const ln_net_header *h) {
+ln_net_refusal ln_sync_take_put(sync_connection *c, const ln_net_header *h, const void *payload) {
     ln_sync_server *s = c->server;
     const ln_sync_variable *v = &s->manifest->variables[h->tensor];
     struct sync_put *put = &c->put;
     linnet_error error;
+    (void)payload;
     put->received += h->length;
     if (put->received < h->total) return LN_NET_FINE;
     put->begun = false;

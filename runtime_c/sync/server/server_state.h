@@ -129,7 +129,7 @@ struct sync_connection {
     uint64_t opened, heard, paused_since; /* paused_since: 0 while reading */
     uint64_t ack_step;
     uint8_t ack_outcome;
-    ln_sync_beat beat;
+    ln_sync_heartbeat beat;
     ln_sync_saved saved;
     ln_sync_stored stored;
     uint64_t stored_number;
@@ -231,9 +231,6 @@ void ln_sync_count_group(sync_group *group);
 uint64_t ln_sync_slowest(const ln_sync_server *server);
 
 /* ---- server_pull.c */
-ln_net_refusal ln_sync_take_pull(sync_connection *c, const ln_net_header *header, const void *payload);
-ln_net_refusal ln_sync_place_rows(sync_connection *c, const ln_net_header *header, void **destination);
-ln_net_refusal ln_sync_take_rows(sync_connection *c, const ln_net_header *header, const void *payload);
 void ln_sync_want_held(sync_connection *c);
 void ln_sync_answer_pulls(sync_connection *c);
 /* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
@@ -268,10 +265,6 @@ linnet_status ln_sync_append_put(ln_sync_server *server, uint64_t incarnation, u
                                  const void *value, linnet_error *error);
 linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
 
-/* ---- server_put.c */
-ln_net_refusal ln_sync_place_put(sync_connection *c, const ln_net_header *header, void **destination);
-ln_net_refusal ln_sync_take_put(sync_connection *c, const ln_net_header *header);
-
 /* ---- server_step.c */
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
 void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
@@ -286,14 +279,9 @@ void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
 void ln_sync_send_ack(sync_connection *c);
 
 /* ---- server_join.c */
-ln_net_refusal ln_sync_take_hello(sync_connection *c, const ln_net_header *header, const void *payload);
-ln_net_refusal ln_sync_take_ready(sync_connection *c, const ln_net_header *header, const void *payload);
 void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
 
 /* ---- server_push.c */
-ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *header, void **destination);
-ln_net_refusal ln_sync_take_push(sync_connection *c, const ln_net_header *header, const void *payload);
-ln_net_refusal ln_sync_take_commit(sync_connection *c, const ln_net_header *header, const void *payload);
 
 /* ---- server_status.c, server_connections.c and server_core.c are behind server_core.h. */
 

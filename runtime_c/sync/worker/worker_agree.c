@@ -1,7 +1,7 @@
 /* worker_agree.c - a worker's handshake: HELLO, WELCOME, TENSORS, READY, and the meaning of refusals. docs/protocol.md,
  * "States", describes it. */
 #include "sync/codec/digest.h"
-#include "sync/worker/worker_state.h"
+#include "sync/worker/worker_messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static bool number_known(worker_link *link, const ln_sync_welcome *welcome) {
     return false;
 }
 
-ln_net_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welcome) {
+static ln_net_refusal welcomed(worker_link *link, const ln_sync_welcome *welcome) {
     ln_sync_worker *worker = link->worker;
     linnet_error error;
     if (memcmp(welcome->nonce, link->nonce, sizeof link->nonce)) return LN_NET_REPLAY;
@@ -156,6 +156,11 @@ ln_net_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welc
     return LN_NET_FINE;
 }
 
+ln_net_refusal ln_worker_take_welcome(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_sync_welcome welcome;
+    return ln_sync_welcome_read(&welcome, payload, header->length) ? welcomed(link, &welcome) : LN_NET_MALFORMED;
+}
+
 static void write_word(unsigned char *bytes, uint64_t word) {
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(word >> 8 * i);
 }
@@ -184,8 +189,9 @@ static ln_net_refusal agree(worker_link *link) {
     return ln_worker_send(link, LN_SYNC_READY, 0, payload, sizeof payload) ? LN_NET_FINE : LN_NET_OVER_LIMIT;
 }
 
-ln_net_refusal ln_worker_announced(worker_link *link, const void *payload, size_t length) {
+ln_net_refusal ln_worker_take_tensors(worker_link *link, const ln_net_header *header, const void *payload) {
     const unsigned char *bytes = payload;
+    const size_t length = header->length;
     ln_sync_tensor entry;
     ln_sync_digest(payload, length, link->digest);
     if (link->parts) { /* the tensors are known from an earlier handshake; the digest shows whether they are the same */
@@ -214,7 +220,7 @@ static void tell(worker_link *link, const ln_net_refuse *refuse, const linnet_er
     config->log(config->log_context, LINNET_LOG_WARNING, text);
 }
 
-void ln_worker_refused(worker_link *link, const ln_net_refuse *refuse) {
+static void refused(worker_link *link, const ln_net_refuse *refuse) {
     linnet_error error;
     linnet_status status = LINNET_REFUSED;
     bool fatal = false;
@@ -260,4 +266,11 @@ void ln_worker_refused(worker_link *link, const ln_net_refuse *refuse) {
     ln_sync_hint(&error, "%s", hint);
     if (!fatal) tell(link, refuse, &error);
     ln_worker_end(link, &error, fatal);
+}
+
+ln_net_refusal ln_worker_take_refuse(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_net_refuse refuse;
+    if (!ln_net_refuse_read(&refuse, payload, header->length)) return LN_NET_MALFORMED;
+    refused(link, &refuse);
+    return LN_NET_FINE;
 }

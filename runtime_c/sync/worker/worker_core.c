@@ -1,6 +1,6 @@
 /* worker_core.c - a worker's connections: received frames, new and lost connections; its creation and end.
  * worker_work.c does the work that involves all links. */
-#include "sync/worker/worker_state.h"
+#include "sync/worker/worker_messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { PLACES = 64, BACKOFF_MS = 20, BACKOFF_MAX_MS = 20000, FAILURES = 8 };
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
 
-static void heartbeat_came(worker_link *link, const ln_sync_beat *beat, uint64_t now) {
+static void heartbeat_came(worker_link *link, const ln_sync_heartbeat *beat, uint64_t now) {
     link->peer_clock = beat->clock;
     link->peer_clock_at = now;
     if (beat->peer_clock == 0) return;
@@ -26,62 +26,69 @@ static void heartbeat_came(worker_link *link, const ln_sync_beat *beat, uint64_t
     link->delay_at = now;
 }
 
-static ln_net_refusal control(worker_link *link, const ln_net_header *header, const void *payload) {
-    const size_t length = header->length;
-    ln_sync_welcome welcome;
-    ln_net_refuse refuse;
-    ln_sync_ack ack;
-    ln_sync_beat beat;
-    ln_sync_saved saved;
-    ln_sync_stored stored;
-    linnet_error error;
-    switch (header->type) {
-    case LN_SYNC_WELCOME:
-        return ln_sync_welcome_read(&welcome, payload, length) ? ln_worker_welcomed(link, &welcome) : LN_NET_MALFORMED;
-    case LN_SYNC_TENSORS: return ln_worker_announced(link, payload, length);
-    case LN_SYNC_REFUSE:
-        if (!ln_net_refuse_read(&refuse, payload, length)) return LN_NET_MALFORMED;
-        ln_worker_refused(link, &refuse);
-        return LN_NET_FINE;
-    case LN_SYNC_SAME: return ln_worker_same(link, payload, length);
-    case LN_SYNC_ACK:
-        return ln_sync_ack_read(&ack, payload, length) ? ln_worker_acked(link, header->step, &ack) : LN_NET_MALFORMED;
-    case LN_SYNC_HEARTBEAT:
-        if (!ln_sync_beat_read(&beat, payload, length)) return LN_NET_MALFORMED;
-        heartbeat_came(link, &beat, ln_worker_clock(link->worker));
-        return LN_NET_FINE;
-    case LN_SYNC_SAVED:
-        if (!ln_sync_saved_read(&saved, payload, length)) return LN_NET_MALFORMED;
-        if (link->worker->work != WORKER_SAVE) return LN_NET_FINE;
-        link->done = true;
-        if (saved.status == LINNET_OK) return LN_NET_FINE;
-        ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server cannot save: %.130s", saved.text);
-        ln_sync_at(&link->unsaved, link->address);
-        return LN_NET_FINE;
-    case LN_SYNC_STORED:
-        if (!ln_sync_stored_read(&stored, payload, length)) return LN_NET_MALFORMED;
-        ln_worker_stored(link, header->step, &stored);
-        return LN_NET_FINE;
-    case LN_SYNC_BYE:
-        ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");
-        ln_sync_hint(&error, "start the server again; the workers then continue");
-        ln_worker_end(link, &error, false);
-        return LN_NET_FINE;
-    default: return LN_NET_UNEXPECTED;
-    }
+ln_net_refusal ln_worker_take_heartbeat(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_sync_heartbeat beat;
+    if (!ln_sync_heartbeat_read(&beat, payload, header->length)) return LN_NET_MALFORMED;
+    heartbeat_came(link, &beat, ln_worker_clock(link->worker));
+    return LN_NET_FINE;
 }
+
+ln_net_refusal ln_worker_take_saved(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_sync_saved saved;
+    if (!ln_sync_saved_read(&saved, payload, header->length)) return LN_NET_MALFORMED;
+    if (link->worker->work != WORKER_SAVE) return LN_NET_FINE;
+    link->done = true;
+    if (saved.status == LINNET_OK) return LN_NET_FINE;
+    ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server cannot save: %.130s", saved.text);
+    ln_sync_at(&link->unsaved, link->address);
+    return LN_NET_FINE;
+}
+
+ln_net_refusal ln_worker_take_bye(worker_link *link, const ln_net_header *header, const void *payload) {
+    linnet_error error;
+    (void)header, (void)payload;
+    ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");
+    ln_sync_hint(&error, "start the server again; the workers then continue");
+    ln_worker_end(link, &error, false);
+    return LN_NET_FINE;
+}
+
+/* A worker asks for no report; posix_status.c does. */
+ln_net_refusal ln_worker_place_report(worker_link *link, const ln_net_header *header, void **destination) {
+    (void)link, (void)header, (void)destination;
+    return LN_NET_UNEXPECTED;
+}
+
+ln_net_refusal ln_worker_take_report(worker_link *link, const ln_net_header *header, const void *payload) {
+    (void)link, (void)header, (void)payload;
+    return LN_NET_UNEXPECTED;
+}
+
+/* By type. NULL: only the other side sends this message. */
+static const struct {
+    ln_worker_take *take;
+    ln_worker_place *place;
+} messages[LN_SYNC_TYPES] = {
+#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
+    LN_BY_SERVER_##senders([number] = {.take = ln_worker_take_##lower,                                                 \
+                                       LN_CHUNKS_##kind(.place = ln_worker_place_##lower)}, )
+#include "sync/codec/messages.inc"
+#undef LN_MESSAGE
+};
 
 static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
     worker_link *link = context;
+    ln_worker_take *take = messages[header->type].take;
     (void)stream;
     link->heard_at = ln_worker_clock(link->worker);
     if (link->ending) return LN_NET_FINE;
-    return header->type == LN_SYNC_DATA ? ln_worker_data(link, header) : control(link, header, payload);
+    return take ? take(link, header, payload) : LN_NET_UNEXPECTED;
 }
 
 static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
+    ln_worker_place *place = messages[header->type].place;
     (void)stream;
-    return ln_worker_place(context, header, destination);
+    return place ? place(context, header, destination) : LN_NET_UNEXPECTED;
 }
 
 static void released(void *context, ln_net_stream *stream, uint64_t tag) {

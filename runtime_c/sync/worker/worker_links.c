@@ -43,9 +43,9 @@ void ln_worker_opened(worker_link *link) {
 }
 
 static void beat(worker_link *link, uint64_t now) {
-    const ln_sync_beat beat = {.clock = now, .peer_clock = link->peer_clock, .received = link->peer_clock_at};
-    unsigned char payload[LN_SYNC_BEAT_BYTES];
-    ln_sync_beat_write(&beat, payload);
+    const ln_sync_heartbeat beat = {.clock = now, .peer_clock = link->peer_clock, .received = link->peer_clock_at};
+    unsigned char payload[LN_SYNC_HEARTBEAT_BYTES];
+    ln_sync_heartbeat_write(&beat, payload);
     if (ln_worker_send(link, LN_SYNC_HEARTBEAT, 0, payload, sizeof payload)) link->beat_at = now;
 }
 

@@ -2,7 +2,7 @@
  * A link asks for everything that may have changed, and counts the answers that are missing. */
 #include "sync/codec/compress.h"
 #include "sync/codec/digest.h"
-#include "sync/worker/worker_state.h"
+#include "sync/worker/worker_messages.h"
 #include "linnet_ext.h"
 
 #include <string.h>
@@ -143,8 +143,7 @@ static void widen(unsigned char *data, uint64_t bytes, int encoding, uint64_t fr
     }
 }
 
-ln_net_refusal ln_worker_place(worker_link *link, const ln_net_header *header, void **destination) {
-    if (header->type != LN_SYNC_DATA) return LN_NET_UNEXPECTED;
+ln_net_refusal ln_worker_place_data(worker_link *link, const ln_net_header *header, void **destination) {
     if (header->tensor >= link->manifest->count) return LN_NET_UNKNOWN_TENSOR;
     worker_part *part = &link->parts[header->tensor];
     const ln_sync_variable *v = part->variable;
@@ -176,9 +175,10 @@ static void came(worker_link *link) {
     link->done = link->done || all;
 }
 
-ln_net_refusal ln_worker_data(worker_link *link, const ln_net_header *header) {
+ln_net_refusal ln_worker_take_data(worker_link *link, const ln_net_header *header, const void *payload) {
     ln_sync_worker *worker = link->worker;
     worker_part *part = &link->parts[header->tensor];
+    (void)payload;
     if (header->flags & LN_SYNC_FLAG_ROWS) {
         part->rows_taken += header->length;
         widen(part->rows_at, part->rows_bytes, header->encoding, header->offset, part->rows_taken);
@@ -202,7 +202,8 @@ ln_net_refusal ln_worker_data(worker_link *link, const ln_net_header *header) {
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_worker_same(worker_link *link, const void *payload, size_t length) {
+ln_net_refusal ln_worker_take_same(worker_link *link, const ln_net_header *header, const void *payload) {
+    const size_t length = header->length;
     ln_sync_same entry;
     if (length % LN_SYNC_SAME_BYTES) return LN_NET_MALFORMED;
     for (size_t i = 0; ln_sync_same_read(&entry, payload, length, i); i++) {

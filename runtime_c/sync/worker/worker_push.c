@@ -1,7 +1,7 @@
 /* worker_push.c - sends a step to the servers: messages, COMMIT, and the servers' answers.
  * A link keeps its messages until the ACK. If the connection is lost, the link sends them again, and the server counts
  * them once. */
-#include "sync/worker/worker_state.h"
+#include "sync/worker/worker_messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ void ln_worker_push(worker_link *link) {
         ln_worker_ask(link);
 }
 
-ln_net_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack) {
+static ln_net_refusal acked(worker_link *link, uint64_t step, const ln_sync_ack *ack) {
     ln_sync_worker *worker = link->worker;
     link->next = ack->next;
     if (ack->version > link->version) link->version = ack->version;
@@ -126,6 +126,11 @@ ln_net_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_a
     if (worker->then_pull && link->ahead) ln_worker_await(link);
     ln_worker_push(link);
     return LN_NET_FINE;
+}
+
+ln_net_refusal ln_worker_take_ack(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_sync_ack ack;
+    return ln_sync_ack_read(&ack, payload, header->length) ? acked(link, header->step, &ack) : LN_NET_MALFORMED;
 }
 
 linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,

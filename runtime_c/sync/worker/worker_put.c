@@ -1,7 +1,7 @@
 /* worker_put.c - sets the value of a variable: sends each server its part, and waits until all have stored it. After a
  * lost connection the same number is sent again, and the server stores the value once. */
 #include "sync/common/combine.h"
-#include "sync/worker/worker_state.h"
+#include "sync/worker/worker_messages.h"
 
 #include <string.h>
 
@@ -78,10 +78,14 @@ void ln_worker_put(worker_link *link) {
     link->sent = true;
 }
 
-void ln_worker_stored(worker_link *link, uint64_t number, const ln_sync_stored *stored) {
-    if (link->worker->work != WORKER_PUT || number != link->worker->put.number) return; /* that call was given up */
-    link->outcome = stored->outcome;
+ln_net_refusal ln_worker_take_stored(worker_link *link, const ln_net_header *header, const void *payload) {
+    ln_sync_stored stored;
+    if (!ln_sync_stored_read(&stored, payload, header->length)) return LN_NET_MALFORMED;
+    if (link->worker->work != WORKER_PUT || header->step != link->worker->put.number)
+        return LN_NET_FINE; /* that call was given up */
+    link->outcome = stored.outcome;
     link->done = true;
+    return LN_NET_FINE;
 }
 
 /* All servers have answered. The next step pulls the value. */

@@ -197,17 +197,11 @@ uint64_t ln_worker_next(const ln_sync_worker *worker);
 
 /* worker_agree.c */
 void ln_worker_greet(worker_link *link);
-ln_net_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welcome);
-ln_net_refusal ln_worker_announced(worker_link *link, const void *payload, size_t length);
-void ln_worker_refused(worker_link *link, const ln_net_refuse *refuse);
 
 /* worker_pull.c: a link's share of the work; called again when a stream has room or something has arrived. */
 void ln_worker_ask(worker_link *link);
 void ln_worker_ask_rows(worker_link *link);
 void ln_worker_await(worker_link *link); /* for every tensor, the value or a report that it is unchanged will arrive */
-ln_net_refusal ln_worker_place(worker_link *link, const ln_net_header *header, void **destination);
-ln_net_refusal ln_worker_data(worker_link *link, const ln_net_header *header);
-ln_net_refusal ln_worker_same(worker_link *link, const void *payload, size_t length);
 void ln_worker_pulled(ln_sync_worker *worker);
 
 /* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
@@ -217,13 +211,11 @@ linnet_status ln_worker_encode(worker_link *link, linnet_error *error);
 
 /* worker_put.c */
 void ln_worker_put(worker_link *link);
-void ln_worker_stored(worker_link *link, uint64_t number, const ln_sync_stored *stored);
 linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
 
 /* worker_push.c */
 void ln_worker_push(worker_link *link);
 void ln_worker_released(worker_link *link);
 void ln_worker_pushed(ln_sync_worker *worker);
-ln_net_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack);
 
 #endif
