@@ -1,6 +1,7 @@
 /* depthwise__dotprod.c - depthwise convolution of 8-bit integers by 3 x 3 and 5 x 5 with sdot. Four rows of the input
  * are interleaved, so that one sdot sums four taps of a column, for four channels. */
 #include "fast/tail/depthwise.h"
+#include "fast/tail/depthwise_plan.h"
 
 #include <arm_neon.h>
 #include <string.h>

@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernel/common": {"include", "generated", "base", "kernel"},
     "model": {"include", "generated", "base", "kernel"},
     "simd": {"kernel"},
-    "dispatch": {"generated", "kernel"},
+    "dispatch": {"generated", "base", "kernel"},
     "map": INTERFACE | {"simd"},
     "plan/graph": INTERFACE | {"model", "dispatch", "map"},
     "plan/passes": INTERFACE | {"plan/graph"},

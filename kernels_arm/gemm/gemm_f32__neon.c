@@ -3,6 +3,9 @@
  * panel by panel. Products are summed in blocks of K_BLOCK, as in kernels_x86/gemm/gemm_f32.inc, for a smaller
  * error. */
 #include "fast/gemm/gemm.h"
+#include "fast/gemm/gemm_driver_pack.h"
+#include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_kernels.h"
 
 #include <arm_neon.h>
 #include <string.h>

@@ -3,6 +3,8 @@
  * that 94 of 100 instructions of the loop are products. Few rows or columns go to gemm_f32__neon.c, which reads A in
  * place. Assembly, because compilers do not allocate all 32 registers without spilling some. */
 #include "fast/gemm/gemm.h"
+#include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_kernels.h"
 
 #include <arm_neon.h>
 #include <math.h>

@@ -1,7 +1,10 @@
 /* gemm_s16__neon.c - integer matmul and conv for every ARMv8, tiles of up to 8 x 8, 16-bit products by lane (smlal).
  * 8-bit activations are widened when they are gathered. With 16-bit activations, 32 bits hold at most 510 products of
  * 2^22. After 510 products the sums are added to 64-bit sums. */
-#include "kernels_arm/gemm/gemm_store.h"
+#include "fast/gemm/gemm_driver_pack.h"
+#include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_kernels.h"
+#include "kernels_arm/gemm/gemm_store__neon.h"
 
 #include <arm_neon.h>
 #include <string.h>

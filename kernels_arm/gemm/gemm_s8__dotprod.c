@@ -1,7 +1,8 @@
 /* gemm_s8__dotprod.c - 8-bit matmul and conv with sdot and udot, tiles of up to 6 x 16, four products per lane. Both
  * factors must be signed or both unsigned. Therefore 128 is added to i8 weights for u8 activations, and subtracted from
  * u8 weights for i8 activations. The driver removes the difference with the help of the row sums. */
-#include "kernels_arm/gemm/gemm_store.h"
+#include "fast/gemm/gemm_kernels.h"
+#include "kernels_arm/gemm/gemm_store__neon.h"
 
 #include <arm_neon.h>
 

@@ -1,7 +1,8 @@
 /* gemm_s8__i8mm.c - 8-bit matmul and conv with products of matrices, tiles of up to 6 x 16: smmla multiplies 8 elements
  * of two rows by those of two columns, and usmmla does so for u8 activations. Weights of u8 become those of i8, by
  * subtracting 128; the driver removes the difference with the help of the row sums. */
-#include "kernels_arm/gemm/gemm_store.h"
+#include "fast/gemm/gemm_kernels.h"
+#include "kernels_arm/gemm/gemm_store__neon.h"
 
 #include <arm_neon.h>
 

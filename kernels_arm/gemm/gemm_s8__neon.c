@@ -1,7 +1,9 @@
 /* gemm_s8__neon.c - 8-bit matmul and conv for every ARMv8, tiles of up to 4 x 16: smull and smlal add two products in
  * 16 bits, and sadalp adds pairs of these to sums of 32 bits. Two products of at most 128 x 127 fit in 16 bits, so
  * weights must be in [-127, 127]; gemm_s16__neon.c takes the others. */
-#include "kernels_arm/gemm/gemm_store.h"
+#include "base/layout.h"
+#include "fast/gemm/gemm_kernels.h"
+#include "kernels_arm/gemm/gemm_store__neon.h"
 
 #include <arm_neon.h>
 

@@ -1,6 +1,9 @@
 /* gemm_store__neon.c - converts integer sums to stored values with NEON: rows, eight sums at a time, or a tile.
  * Equals ln_requant_store of kernel/common/requant.h bit by bit, which also handles the rest of a row. */
-#include "kernels_arm/gemm/gemm_store.h"
+#include "kernels_arm/gemm/gemm_store__neon.h"
+
+#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_pack.h"
 
 #include <arm_neon.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* gemm_f32__avx512.c - f32 matmul and conv, tiles of up to 14 x 32: 28 accumulators, 2 vectors of B, one of A.
  * f16 and bf16 activations are widened when they are gathered; weights are widened panel by panel. */
 #include "fast/gemm/gemm.h"
+#include "fast/gemm/gemm_kernels.h"
 
 #include <immintrin.h>
 #include <math.h>

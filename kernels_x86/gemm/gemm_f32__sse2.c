@@ -1,6 +1,8 @@
 /* gemm_f32__sse2.c - f32 matmul and conv for every x86-64, tiles of up to 4 x 8: 8 accumulators, 2 vectors of B.
  * f16 and bf16 operands are widened when they are gathered or packed. */
 #include "fast/gemm/gemm.h"
+#include "fast/gemm/gemm_driver_pack.h"
+#include "fast/gemm/gemm_kernels.h"
 
 #include <emmintrin.h>
 #include <math.h>

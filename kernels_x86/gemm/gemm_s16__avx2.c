@@ -1,6 +1,7 @@
 /* gemm_s16__avx2.c - integer matmul and conv with AVX2, tiles of up to 6 x 16.
  * Weights have 8 bits, activations 8 or 16. 8-bit activations are widened to 16 bits once for all panels, when they are
  * gathered. */
+#include "fast/gemm/gemm_kernels.h"
 #include "kernels_x86/gemm/gemm_store__avx2.h"
 #include "kernels_x86/gemm/gemm_tile__avx2.h"
 

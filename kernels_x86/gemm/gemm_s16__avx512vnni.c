@@ -1,5 +1,6 @@
 /* gemm_s16__avx512vnni.c - 16-bit activations times 8-bit weights with vpdpwssd, tiles of up to 14 x 32.
  * One instruction multiplies and adds. The sums are added to 64-bit sums as in the other files. */
+#include "fast/gemm/gemm_kernels.h"
 #include "kernels_x86/gemm/gemm_store__avx512vnni.h"
 #include "kernels_x86/gemm/gemm_words__avx512vnni.h"
 

@@ -2,6 +2,8 @@
  * Weights have 8 bits, activations 8 or 16. 8-bit activations are widened to 16 bits once for all panels, when they are
  * gathered. */
 #include "fast/gemm/gemm.h"
+#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_kernels.h"
 
 #include <emmintrin.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* gemm_s8__avx512vnni.c - 8-bit matmul and conv with vpdpbusd, tiles of up to 14 x 32, four products per lane. The
  * instruction multiplies unsigned by signed numbers. Therefore 128 is added to i8 weights for i8 activations, and
  * subtracted from u8 weights for u8 activations. The driver removes the difference with the help of the row sums. */
+#include "fast/gemm/gemm_driver_pack.h"
+#include "fast/gemm/gemm_kernels.h"
 #include "kernels_x86/gemm/gemm_store__avx512vnni.h"
 #include "kernels_x86/gemm/gemm_tile__avx512vnni.h"
 

@@ -2,7 +2,7 @@
  * Tables of 8 KB are built on the stack when the input is long enough. They need no initialization, no state, and no
  * bytes in the library. */
 #include "base/crc32.h"
-#include "base/platform.h"
+
 #include "linnet_ext.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,7 @@
 /* library.c - the public functions that need no object: version, names, properties of this machine. They keep no state;
    every result is computed on each call. */
 #include "base/platform.h"
+#include "base/platform_machine.h"
 #include "base/types.h"
 #include "linnet_ext.h"
 

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 
 #include "base/error.h"
-#include "base/platform.h"
+#include "base/platform_machine.h"
 
 #include <stdlib.h>
 #include <string.h>

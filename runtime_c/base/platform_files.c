@@ -4,6 +4,8 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "base/platform_files.h"
+
 #include "base/memory.h"
 #include "base/platform.h"
 

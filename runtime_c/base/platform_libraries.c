@@ -3,6 +3,8 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "base/platform_libraries.h"
+
 #include "base/platform.h"
 
 #include <stdio.h>

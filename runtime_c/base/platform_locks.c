@@ -3,6 +3,8 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "base/platform_locks.h"
+
 #include "base/platform.h"
 
 #include <pthread.h>

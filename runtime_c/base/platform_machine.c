@@ -4,6 +4,8 @@
 #define _GNU_SOURCE 1 /* CPU_SET, sched_getaffinity */
 #endif
 
+#include "base/platform_machine.h"
+
 #include "base/platform.h"
 
 #include <limits.h>

@@ -4,7 +4,10 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "base/platform_threads.h"
+
 #include "base/platform.h"
+#include "base/platform_machine.h"
 #include "base/resting.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 #ifndef LN_STRUCTS_H
 #define LN_STRUCTS_H
 
+#include "base/types.h"
 #include "linnet_device.h"
 #include "linnet_ext.h"
 
@@ -15,5 +16,9 @@
 /* Copies our struct into the caller's. Errors: INVALID_ARGUMENT. */
 #define LN_GIVE(type, last, ours, theirs)                                                                              \
     linnet_struct_give(ours, sizeof(type), theirs, LN_UP_TO(type, last), #type, NULL)
+
+/* The description of a tensor in the public API, for a caller of any version. `name` is stored as a
+ * pointer, not copied. Errors: INVALID_ARGUMENT. */
+linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
 
 #endif

@@ -103,16 +103,6 @@ uint64_t ln_bytes_of(int dtype, int64_t count);
 int64_t ln_offset_of_element(int dtype, int64_t number);
 /* Whether the element with this number begins at a multiple of `bytes`. */
 bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes);
-/* Sets the layout (ln_layout) and the strides for the tensor's dims. A rank that does not have the layout gets dense.
- */
-void ln_set_layout(ln_tensor *t, int layout);
-/* Whether the strides are those of the layout. Dimensions of size 1 do not matter. */
-bool ln_has_layout(const ln_tensor *t, int layout);
-bool ln_is_dense(const ln_tensor *t);
-bool ln_is_channels_last(const ln_tensor *t);
-/* The axis whose elements lie together; -1 for rank 0. */
-int ln_inner_axis(const ln_tensor *t);
-const char *ln_layout_name(int layout); /* "dense", "channels_last" */
 /* Number of blocks of the tensor, each `block` > 0 elements along `axis`; the last ones of a line may be shorter.
  * Scales are in row-major order over the shape that has the number of blocks per line at `axis`. -1: a dimension is
  * unknown. */
@@ -137,9 +127,5 @@ static inline int64_t ln_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t ln_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ln_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline size_t ln_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-/* The description of a tensor in the public API, for a caller of any version (base/structs.h). `name` is stored as a
- * pointer, not copied. Errors: INVALID_ARGUMENT. */
-linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
 
 #endif

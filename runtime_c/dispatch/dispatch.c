@@ -2,6 +2,7 @@
    .inc files: the kernels of the architecture, then the references of runtime_c/ops. */
 #include "dispatch/dispatch.h"
 
+#include "base/layout.h"
 #include "kernel/cost.h"
 #include "kernel/parts.h"
 

@@ -3,6 +3,7 @@
 #include "kernel/cpu.h"
 
 #include "base/platform.h"
+#include "base/platform_machine.h"
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
 

@@ -1,6 +1,7 @@
 /* map.inc.c - the arithmetic of map strips, once per ISA: loops that the compiler vectorizes.
  * Every opcode runs over whole groups of 16, so it needs no tail. */
 #include "map/map_program.h"
+#include "map/map_rest.h"
 #include "simd/math.h"
 
 #if defined(__clang__)

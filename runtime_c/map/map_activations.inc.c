@@ -1,6 +1,7 @@
 /* map_activations.inc.c - common activations of networks as single steps of a map program: the values stay in vector
  * registers, and the bits are those of the instructions. ACTIVATIONS has one row for each; nothing else names them.
  * Only for ISAs whose vectors repay the code. Included by map_strip.inc.c. */
+#include "map/map_compile.h"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)
 #define LN_MAP_ACTIVATIONS(...) __VA_ARGS__

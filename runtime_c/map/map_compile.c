@@ -1,9 +1,12 @@
 /* map_compile.c - compiles a map program for the strip interpreter: allocates registers by liveness, fills constants
  * once, and avoids copies in loads and stores. Runs at plan time, after the program was verified. */
+#include "map/map_compile.h"
+
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "map/map_program.h"
 #include "map/map_shape.h"
+#include "map/map_uses.h"
 #include "map/map_views.h"
 
 #include <math.h>

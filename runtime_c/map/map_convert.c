@@ -1,10 +1,13 @@
 /* map_convert.c - fast kernels of cast, quantize and dequantize: each is a short map program made at plan time.
  * Their results have the same bits as the references in cast.c, quantize.c and dequantize.c. */
+#include "map/map_convert.h"
+
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
-#include "map/map_shape.h"
 #include "kernel/common/quant_operands.h"
+#include "map/map_kernel.h"
 #include "map/map_program.h"
+#include "map/map_shape.h"
 
 #include <string.h>
 

@@ -3,9 +3,11 @@
    fast/gemm/epilogue.c applies it. */
 #include "map/map_epilogue.h"
 
+#include "base/layout.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/requant.h"
 #include "kernel/step.h"
+#include "map/map_compile.h"
 #include "map/map_shape.h"
 
 #include <math.h>

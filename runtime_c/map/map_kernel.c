@@ -1,7 +1,10 @@
 /* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
  * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
+#include "map/map_kernel.h"
+
 #include "kernel/parts.h"
 #include "kernel/step.h"
+#include "map/map_compile.h"
 #include "map/map_program.h"
 #include "map/map_shape.h"
 

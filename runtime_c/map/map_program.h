@@ -82,9 +82,6 @@ struct ln_map_source;
  * bases[v] is the beginning of view v. */
 typedef void (*ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
                              int n, char **registers);
-
-/* Lays out pointers and strips in scratch (64-byte aligned, p->scratch_bytes). */
-char **ln_map_registers(const ln_map_program *p, void *scratch);
 /* The functions for a set of features, with the widest vectors. */
 typedef struct ln_map_isa {
     ln_map_strip strip;
@@ -119,37 +116,6 @@ typedef struct ln_map_source {
     int most_bytes;   /* limit for scratch; the strip is shortened to fit */
     bool activations; /* the f32 opcodes LN_MAP_ACTIVATION of the program are activations */
 } ln_map_source;
-/* Value of a constant instruction, in 8 bytes: an immediate, or a load of a one-element input whose value is known. */
-bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value);
-/* Returns false if only the reference can run the program. */
-bool ln_map_compilable(const ln_map_source *source);
-/* Compiles into `pool`, all but the constants. */
-linnet_status ln_map_compile(const ln_map_source *source, ln_pool *pool, ln_map_program *p);
-/* Sets `once` and `same` in all steps. */
-void ln_map_find_uses(ln_map_step *steps, int n_steps, const ln_map_view *views, int n_slots);
-/* Fills one strip with each constant. NULL: out of memory. */
-const char *ln_map_constants(const ln_map_source *source, const ln_map_program *p, ln_pool *pool);
-/* Copies a compiled program to the memory of the call, with its constants. A program takes far less memory than
- * compiling it. */
-linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *p, ln_call *call, ln_map_program **out);
-/* Compiles the program that ln_map_run runs. isa: for a program that is faster as a lookup table; NULL: no table. */
-linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa);
-
-/* Shared by all ISAs (map/map_rest.c): convert any memory type to any register type and back, and run the rarer
- * opcodes. */
-void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y);
-void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride);
-void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
-/* Computes an arithmetic opcode on n elements in plain C (map/map_scalar.c), for the reference. */
-void ln_map_arithmetic(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
-
-/* Kernel functions that work with any strip interpreter (map/map_kernel.c). */
-bool ln_map_can(const ln_call *call);
-linnet_status ln_map_configure(ln_call *call, ln_features features);
-linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
-                         ln_map_strip strip);
-/* cast, quantize and dequantize as map programs (map/map_convert.c). ln_map_run runs them. */
-bool ln_convert_can(const ln_call *call);
 /* cast, quantize or dequantize as a map. Pointers in it refer to the struct itself and to the call's tensors. */
 typedef struct ln_convert_program {
     int64_t program[100];
@@ -161,9 +127,5 @@ typedef struct ln_convert_program {
     float scale;
     int32_t zero;
 } ln_convert_program;
-/* Writes the program into *m, which is zeroed. `quantizes`, for source text: a quantize of the output's own
- * quantization stores with it, also per axis, instead of dividing by a constant before. */
-void ln_convert_build(const ln_call *call, ln_convert_program *m, bool quantizes);
-linnet_status ln_convert_configure(ln_call *call);
 
 #endif

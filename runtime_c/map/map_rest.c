@@ -1,5 +1,7 @@
 /* map_rest.c - the parts of the strip interpreter that need no SIMD of their own: f64 and i64 registers, odd dtypes,
  * rare functions. The per-ISA files (map/map.inc.c) call these functions for everything that they do not implement. */
+#include "map/map_rest.h"
+
 #include "kernel/common/convert.h"
 #include "map/map_program.h"
 #include "simd/math.h"

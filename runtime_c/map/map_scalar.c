@@ -4,6 +4,8 @@
 #define LN_MAP_ARITHMETIC_ONLY
 #endif
 #define LN_SIMD_SCALAR
+#include "map/map_scalar.h"
+
 #include "simd/simd.h"
 
 #include "map/map.inc.c"

@@ -1,14 +1,17 @@
 /* map_source.c - writes map programs as source text of C, OpenCL C or CUDA C, for devices (linnet_device.h).
  * The texts of expressions and functions are generated from those that the interpreters compile (map_source.inc). */
+#include "map/map_source.h"
+
 #include "base/structs.h"
-#include "generated/op_table.h"
 #include "kernel/common/convert.h"
+#include "kernel/common/quant_operands.h"
 #include "kernel/map.h"
 #include "kernel/step.h"
-#include "kernel/common/quant_operands.h"
+#include "map/map_convert.h"
 #include "map/map_program.h"
 #include "map/map_shape.h"
 #include "map/source_text.h"
+#include "generated/op_table.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,9 @@
 /* map_strip.inc.c - the strip interpreter of map per ISA: loads and stores that convert with vectors, and the kernels.
  * The arithmetic is in map.inc.c. */
+#include "map/map_convert.h"
+#include "map/map_kernel.h"
 #include "map/map_program.h"
+#include "map/map_rest.h"
 #include "map/map_shape.h"
 
 /* ---- traversing a view ---- */

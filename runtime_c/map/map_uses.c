@@ -1,5 +1,7 @@
 /* map_uses.c - finds the values of a compiled map program that need not be in memory, because only the next step reads
  * them, or because all their elements are equal. Blocks (map_blocks.inc.c) keep these in vector registers. */
+#include "map/map_uses.h"
+
 #include "map/map_program.h"
 
 static bool reads(const ln_map_step *s, int32_t y) {

@@ -4,6 +4,7 @@
 #include "base/structs.h"
 #include "kernel/common/requant.h"
 #include "kernel/step.h"
+#include "map/map_source.h"
 #include "map/source_text.h"
 
 #include <stdio.h>

@@ -8,9 +8,5 @@
  */
 linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
                              size_t size, const size_t *length);
-/* Writes a block of one statement, which has no semicolon yet. */
-void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length);
-/* The type of a stored element. */
-const char *ln_source_element(int dtype);
 
 #endif

@@ -2,6 +2,7 @@
  * The container is the same as for models (docs/format.md, "Checkpoints"), so model.c opens and verifies checkpoints
  * too.
  */
+#include "base/platform_files.h"
 #include "base/structs.h"
 #include "model/model.h"
 #include "model/store.h"

@@ -2,6 +2,7 @@
  * Nothing here changes the model. */
 #include "model/describe.h"
 
+#include "base/platform_locks.h"
 #include "base/structs.h"
 #include "model/structure_values.h"
 

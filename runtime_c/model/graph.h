@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/platform.h"
+#include "base/platform_locks.h"
 #include "kernel/op.h"
 
 /* What the file declares of a tensor. A model may have thousands, so this is much smaller than an ln_tensor. */

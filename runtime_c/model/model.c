@@ -4,6 +4,8 @@
 
 #include "base/crc32.h"
 #include "base/digest.h"
+#include "base/platform_files.h"
+#include "base/platform_locks.h"
 #include "base/structs.h"
 #include "model/structure.h"
 #include "model/structure_reader.h"

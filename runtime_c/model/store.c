@@ -3,6 +3,8 @@
  * a store. */
 #include "model/store.h"
 
+#include "base/platform_files.h"
+#include "base/platform_locks.h"
 #include "kernel/parts.h"
 #include "model/model.h"
 #include "linnet_ext.h"

@@ -3,6 +3,7 @@
 #ifndef LN_STORE_H
 #define LN_STORE_H
 
+#include "base/platform_locks.h"
 #include "model/graph.h"
 
 linnet_store *ln_store_retain(linnet_store *store); /* released with linnet_store_free */

@@ -1,6 +1,7 @@
 /* structure_values.c - reads and verifies tensors: shape, quantization, the data of constants. */
 #include "model/structure_values.h"
 
+#include "base/layout.h"
 #include "model/structure_errors.h"
 #include "model/structure_reader.h"
 

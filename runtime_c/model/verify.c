@@ -4,6 +4,7 @@
 #include "model/verify.h"
 
 #include "base/crc32.h"
+#include "base/platform_files.h"
 #include "base/structs.h"
 #include "model/structure_reader.h"
 #include "linnet_ext.h"

@@ -1,8 +1,12 @@
 /* copy.c - the reference kernel of `copy`: runs the rectangles of copy_plan.c element by element.
  * The shape rules are in copy_infer.c, the fast runner in runtime_c/fast/tail/copy.inc.c. */
-#include "kernel/cost.h"
-#include "ops/copy_plan.h"
+#include "ops/copy.h"
+
+#include "base/layout.h"
 #include "kernel/common/index.h"
+#include "kernel/cost.h"
+#include "ops/copy_operands.h"
+#include "ops/copy_plan.h"
 
 #include <string.h>
 

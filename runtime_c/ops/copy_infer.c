@@ -2,6 +2,7 @@
  * name. */
 #include "kernel/common/index.h"
 #include "kernel/infer.h"
+#include "ops/copy_operands.h"
 #include "ops/copy_plan.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
 /* copy_operands.c - the parameters of `copy`, from attributes or operands: lists, axes, slices, pads, sizes of a split.
  * The shape rules (copy_infer.c) and the plans (copy_plan.c) read them here. */
+#include "ops/copy_operands.h"
+
 #include "kernel/common/index.h"
 #include "kernel/infer.h"
-#include "ops/copy_plan.h"
 
 int ln_copy_list(const ln_tensor *inputs, int n_inputs, int i, const ln_ints *attribute, int64_t *v, int64_t *n) {
     if (ln_copy_given(inputs, n_inputs, i)) {

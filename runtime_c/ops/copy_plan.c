@@ -6,6 +6,7 @@
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/step.h"
+#include "ops/copy_operands.h"
 
 #include <string.h>
 

@@ -1,5 +1,8 @@
 /* copy_rectangles.c - the parts of the fast runner of copy that need no SIMD: memcpy runs, typed strided loops, and the
  * walk over rectangles. Transposes by tiles in registers are in fast/tail/copy.inc.c, per ISA level. */
+#include "ops/copy_rectangles.h"
+
+#include "ops/copy.h"
 #include "ops/copy_plan.h"
 
 #include <string.h>

@@ -1,11 +1,12 @@
 /* dequantize.c - shape rule and reference kernel of `dequantize`: (stored - zero) * scale.
  * Scale and zero point come from operands (per tensor, axis or block, like ONNX) or from the input tensor's
  * quantization. */
-#include "kernel/kernel.h"
+#include "base/layout.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/common/quant_operands.h"
 #include "kernel/common/quant_unpack.h"
+#include "kernel/kernel.h"
 
 linnet_status ln_infer_dequantize(const ln_infer *infer) {
     const ln_dequantize_attributes *a = infer->attributes;

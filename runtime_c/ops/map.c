@@ -5,6 +5,7 @@
 #include "kernel/cost.h"
 #include "kernel/infer.h"
 #include "map/map_program.h"
+#include "map/map_scalar.h"
 #include "map/map_shape.h"
 #include "simd/math.h"
 

@@ -2,6 +2,7 @@
  * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels give the same bits as this one. */
 #include "ops/matmul.h"
 
+#include "base/layout.h"
 #include "kernel/common/quant_unpack.h"
 #include "kernel/common/requant.h"
 #include "kernel/cost.h"

@@ -3,6 +3,7 @@
  * the sample variance", 1983. */
 #include "ops/moments.h"
 
+#include "base/layout.h"
 #include "kernel/common/index.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"

@@ -1,9 +1,13 @@
 /* pool_gradient.c - shape rule, plan and scalar reference of the gradient of max and average pooling.
  * Windows may overlap. An element sums the contributions of its windows in the order of the windows' positions. */
+#include "ops/pool_gradient.h"
+
+#include "base/layout.h"
 #include "kernel/common/index.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 #include "ops/pool.h"
+#include "ops/pool_plan.h"
 
 #include <math.h>
 

@@ -1,5 +1,7 @@
 /* pool_plan.c - decides which pools the SIMD kernels support, and computes their geometry, which does not depend on the
  * ISA. The loops are in fast/tail/pool.inc.c. */
+#include "ops/pool_plan.h"
+
 #include "kernel/cost.h"
 #include "kernel/step.h"
 #include "ops/pool.h"

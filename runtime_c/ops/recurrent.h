@@ -71,9 +71,6 @@ linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t eleme
 /* Activation number `index` (f, g, h) of a direction. */
 ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index);
 double ln_recurrent_activate(const ln_recurrent_activation *f, double x);
-
-/* Whether every operand except the lengths is dense f32. */
-bool ln_recurrent_dense_f32(const ln_call *call, int lengths);
 /* The length of a row of the batch, or `time` if the operand is absent. If the length is out of range, reports the
    error and returns -1. */
 int64_t ln_recurrent_length(const ln_call *call, const ln_buffers *b, int operand, int64_t row, int64_t time);

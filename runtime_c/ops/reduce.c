@@ -1,11 +1,11 @@
 /* reduce.c - shape rule and reference kernel of `reduce`: every kind, any axes, any strides, any dtype.
  * Floats of up to 32 bits are summed in the order of lane_sum.h, f64 sequentially, and integers in i64 with wrapping.
  */
-#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/common/lane_sum.h"
-#include "ops/reduce_axes.h"
+#include "kernel/cost.h"
+#include "ops/reduce_plan.h"
 
 #include <math.h>
 

@@ -1,7 +1,8 @@
 /* reduce_plan.c - brings a reduction into the form that the fast kernels support (runtime_c/fast/tail/reduce.inc.c).
  * Kept dims are sorted by their stride in memory, so that channels-last pooling is a sum of rows. */
+#include "ops/reduce_plan.h"
+
 #include "kernel/infer.h"
-#include "ops/reduce_axes.h"
 
 #include <math.h>
 #include <string.h>

@@ -32,30 +32,4 @@ bool ln_resize_known(const ln_call *call);
 unsigned ln_resize_active(const ln_call *call);
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables);
 
-/* A call as the SIMD kernels see it. In the rows kernel, the last resized axis (`inner`) steps over groups of `width`
-   contiguous elements that are not resized (all channels of a pixel, or 1). Rows are interpolated along this axis
-   first, then combined. The channels kernel takes all other calls: `inner` has stride 1 and is not resized, and vectors
-   run along it. */
-typedef struct ln_resize_outer {
-    int64_t out, x_stride, y_stride;
-    int slot; /* number of the resized axis, or -1: copied */
-} ln_resize_outer;
-
-typedef struct ln_resize_plan {
-    ln_resize_tables tables;
-    int inner, n_outer;
-    int64_t width; /* rows kernel */
-    ln_resize_outer outer[LN_MAX_RANK];
-    ln_resize_axis slot[3];    /* resized outer axes, right-aligned; missing axes in front have one tap of weight 1 */
-    const float *left, *right; /* weights of the first and second taps, for joint interpolation of single elements */
-    int64_t kept;              /* rows kernel: number of floats of a row that is kept */
-} ln_resize_plan;
-
-bool ln_resize_channels_can(const ln_call *call);
-bool ln_resize_rows_can(const ln_call *call);
-void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-linnet_status ln_resize_channels_configure(ln_call *call);
-linnet_status ln_resize_rows_configure(ln_call *call);
-
 #endif

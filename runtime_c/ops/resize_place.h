@@ -2,7 +2,7 @@
 #ifndef LN_RESIZE_PLACE_H
 #define LN_RESIZE_PLACE_H
 
-#include "ops/resize.h"
+#include "kernel/kernel.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
  * return. */
 #include "kernel/user.h"
 
+#include "base/layout.h"
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
 #include "kernel/step.h"

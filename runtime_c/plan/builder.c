@@ -1,5 +1,6 @@
 /* builder.c - linnet_op_infer and linnet_op_evaluate: one op outside any file, for programs that build graphs.
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
+#include "base/layout.h"
 #include "kernel/infer.h"
 #include "kernel/parts.h"
 #include "kernel/user.h"

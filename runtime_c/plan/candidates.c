@@ -2,6 +2,7 @@
  * pass of planning changed (linnet_ext.h). Reports the lines of a tuning file that had no effect. */
 #include "plan/plan.h"
 
+#include "base/platform_locks.h"
 #include "base/structs.h"
 #include "dispatch/dispatch.h"
 #include "kernel/cost.h"

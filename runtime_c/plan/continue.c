@@ -2,6 +2,8 @@
  * and the memory that a plan reserves for loops whose number of iterations is known only in the run. */
 #include "plan/continue.h"
 
+#include "base/layout.h"
+#include "base/platform_machine.h"
 #include "plan/graph/fold.h"
 #include "plan/graph/refusals.h"
 #include "plan/session_layout.h"

@@ -2,6 +2,8 @@
  */
 #include "plan/plan.h"
 
+#include "base/layout.h"
+#include "base/platform_locks.h"
 #include "base/structs.h"
 #include "kernel/user.h"
 #include "linnet_ext.h"

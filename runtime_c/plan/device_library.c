@@ -2,6 +2,7 @@
  * Nothing is kept here: the system's loader knows which libraries are open, and a library gives the same devices again.
  */
 #include "base/platform.h"
+#include "base/platform_libraries.h"
 #include "base/structs.h"
 #include "kernel/parts.h"
 #include "linnet_device.h"

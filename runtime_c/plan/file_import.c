@@ -1,5 +1,6 @@
 /* file_import.c - the model's file as a buffer of a device that can read memory of the host. Steps of the device then
  * read constants where they are, and no copy is allocated. Plans of a model share the buffer; the last one frees it. */
+#include "base/platform_locks.h"
 #include "plan/plan.h"
 
 /* Called under the model's lock. */

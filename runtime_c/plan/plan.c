@@ -3,6 +3,7 @@
  */
 #include "plan/plan.h"
 
+#include "base/platform_machine.h"
 #include "base/structs.h"
 #include "kernel/cpu.h"
 #include "kernel/machine.h"

@@ -2,6 +2,8 @@
    exactly the bytes that a session allocates. */
 #include "plan/session_layout.h"
 
+#include "base/platform_threads.h"
+
 int32_t ln_segment_key_words(const ln_program *program) {
     int64_t n = 0;
     for (int32_t i = 0; program->rest != NULL && i < program->n_exports; ++i) {

@@ -3,6 +3,7 @@
 #ifndef LN_SESSION_LAYOUT_H
 #define LN_SESSION_LAYOUT_H
 
+#include "base/platform_threads.h"
 #include "model/snapshot.h"
 #include "model/store.h"
 #include "plan/graph/evaluate.h"

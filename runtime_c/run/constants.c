@@ -6,6 +6,8 @@
  * it, because its content has arrived. */
 #include "run/constants.h"
 
+#include "base/platform_locks.h"
+
 #include <string.h>
 
 /* An instance of the model that has the constant on the device; returns its buffer. */

@@ -2,6 +2,8 @@
  * branch reads what another one writes, and the plan keeps their memory apart. */
 #include "run/fork.h"
 
+#include "base/platform_machine.h"
+#include "base/platform_threads.h"
 #include "run/operand.h"
 #include "run/step_error.h"
 #include "run/trace.h"

@@ -7,6 +7,8 @@
  * not run at the same time. */
 #include "run/kept.h"
 
+#include "base/platform_locks.h"
+#include "base/platform_threads.h"
 #include "model/store.h"
 #include "run/operand.h"
 

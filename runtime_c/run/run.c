@@ -2,6 +2,8 @@
    little work stay on the calling thread; all others are split among the threads (share.c). */
 #include "run/run.h"
 
+#include "base/platform_machine.h"
+#include "base/platform_threads.h"
 #include "model/store.h"
 #include "plan/continue.h"
 #include "run/bind_device.h"

@@ -2,6 +2,7 @@
  * Everything that a run uses is allocated here, in at most four blocks. */
 #include "plan/session_layout.h"
 
+#include "base/platform_threads.h"
 #include "base/structs.h"
 #include "model/store.h"
 #include "plan/graph/refusals.h"

@@ -3,6 +3,8 @@
  * finished its range takes pieces from the ends of the others' ranges. */
 #include "run/share.h"
 
+#include "base/platform_threads.h"
+
 enum {
     MOST_SHARED = 32, /* with more threads, ranges are fixed: their number evens out what single threads lose */
     LINE = 64

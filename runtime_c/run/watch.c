@@ -4,6 +4,7 @@
  */
 #include "run/watch.h"
 
+#include "base/platform_machine.h"
 #include "base/structs.h"
 
 #include <string.h>

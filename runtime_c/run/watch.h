@@ -2,6 +2,7 @@
 #ifndef LN_WATCH_H
 #define LN_WATCH_H
 
+#include "base/platform_machine.h"
 #include "plan/session_layout.h"
 
 /* Takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */

@@ -6,6 +6,7 @@
 
 #define _DEFAULT_SOURCE
 #include "kernel/cost.h"
+#include "base/layout.h"
 #include "can_run.h"
 #include "kernel/map.h"
 #include "base/memory.h"

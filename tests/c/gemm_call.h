@@ -8,6 +8,7 @@
 #endif
 
 #include "fast/gemm/gemm.h"
+#include "base/layout.h"
 #include "kernel/map.h"
 #include "base/memory.h"
 #include "can_run.h"

@@ -2,6 +2,7 @@
  * reference: element sizes 1, 2, 4, 8, both layouts on both sides, shapes with 0, 1, primes and whole tiles. */
 #include "compare.h"
 
+#include "base/layout.h"
 #include "generated/op_table.h"
 
 typedef struct copy_case {

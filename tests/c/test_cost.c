@@ -1,6 +1,7 @@
 /* test_cost.c - the model of time: the work that ops count is compared with loops that count it one by one, and times
  * follow the rates of the instructions that a kernel was compiled for. */
 #include "kernel/cost.h"
+#include "base/layout.h"
 #include "check.h"
 #include "kernel/cpu.h"
 #include "kernel/machine.h"

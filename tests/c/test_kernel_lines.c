@@ -2,6 +2,7 @@
  * each run and compared with the reference. A kernel whose line names a dtype or a layout that no call reached is a
  * failure. */
 #include "compare.h"
+#include "base/layout.h"
 #include "dispatch/dispatch.h"
 #include "kernel/infer.h"
 #include "ops/recurrent.h"

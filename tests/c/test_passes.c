@@ -5,6 +5,7 @@
 #endif
 #include "plan/build/checks.c"
 
+#include "base/layout.h"
 #include "check.h"
 
 enum {

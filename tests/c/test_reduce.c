@@ -2,6 +2,7 @@
  * both layouts; and gather, scatter, top_k, cumsum and nonzero against known results. */
 #include "compare.h"
 
+#include "base/layout.h"
 #include "dispatch/dispatch.h"
 #include "generated/op_table.h"
 #include "kernel/infer.h"

@@ -1,6 +1,7 @@
 /* test_resize.c - resize: every ISA against the reference bit by bit, and the reference against values of the ONNX
  * specification (the examples of its Resize operator, computed by ONNX's reference implementation). */
 #include "compare.h"
+#include "base/layout.h"
 #include "dispatch/dispatch.h"
 
 static void one(int dtype, int mode, int layout, int channels, bool by_scale) {

@@ -7,6 +7,9 @@
 
 #include "base/memory.h"
 #include "base/platform.h"
+#include "base/platform_locks.h"
+#include "base/platform_machine.h"
+#include "base/platform_threads.h"
 #include "base/resting.h"
 
 #include <limits.h>

@@ -2,6 +2,7 @@
  * The expected 16-bit results come from exact arithmetic in double, not from the code under test. */
 #include "check.h"
 
+#include "base/layout.h"
 #include "base/types.h"
 
 #include <math.h>

@@ -2,8 +2,10 @@
  * It uses the strip interpreter with views over the tile. Besides the output it writes only to its stack. */
 #include "fast/gemm/epilogue.h"
 
+#include "base/layout.h"
 #include "kernel/common/index.h"
 #include "map/map_epilogue.h"
+#include "map/map_kernel.h"
 
 #include <math.h>
 

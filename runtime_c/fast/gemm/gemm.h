@@ -3,10 +3,10 @@
 #ifndef LN_GEMM_H
 #define LN_GEMM_H
 
-#include "kernel/kernel.h"
-#include "kernel/map.h"
 #include "kernel/common/inline.h"
 #include "kernel/common/requant.h"
+#include "kernel/kernel.h"
+#include "kernel/map.h"
 
 #define LN_GEMM_MAX_ROWS 16
 
@@ -115,44 +115,6 @@ static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     const bool halves = left - n == 1 || (left - n == 2 && n == set->rows && set->full[left / 2] != NULL);
     return halves ? left / 2 : n;
 }
-
-/* Portable helpers for every ISA. */
-/* Copies rows of `bytes` bytes from one stride (in bytes) to another. A tile at the edge is computed as a whole tile on
-   the stack, and then copied with this function. */
-void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes);
-void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype);
-void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
-void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
-void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
-
-void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
-void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
-                       int64_t n, void *y, int64_t y_stride);
-
-/* Packs columns into a panel [k][width]. Each column is a run of k numbers, and columns are `stride` apart. Elements
-   beyond `columns` are not written. */
-void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to);
-
-LN_PLANNING bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-LN_PLANNING linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
-LN_PLANNING bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-LN_PLANNING void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-LN_PLANNING void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-LN_PLANNING linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
-void ln_gemm_pack(const ln_call *call, void *packed);
-linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
-/* Weight gradients of convolutions (gemm_driver_gradient.c). */
-LN_PLANNING bool ln_gemm_gradient_can(const ln_call *call);
-LN_PLANNING linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
-linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                   int thread);
-/* Transposed convolutions to few channels (gemm_driver_scatter.c). */
-LN_PLANNING bool ln_gemm_scatter_can(const ln_call *call);
-LN_PLANNING void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-LN_PLANNING linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
-linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                  int thread);
-
 /* Every set of this architecture. */
 #define LN_GEMM_UKERNEL(isa, symbol) extern const ln_gemm_set symbol##__##isa;
 #if defined(__x86_64__) || defined(_M_X64)
@@ -162,45 +124,6 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 extern const ln_gemm_set ln_gemm_f32_packed__neon; /* with `strip`, not with micro-kernels */
 #endif
 #undef LN_GEMM_UKERNEL
-
-/* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
- * conv_transpose. With a condition, the kernels take only calls for which it is true. */
-#define LN_GEMM_KERNELS(NAME, SETS) LN_GEMM_KERNELS_IF(true, NAME, SETS)
-#define LN_GEMM_KERNELS_IF(CONDITION, NAME, SETS)                                                                      \
-    static bool matmul_can_##NAME(const ln_call *call) {                                                               \
-        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                     \
-    }                                                                                                                  \
-    static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
-        return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
-    }                                                                                                                  \
-    static bool conv_can_##NAME(const ln_call *call) {                                                                 \
-        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                       \
-    }                                                                                                                  \
-    static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
-        return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
-    }                                                                                                                  \
-    const ln_kernel_code ln_matmul_##NAME = {.can = matmul_can_##NAME,                                                 \
-                                             .cost = ln_gemm_matmul_cost,                                              \
-                                             .configure = matmul_configure_##NAME,                                     \
-                                             .pack = ln_gemm_pack,                                                     \
-                                             .run = ln_gemm_run};                                                      \
-    const ln_kernel_code ln_conv_##NAME = {.can = conv_can_##NAME,                                                     \
-                                           .cost = ln_gemm_conv_cost,                                                  \
-                                           .configure = conv_configure_##NAME,                                         \
-                                           .pack = ln_gemm_pack,                                                       \
-                                           .run = ln_gemm_run};
-
-/* Defines the code of the two kernels of a convolution's backward pass over the f32 set of an ISA:
- * ln_conv_gradient_NAME and ln_conv_transpose_scatter_NAME. */
-#define LN_GEMM_BACKWARD(NAME, SET)                                                                                    \
-    static linnet_status gradient_configure_##NAME(ln_call *call) { return ln_gemm_gradient_configure(call, SET); }    \
-    static linnet_status scatter_configure_##NAME(ln_call *call) { return ln_gemm_scatter_configure(call, SET); }      \
-    const ln_kernel_code ln_conv_gradient_##NAME = {                                                                   \
-        .can = ln_gemm_gradient_can, .configure = gradient_configure_##NAME, .run = ln_gemm_gradient_run};             \
-    const ln_kernel_code ln_conv_transpose_scatter_##NAME = {.can = ln_gemm_scatter_can,                               \
-                                                             .cost = ln_gemm_scatter_cost,                             \
-                                                             .configure = scatter_configure_##NAME,                    \
-                                                             .run = ln_gemm_scatter_run};
 
 /* Expands M(r) for the row counts of tiles; only a few, to keep the library small. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)

@@ -4,6 +4,10 @@
 #include "fast/gemm/gemm_driver.h"
 
 #include "fast/gemm/epilogue.h"
+#include "fast/gemm/gemm_driver_fold.h"
+#include "fast/gemm/gemm_driver_pack.h"
+#include "fast/gemm/gemm_driver_packed.h"
+#include "fast/gemm/gemm_driver_rows.h"
 
 #include <string.h>
 

@@ -1,6 +1,10 @@
 /* gemm_driver_conv.c - convolutions and transposed convolutions as products for the driver: one per group, with output
  * positions as rows. 1x1 with stride 1 is a plain matrix product; all others find their rows through the window. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_conv.h"
+
+#include "base/layout.h"
+#include "fast/gemm/gemm_driver_plan.h"
+#include "fast/gemm/gemm_state.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 

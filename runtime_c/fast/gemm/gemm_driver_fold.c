@@ -1,7 +1,10 @@
 /* gemm_driver_fold.c - the weights and the store of a transposed convolution with steps. A row of the result is a block
  * of the output, whose lines go to lines of the output. */
+#include "fast/gemm/gemm_driver_fold.h"
+
 #include "fast/gemm/epilogue.h"
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_state.h"
 #include "kernel/step.h"
 
 enum { SHORT_RUN = 32 }; /* shorter runs are put together before they are converted */

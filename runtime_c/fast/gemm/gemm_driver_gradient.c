@@ -1,6 +1,8 @@
 /* gemm_driver_gradient.c - the weight gradient of a convolution as a product of two matrices with one row per output
  * position: g, which is read in place, and the inputs under the window, which are packed panel by panel. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_gradient.h"
+
+#include "fast/gemm/gemm_driver_conv.h"
 #include "kernel/step.h"
 #include "ops/conv_gradient.h"
 

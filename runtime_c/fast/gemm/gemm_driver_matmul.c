@@ -1,6 +1,9 @@
 /* gemm_driver_matmul.c - matmul calls as products for the driver: batches, broadcasting, transposes, vectors.
  * If b has no batch and the rows of a are evenly spaced, all batches form one tall product. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_matmul.h"
+
+#include "fast/gemm/gemm_driver_plan.h"
+#include "fast/gemm/gemm_state.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 #include "ops/matmul.h"

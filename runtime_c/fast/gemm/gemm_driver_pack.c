@@ -1,6 +1,9 @@
 /* gemm_driver_pack.c - rearranges B into panels and computes the initial accumulators.
  * The same code packs constants at plan time and, as phase 0, operands that are known only at run time. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_pack.h"
+
+#include "fast/gemm/gemm_driver_fold.h"
+#include "fast/gemm/gemm_state.h"
 
 #include <string.h>
 

@@ -1,6 +1,9 @@
 /* gemm_driver_packed.c - packs a block of A tile by tile, for sets of micro-kernels that read it as [k][row].
  * Plain rows are packed from where they are; rows of a window through pointers, or from a copy of a few of them. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_packed.h"
+
+#include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_state.h"
 
 static void pack_plain(const ln_gemm *g, const char *at, int64_t count, int64_t length, char *out) {
     const void *rows[LN_GEMM_MAX_ROWS];

@@ -1,6 +1,10 @@
 /* gemm_driver_plan.c - chooses the set of micro-kernels, the layout of panels and the blocks of a matrix product.
  * The choices depend only on shapes, the ISA's tile and the number of threads; the results depend on none of them. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_plan.h"
+
+#include "base/layout.h"
+#include "fast/gemm/gemm_driver_fold.h"
+#include "fast/gemm/gemm_state.h"
 #include "kernel/cost.h"
 #include "kernel/machine.h"
 #include "kernel/step.h"

@@ -1,6 +1,8 @@
 /* gemm_driver_rows.c - finds the rows of A: pointers into the input (indirection), or a contiguous copy of the rows.
  * Padding is a pointer to a short run of zero points, so that micro-kernels do not have to handle it. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_rows.h"
+
+#include "fast/gemm/gemm_state.h"
 
 #include <string.h>
 

@@ -1,7 +1,10 @@
 /* gemm_driver_scatter.c - transposed convolution with weights of the run, to few channels or with a stride. One product
  * computes the contribution of every input position to its taps; then lines of taps are added to the output. No column
  * of a panel is empty, and no product has a zero factor from the stride. */
-#include "fast/gemm/gemm_driver.h"
+#include "fast/gemm/gemm_driver_scatter.h"
+
+#include "base/layout.h"
+#include "fast/gemm/gemm_driver_conv.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 

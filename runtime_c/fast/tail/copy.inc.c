@@ -1,7 +1,10 @@
 /* copy.inc.c - the fast implementation of copy: memcpy for contiguous runs, transposes of tiles in registers, and a
    strided loop per element size. Compiled once per ISA level. ops/copy_plan.c makes the rectangles. */
-#include "ops/copy_plan.h"
+#include "ops/copy.h"
+
 #include "kernel/common/index.h"
+#include "ops/copy_plan.h"
+#include "ops/copy_rectangles.h"
 
 /* ---- transposes of one tile: target[p][q] = source[q][p]; strides in bytes ---- */
 

@@ -3,9 +3,9 @@
 #ifndef LN_DEPTHWISE_H
 #define LN_DEPTHWISE_H
 
-#include "kernel/map.h"
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
+#include "kernel/map.h"
 
 #define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
 #define LN_DEPTHWISE_BLOCK 64 /* most channels whose rows are mixed at a time (depthwise_lanes.inc.c) */
@@ -67,27 +67,5 @@ typedef struct ln_depthwise_gradient {
     ln_window_strides x, g;
     int64_t channels, padded, parts, part;
 } ln_depthwise_gradient;
-
-LN_PLANNING bool ln_depthwise_gradient_can(const ln_call *call);
-LN_PLANNING linnet_status ln_depthwise_gradient_configure(ln_call *call);
-/* Phase 1: computes channels [begin, end) of the weights from their parts. */
-void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
-
-ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
-void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts); /* integers on x86 */
-bool ln_depthwise_can_float(const ln_call *call);
-bool ln_depthwise_can_integer(const ln_call *call);
-bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights less zero points, no fixed point */
-bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
-linnet_status ln_depthwise_configure(ln_call *call);
-/* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
-linnet_status ln_depthwise_configure_narrow(ln_call *call);
-/* For kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
-linnet_status ln_depthwise_configure_pairs(ln_call *call);
-linnet_status ln_depthwise_configure_quads(ln_call *call);
-void ln_depthwise_pack(const ln_call *call, void *packed);
-/* Phase 0 of calls with weights that are not constant. */
-void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
 
 #endif

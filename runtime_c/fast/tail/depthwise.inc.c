@@ -4,6 +4,7 @@
 #include "fast/tail/depthwise.h"
 #include "fast/tail/any.inc.c"
 #include "fast/gemm/epilogue.h"
+#include "fast/tail/depthwise_plan.h"
 #include "fast/tail/requant.inc.c"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)

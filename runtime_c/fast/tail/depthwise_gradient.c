@@ -1,5 +1,7 @@
 /* depthwise_gradient.c - decides which weight gradients the depthwise kernels support, splits their sums, and adds up
    the parts. The loops are in fast/tail/depthwise_gradient.inc.c. */
+#include "fast/tail/depthwise_gradient.h"
+
 #include "fast/tail/depthwise.h"
 #include "kernel/step.h"
 #include "ops/conv_gradient.h"

@@ -1,5 +1,7 @@
 /* depthwise_gradient.inc.c - the weight gradient of depthwise convolution, with vectors over channels.
  * Compiled per ISA. Planning is in fast/tail/depthwise_gradient.c; the input gradient is in depthwise.inc.c. */
+#include "fast/tail/depthwise_gradient.h"
+
 #include "fast/tail/depthwise.h"
 
 /* Adds the products of `count` positions of one line to `sums`, for P adjacent taps and Q vectors of channels. The sums

@@ -3,6 +3,7 @@
  * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
 #include "fast/gemm/epilogue.h"
 #include "fast/tail/depthwise.h"
+#include "fast/tail/depthwise_plan.h"
 #include "fast/tail/requant.inc.c"
 
 /* Rows in a lane, and the sum of products of two lanes. */

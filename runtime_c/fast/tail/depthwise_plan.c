@@ -1,5 +1,8 @@
 /* depthwise_plan.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory,
  * and packs the weights. The loops are in fast/tail/depthwise.inc.c. */
+#include "fast/tail/depthwise_plan.h"
+
+#include "base/layout.h"
 #include "fast/tail/depthwise.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"

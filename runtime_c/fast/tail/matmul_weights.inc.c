@@ -1,7 +1,7 @@
 /* matmul_weights.inc.c - products of f32 by quantized weights of 4 or 8 bits, which stay narrow in memory.
  * A few columns of b at a time are unpacked to f32 in the thread's scratch, and all rows of a are multiplied by them.
  */
-#include "fast/tail/matmul_weights.h"
+#include "fast/tail/matmul_weights_plan.h"
 #include "kernel/common/quant_unpack.h"
 
 enum {

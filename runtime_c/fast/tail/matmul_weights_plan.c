@@ -1,7 +1,9 @@
 /* matmul_weights_plan.c - which products by quantized weights the kernels of matmul_weights.inc.c support, and their
  * plan.
  */
-#include "fast/tail/matmul_weights.h"
+#include "fast/tail/matmul_weights_plan.h"
+
+#include "base/layout.h"
 #include "kernel/common/quant_unpack.h"
 #include "kernel/step.h"
 

@@ -1,7 +1,7 @@
 /* norm.inc.c - layer, RMS, group, instance and batch normalization of contiguous data in f32. Compiled per ISA by
  * longtail__<isa>.c, without FMA, so that all levels give the same bits. norm_plan.c decides which calls it
  * supports. */
-#include "fast/tail/norm.h"
+#include "fast/tail/norm_plan.h"
 #include "fast/tail/any.inc.c"
 #include "fast/tail/lane_sum.inc.c"
 

@@ -1,6 +1,8 @@
 /* norm_plan.c - decides which softmax and normalization calls the SIMD kernels support, and their sizes.
  * The loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
-#include "fast/tail/norm.h"
+#include "fast/tail/norm_plan.h"
+
+#include "base/layout.h"
 #include "kernel/common/lane_sum.h"
 #include "kernel/step.h"
 

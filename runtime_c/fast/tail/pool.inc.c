@@ -3,6 +3,7 @@
  * not depend on the ISA is in ops/pool_plan.c. */
 #include "ops/pool.h"
 #include "fast/tail/any.inc.c"
+#include "ops/pool_plan.h"
 
 /* The taps of one output position that are inside the input. */
 typedef struct pool_span {

@@ -1,7 +1,10 @@
 /* pool_gradient.inc.c - the gradient of max and average pooling, with vectors over channels. A work item is some
  * channels of one image and processes its windows one after the other. Compiled per ISA; planning and the reference are
  * in ops/pool_gradient.c. */
+#include "ops/pool_gradient.h"
+
 #include "ops/pool.h"
+#include "ops/pool_plan.h"
 
 static LN_ALWAYS_INLINE vf pg_load(const bool whole, const float *p, int n) {
     return whole ? vf_load(p) : vf_load_partial(p, n);

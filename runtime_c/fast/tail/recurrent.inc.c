@@ -2,6 +2,7 @@
  * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The other parts are in
  * fast/tail/recurrent_f32.c and recurrent_gradient_f32.c. */
 #include "fast/tail/recurrent_f32.h"
+#include "fast/tail/recurrent_gradient_f32.h"
 
 enum { RECURRENT_VECTORS = 4, RECURRENT_PANEL = RECURRENT_VECTORS * VF_WIDTH };
 

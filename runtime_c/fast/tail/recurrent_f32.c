@@ -3,8 +3,11 @@
    weights are known only at run time, all rows of a batch are computed together, with one matrix product per step. The
    hot loops are in fast/tail/recurrent.inc.c, the steps in
    recurrent_steps.inc. */
-#include "kernel/cost.h"
 #include "fast/tail/recurrent_f32.h"
+
+#include "base/layout.h"
+#include "fast/gemm/gemm_driver_pack.h"
+#include "kernel/cost.h"
 
 #include <math.h>
 #include <string.h>

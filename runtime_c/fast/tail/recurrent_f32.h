@@ -30,9 +30,8 @@ LN_PLANNING void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call 
 LN_PLANNING linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread);
-LN_PLANNING bool ln_recurrent_gradient_can(const ln_call *call);
-LN_PLANNING linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors);
-linnet_status ln_recurrent_gradient_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
-                                        int phase, int64_t begin, int64_t end, int thread);
+
+/* Whether every operand except the lengths is dense f32. */
+bool ln_recurrent_dense_f32(const ln_call *call, int lengths);
 
 #endif

@@ -1,6 +1,8 @@
 /* recurrent_gradient_f32.c - backpropagation through time in f32, for all rows of a batch together. Each step computes
    one product of the gates' gradients with the weights, which are packed once. It then applies the derivatives of the
    cell to the product while the product is in the cache. */
+#include "fast/tail/recurrent_gradient_f32.h"
+
 #include "fast/tail/recurrent_f32.h"
 #include "kernel/step.h"
 

@@ -4,7 +4,7 @@
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/step.h"
-#include "ops/reduce_axes.h"
+#include "ops/reduce_plan.h"
 #include "fast/tail/lane_sum.inc.c"
 
 #include <math.h>

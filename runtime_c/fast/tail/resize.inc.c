@@ -3,6 +3,7 @@
  * the planning. */
 #include "ops/resize.h"
 #include "fast/tail/any.inc.c"
+#include "fast/tail/resize_plan.h"
 
 /* The taps of one output position: one offset and weight per slot. */
 typedef struct resize_taps {

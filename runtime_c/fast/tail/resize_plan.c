@@ -1,5 +1,7 @@
 /* resize_plan.c - decides which resizes the SIMD kernels support and in what order they process them; this part does
    not depend on the ISA. The loops are in fast/tail/resize.inc.c. */
+#include "fast/tail/resize_plan.h"
+
 #include "kernel/cost.h"
 #include "kernel/step.h"
 #include "ops/resize.h"

@@ -1,6 +1,6 @@
 /* softmax.inc.c - softmax and log-softmax of contiguous lines in f32.
  * Compiled per ISA by longtail__<isa>.c. fast/tail/norm_plan.c decides which calls it supports. */
-#include "fast/tail/norm.h"
+#include "fast/tail/norm_plan.h"
 #include "fast/tail/any.inc.c"
 #include "fast/tail/lane_sum.inc.c"
 #include "simd/math.h"

@@ -36,16 +36,9 @@ typedef struct ln_winograd {
     bool direct; /* results are written directly to the output */
     float low, high;
 } ln_winograd;
-
-LN_PLANNING bool ln_winograd_can(const ln_call *call);
-LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-LN_PLANNING linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set);
 /* Where the weights of a panel of a group begin in the packed memory, for the first product. */
 static inline size_t ln_winograd_panel(const ln_winograd *p, int64_t group, int64_t panel) {
     return (size_t)(group * p->products * p->matrix_bytes + panel * p->panel_bytes);
 }
-/* winograd_pack.c */
-void ln_winograd_pack(const ln_call *call, void *packed);
-void ln_winograd_pack_bias(const ln_call *call, const void *bias, void *packed); /* bias: NULL if there is none */
 
 #endif

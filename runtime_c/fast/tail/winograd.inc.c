@@ -3,6 +3,8 @@
 #include "fast/tail/winograd.h"
 
 #include "fast/gemm/epilogue.h"
+#include "fast/tail/winograd_pack.h"
+#include "fast/tail/winograd_plan.h"
 
 enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the largest tile */
 

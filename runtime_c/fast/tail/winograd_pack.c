@@ -1,5 +1,7 @@
 /* winograd_pack.c - transforms the weights of a planned 3 x 3 convolution, and packs them as panels for its products.
  * The points of tiles of 4 are 0, +-sqrt(2), +-sqrt(1/2) and infinity. They round less than the usual 0, +-1, +-2. */
+#include "fast/tail/winograd_pack.h"
+
 #include "fast/tail/winograd.h"
 
 #include <string.h>

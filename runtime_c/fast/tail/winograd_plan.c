@@ -2,6 +2,9 @@
  * memory, and the division into work items. A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks",
  * 2016.
  */
+#include "fast/tail/winograd_plan.h"
+
+#include "base/layout.h"
 #include "fast/tail/winograd.h"
 #include "kernel/cost.h"
 #include "kernel/machine.h"

@@ -2,6 +2,8 @@
  */
 #include "kernel/common/copy_view.h"
 
+#include "base/layout.h"
+
 #include <string.h>
 
 /* The number of the first element of a slice with steps of 1; -1: it has other steps. */

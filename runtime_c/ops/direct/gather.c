@@ -1,5 +1,6 @@
 /* gather.c - shape rule and kernel of `gather`, with three kinds: take along an axis, elements (GatherElements), and nd
  * (GatherND). Every index is checked at run time. Inner runs that are contiguous on both sides use memcpy. */
+#include "base/layout.h"
 #include "kernel/common/index.h"
 #include "kernel/common/quant_unpack.h"
 #include "kernel/infer.h"

@@ -1,6 +1,7 @@
 /* random.c - shape rule and kernel of `random`: Philox4x32-10 (J. Salmon, M. Moraes, R. Dror, D. Shaw, Parallel random
  * numbers: as easy as 1, 2, 3; SC 2011). Blocks of four numbers are independent; docs/numerics.md has the full
  * definition. */
+#include "base/layout.h"
 #include "kernel/common/index.h"
 #include "kernel/cost.h"
 #include "kernel/infer.h"

@@ -1,5 +1,6 @@
 /* scatter.c - shape rule and kernel of `scatter`: x with updates written at indices (ScatterElements, ScatterND).
  * Updates are applied in row-major order on one thread, so that duplicate indices have one defined result. */
+#include "base/layout.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/cost.h"

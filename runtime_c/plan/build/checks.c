@@ -1,5 +1,6 @@
 /* checks.c - whether the facts of passes.inc hold, in builds with LN_CHECK_PASSES. Each check reads the whole graph and
  * changes nothing. */
+#include "base/layout.h"
 #include "plan/build/pipeline.h"
 
 #ifdef LN_CHECK_PASSES

@@ -2,6 +2,7 @@
  * A call is replaced by the nodes of its function, so every later pass sees one flat list. */
 #include "plan/build/expand.h"
 
+#include "base/layout.h"
 #include "model/attributes.h"
 #include "model/describe.h"
 #include "model/structure_values.h"

@@ -2,6 +2,7 @@
    data. A later segment plans waiting nodes when the values they need have been computed. */
 #include "kernel/infer.h"
 
+#include "base/layout.h"
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 

@@ -1,6 +1,7 @@
 /* loop.c - unrolls a `while` into the nodes of its iterations, if it is short or if its body cannot be planned once
  * (body.c). If trip counts and conditions are known at plan time, it unrolls all iterations. Otherwise it unrolls the
  * loop up to the next condition that must be computed. A later segment, planned at run time, continues from there. */
+#include "base/layout.h"
 #include "model/structure_values.h"
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"

@@ -3,6 +3,8 @@
  * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
  */
 #include "base/digest.h"
+#include "base/platform_files.h"
+#include "base/platform_locks.h"
 #include "model/structure_reader.h"
 #include "plan/build/program.h"
 

@@ -2,6 +2,7 @@
  * Passes ask with a call of their own, and lowering makes the one that a step keeps. */
 #include "plan/graph/work.h"
 
+#include "base/layout.h"
 #include "base/structs.h"
 #include "dispatch/dispatch.h"
 #include "kernel/cost.h"

@@ -2,6 +2,7 @@
  */
 #include "plan/graph/epilogue.h"
 
+#include "base/layout.h"
 #include "map/map_epilogue.h"
 
 #include <string.h>

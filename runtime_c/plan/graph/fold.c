@@ -2,6 +2,7 @@
    reader. All other values are computed in each run. */
 #include "plan/graph/fold.h"
 
+#include "base/layout.h"
 #include "kernel/common/copy_kinds.h"
 
 #include <string.h>

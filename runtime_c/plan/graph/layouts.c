@@ -3,6 +3,7 @@
  * then follow their neighbours in groups, in the layout for which fewer bytes are converted. */
 #include "plan/graph/layouts.h"
 
+#include "base/layout.h"
 #include "kernel/cost.h"
 #include "plan/graph/sets.h"
 

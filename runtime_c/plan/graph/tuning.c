@@ -2,6 +2,7 @@
  * A key is the text of everything about a call that decides how fast a kernel is. The table keeps only its hash. */
 #include "plan/graph/tuning.h"
 
+#include "base/layout.h"
 #include "dispatch/dispatch.h"
 #include "kernel/machine.h"
 

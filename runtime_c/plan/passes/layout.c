@@ -1,4 +1,6 @@
 /* layout.c - gives every value the layout that plan/graph/layouts.c chooses, and inserts the conversions. */
+#include "base/layout.h"
+
 #include "plan/graph/fold.h"
 #include "plan/graph/layouts.h"
 #include "plan/passes/passes.h"

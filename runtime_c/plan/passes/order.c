@@ -1,6 +1,7 @@
 /* order.c - the order of the steps in a signature that updates variables. Steps that free memory run as soon as
    possible. An update runs when no later step reads the old value and no later step can fail, so that it may overwrite
    the old value. */
+#include "base/layout.h"
 #include "kernel/common/copy_kinds.h"
 #include "plan/passes/passes.h"
 

@@ -1,7 +1,7 @@
-/* norm.h - softmax and normalizations for the SIMD kernels: contiguous lines with a stride between them.
+/* norm_plan.h - softmax and normalizations for the SIMD kernels: contiguous lines with a stride between them.
  * norm_plan.c decides once which calls qualify; the loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
-#ifndef LN_NORM_H
-#define LN_NORM_H
+#ifndef LN_FAST_TAIL_NORM_PLAN_H
+#define LN_FAST_TAIL_NORM_PLAN_H
 
 #include "kernel/kernel.h"
 

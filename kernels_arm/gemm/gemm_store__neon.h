@@ -1,7 +1,7 @@
-/* gemm_store.h - what the integer products of 64-bit ARM have in common: how sums become stored values, and the sums of
+/* gemm_store__neon.h - what the integer products of 64-bit ARM have in common: how sums become stored values, and the sums of
  * the rows of A. */
-#ifndef GEMM_STORE_H
-#define GEMM_STORE_H
+#ifndef LN_ARM_GEMM_GEMM_STORE__NEON_H
+#define LN_ARM_GEMM_GEMM_STORE__NEON_H
 
 #include "fast/gemm/gemm.h"
 

@@ -1,7 +1,7 @@
-/* reduce_axes.h - shared by the shape rule and the kernels of `reduce`.
+/* reduce_plan.h - shared by the shape rule and the kernels of `reduce`.
  * The axes come from the attribute or from the second input. */
-#ifndef LN_REDUCE_AXES_H
-#define LN_REDUCE_AXES_H
+#ifndef LN_OPS_REDUCE_PLAN_H
+#define LN_OPS_REDUCE_PLAN_H
 
 #include "kernel/kernel.h"
 

@@ -1,6 +1,6 @@
-/* matmul_weights.h - the plan of a product by quantized weights that stay narrow (matmul_weights.inc.c). */
-#ifndef LN_MATMUL_WEIGHTS_H
-#define LN_MATMUL_WEIGHTS_H
+/* matmul_weights_plan.h - the plan of a product by quantized weights that stay narrow (matmul_weights.inc.c). */
+#ifndef LN_FAST_TAIL_MATMUL_WEIGHTS_PLAN_H
+#define LN_FAST_TAIL_MATMUL_WEIGHTS_PLAN_H
 
 #include "ops/matmul.h"
 

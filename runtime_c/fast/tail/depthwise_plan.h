@@ -1,0 +1,24 @@
+/* depthwise_plan.h - plans depthwise convolutions. */
+#ifndef LN_FAST_TAIL_DEPTHWISE_PLAN_H
+#define LN_FAST_TAIL_DEPTHWISE_PLAN_H
+
+#include "fast/tail/depthwise.h"
+
+ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
+void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts); /* integers on x86 */
+bool ln_depthwise_can_float(const ln_call *call);
+bool ln_depthwise_can_integer(const ln_call *call);
+bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights less zero points, no fixed point */
+bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
+linnet_status ln_depthwise_configure(ln_call *call);
+/* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
+linnet_status ln_depthwise_configure_narrow(ln_call *call);
+/* For kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
+linnet_status ln_depthwise_configure_pairs(ln_call *call);
+linnet_status ln_depthwise_configure_quads(ln_call *call);
+void ln_depthwise_pack(const ln_call *call, void *packed);
+/* Phase 0 of calls with weights that are not constant. */
+void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
+
+#endif

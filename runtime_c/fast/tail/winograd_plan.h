@@ -1,0 +1,11 @@
+/* winograd_plan.h - plans convolutions by Winograd's algorithm. */
+#ifndef LN_FAST_TAIL_WINOGRAD_PLAN_H
+#define LN_FAST_TAIL_WINOGRAD_PLAN_H
+
+#include "fast/tail/winograd.h"
+
+LN_PLANNING bool ln_winograd_can(const ln_call *call);
+LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set);
+
+#endif

@@ -1,0 +1,10 @@
+/* pool_gradient.h - plans gradients of pools for the fast kernels. */
+#ifndef LN_OPS_POOL_GRADIENT_H
+#define LN_OPS_POOL_GRADIENT_H
+
+#include "ops/pool.h"
+
+bool ln_pool_gradient_can(const ln_call *call);
+linnet_status ln_pool_gradient_configure(ln_call *call);
+
+#endif
