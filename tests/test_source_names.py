@@ -1,5 +1,5 @@
-"""Source text in which scales and zero points are names (linnet_source_options.quantization_names): steps that differ in
-these numbers have one text, and the numbers in place of the names give the usual text."""
+"""Source text in which scales, zero points and constants are names (linnet_source_options.quantization_names, constant_names):
+steps that differ in these numbers have one text, and the numbers in place of the names give the usual text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import linnet
 from linnet import Graph, ops
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import emit
-from tests.capi import ffi, lib
+from tests.capi import ffi, lib, new_struct
 from tests.maps.graphs import Batch
 from tests.opencl_device import opencl_device
 from tests.py_device import op_of, tensor_of
@@ -24,6 +24,22 @@ GRIDS = [(0.25, 3), (0.03125, -7), (2.0, 0)]
 
 def grid(scale: float, zero: int) -> Quantization:
     return Quantization(np.array([scale], np.float32), np.array([zero], np.int32))
+
+
+def real(value: float) -> str:
+    return f"ln_from_bits_f({int(np.array([value], np.float32).view(np.uint32)[0]):#x}u)"
+
+
+def constants_of(step: Any) -> dict[str, str]:
+    """What stands for each constant without names: a constant has its type there, a factor of a multiplication has none."""
+    program, numbers = new_struct("linnet_map"), dict[str, str]()
+    if lib().linnet_step_get_map(step, program) != 0:
+        return numbers  # a conversion
+    numbers |= {f"real{i}": real(program.floats[i]) for i in range(program.float_count)}
+    for i in range(program.integer_count):
+        value = int(program.integers[i])
+        numbers |= {f"=integer{i};": f"=(ln_i32){value % 2**32:#x}u;", f",integer{i}": f",{value}"}
+    return numbers
 
 
 class Texts(Reading):
@@ -42,15 +58,15 @@ class Texts(Reading):
         write = lib().linnet_step_map_source if op_of(step) in ("map", "quantize", "dequantize") else None
         write = write or lib().linnet_step_result_source
         plain, (named, _) = text_of(write, step, ffi.NULL), options("c")
-        named.quantization_names = 1
+        named.quantization_names = named.constant_names = 1
         numbers: dict[str, str] = {}
         if write == lib().linnet_step_map_source:
             sides = [("x", i, tensor_of(step, i)) for i in range(lib().linnet_step_input_count(step))]
             for side, i, t in [*sides, ("y", 0, tensor_of(step, 0, output=True))]:
                 if t.quant_count == 1:
-                    bits = int(np.array([t.scales[0]], np.float32).view(np.uint32)[0])
-                    numbers[f"{side}{i}_scale"] = f"ln_from_bits_f({bits:#x}u)"
+                    numbers[f"{side}{i}_scale"] = real(t.scales[0])
                     numbers[f"{side}{i}_zero"] = str(t.zeros[0] if t.zeros else 0)
+            numbers |= constants_of(step)
         else:
             info = ffi.new("linnet_requant *")
             info.struct_size = ffi.sizeof("linnet_requant")
@@ -82,6 +98,53 @@ def test_maps() -> None:
         for name, number in numbers.items():
             named = named.replace(name, number)
         assert named == plain
+
+
+def test_constants() -> None:
+    """Reals, integers and factors in fixed point; not f64 and i64, which no parameter of a kernel has."""
+    made = Batch()
+    for i in range(len(GRIDS)):
+        x, n = (
+            made.feed(np.linspace(-3, 3, 9).astype(np.float32), "f32"),
+            made.feed(np.arange(9, dtype=np.int32), "i32"),
+        )
+        w = made.feed(np.arange(9, dtype=np.int64), "i64")
+        y = linnet.pointwise([x], lambda a, i=i: a * (0.3 + i) + 0.5 * i)
+        z = linnet.pointwise([n], lambda a, i=i: (a + (7 - 9 * i)).fixed_multiply(2**30 + i, -i))
+        v = linnet.pointwise([w], lambda a: a + 5)
+        for output in (y, z, v):
+            output.name = f"y{len(made.main.outputs)}"
+            made.main.outputs.append(output)
+    graph, feeds = finished(made)
+    device = Texts("map")
+    linnet.Session(graph, devices=[device]).run(feeds)
+    assert not device.faults, device.faults
+    kinds = {"float": 2, "ln_i32": 3, "ln_i64": 0}  # names in the text of each map
+    texts = {kind: [seen for seen in device.seen if f"{kind} ln_0=x0" in seen[0]] for kind in kinds}
+    for kind, count in kinds.items():
+        for plain, named, numbers in texts[kind]:
+            assert len(set(re.findall(r"real\d+|integer\d+", named))) == count, named
+            for name, number in numbers.items():
+                named = named.replace(name, number)
+            assert named == plain
+    assert [len({named for _, named, _ in texts[kind]}) for kind in kinds] == [1, 1, 1]
+    assert [len({plain for plain, _, _ in texts[kind]}) for kind in kinds] == [3, 3, 1]
+
+
+def test_maps_that_differ_in_constants_share_a_program(tmp_path: Path) -> None:
+    """But not those that differ in a short one, such as 0.5."""
+    opencl_device()
+    for folder, factors, programs in (("long", [0.3, 1.7, -2.1], 1), ("short", [0.5, 2.0, 4.0], 3)):
+        graph = Graph()
+        x = graph.placeholder("x", (3, 5))
+        h = [ops.cumsum(linnet.pointwise([x], lambda a, f=f: a * f), axis=1) for f in factors]
+        graph.signature("infer", {"x": x}, {f"y{i}": y for i, y in enumerate(h)})
+        feeds = {"x": np.random.default_rng(4).standard_normal((3, 5)).astype(np.float32)}
+        session = linnet.Session(graph, device=opencl_device(f"cache={tmp_path / folder}"))
+        got, want = session.run(feeds), linnet.Session(graph).run(feeds)
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=1e-6)
+        assert len(list((tmp_path / folder).iterdir())) == programs + 1, "and cumsum"
 
 
 def test_quantize_and_dequantize() -> None:

@@ -10,90 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- constants of blocks ----------------------------------------------------------------------------------------- */
-
-/* A constant in a block: its digits are [from, to). */
-typedef struct constant {
-    const char *from, *to;
-    int64_t value;
-} constant;
-
-/* Whether the text is PREFIX, a decimal integer, and SUFFIX. */
-static bool match_integer(const char *at, const char *prefix, const char *suffix, constant *found) {
-    char *end = NULL;
-    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
-    found->from = at + strlen(prefix);
-    if (strchr("-0123456789", *found->from) == NULL) return false;
-    found->value = strtoll(found->from, &end, 10);
-    found->to = end;
-    return end > found->from && strncmp(end, suffix, strlen(suffix)) == 0;
-}
-
-/* Whether the text is PREFIX and a hexadecimal integer with a u. */
-static bool match_bits(const char *at, const char *prefix, constant *found) {
-    char *end = NULL;
-    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
-    found->from = at + strlen(prefix);
-    found->value = (int64_t)strtoull(found->from, &end, 16);
-    found->to = end + 1;
-    return *end == 'u';
-}
-
-/* Whether a constant that differs between layers begins behind the next characters. `factors` counts the numbers of a
- * multiplication in fixed point. */
-static bool match_constant(const char *at, int *factors, constant *found) {
-    constant low, high;
-    if (strncmp(at, "ln_map_fixed_multiply", 21) == 0) *factors = 2;
-    switch (*at) {
-    case 'l': /* a float of more than 8 bits: one that a model has learnt, not a 0.5 or a 6 of a formula */
-        return match_bits(at, "ln_from_bits_f(", found) && (found->value & 0xffff) != 0;
-    case '=': return match_bits(at, "=(ln_i32)", found);
-    case '-': return match_integer(at, "-(ln_u32)", ")", found); /* zero points */
-    case '+': return match_integer(at, "+(", "),", found);
-    case ',':
-        if (*factors > 0 && match_integer(at, ",", "", found)) return (*factors)-- > 0;
-        return match_integer(at, ",", ",", found) && match_integer(found->to, ",", ",", &low) &&
-               match_integer(low.to, ",", ")", &high);
-    default: return false;
-    }
-}
-
-/* Appends a block of the host whose scales, zero points and other constants are arguments, so that layers that differ
- * in these alone share a program. */
-static void put_block(lg_launch *launch, lg_text *out, const char *block) {
-    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments of coordinates and of packed memory */
-    const char *copied = block;
-    int factors = 0;
-    constant found;
-    for (const char *at = block; *at != 0 && launch->n_arguments + LATER < LG_MOST_ARGUMENTS; ++at) {
-        if (!match_constant(at, &factors, &found)) continue;
-        lg_put_bytes(out, copied, (size_t)(found.from - copied));
-        lg_put(out, "lg_n%d", lg_number(launch, found.value));
-        copied = found.to;
-        at = copied - 1;
-    }
-    lg_put_text(out, copied);
-}
-
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* A text of the host; NULL if it fails. The caller frees it. */
 static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step *, const linnet_source_options *,
                                                                char *, size_t, size_t *)) {
     linnet_source_options options;
-    size_t length = 0;
+    size_t size = 4096, length = 0; /* most blocks are shorter: the host writes them once */
     linnet_source_options_init(&options);
     options.language = s->machine->language;
-    options.native = 1;
-    options.quantization_names = 1;
-    if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) {
-        options.quantization_names = 0; /* an older library */
-        if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) return NULL;
+    options.native = options.quantization_names = options.constant_names = true;
+    for (;;) {
+        char *text = malloc(size);
+        if (text == NULL) return NULL;
+        const linnet_status status = write(s->step, &options, text, size, &length);
+        if (status == LINNET_OK && length < size) return text;
+        free(text);
+        if (status == LINNET_OK)
+            size = length + 1;
+        else if (options.quantization_names)
+            options.quantization_names = options.constant_names = false; /* an older library */
+        else
+            return NULL;
     }
-    char *text = malloc(length + 1);
-    if (text != NULL && write(s->step, &options, text, length + 1, &length) == LINNET_OK) return text;
-    free(text);
-    return NULL;
 }
 
 /* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours in the shape's memory, such
@@ -180,6 +119,32 @@ static void put_names(lg_text *text, const char *parameters) {
     }
 }
 
+/* Defines the constants that the block uses. They are arguments, so layers that differ in these alone share a program.
+ * A float of at most 8 bits stays a number: it is a 0.5 or a 6 of a formula, not one that a model has learnt. */
+static void put_constants(lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
+    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments of coordinates and of packed memory */
+    char name[32];
+    for (int i = 0; i < s->map.float_count; ++i) {
+        const float value = (float)s->map.floats[i];
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        snprintf(name, sizeof name, "real%d", i);
+        if (!lg_has_word(block, name)) continue;
+        if ((bits & 0xffff) == 0 || launch->n_arguments + LATER >= LG_MOST_ARGUMENTS)
+            lg_put(body, "const float %s=ln_from_bits_f(0x%xu);\n", name, (unsigned)bits);
+        else
+            lg_put(body, "const float %s=lg_r%d;\n", name, lg_real_number(launch, value));
+    }
+    for (int i = 0; i < s->map.integer_count; ++i) {
+        snprintf(name, sizeof name, "integer%d", i);
+        if (!lg_has_word(block, name)) continue;
+        if (launch->n_arguments + LATER >= LG_MOST_ARGUMENTS)
+            lg_put(body, "const int %s=(int)0x%xu;\n", name, (unsigned)s->map.integers[i]);
+        else
+            lg_put(body, "const int %s=lg_n%d;\n", name, lg_number(launch, s->map.integers[i]));
+    }
+}
+
 /* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. The input
  * map.result, if there is one, is a value of the kernel: an operand of a map, but none of a step with an epilogue. */
 static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
@@ -237,14 +202,15 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     if ((converts && convert == NULL) || (s->has_map && block == NULL)) plan->failed = true;
     if (convert != NULL) { /* the tables come first: both blocks may use packed memory */
         lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n", stored);
-        put_block(launch, &body, convert);
+        lg_put_text(&body, convert);
     }
     if (block != NULL) {
         const char *type = lg_is_float(s->result.dtype) && !converts ? "float" : stored;
         if (s->has_epilogue)
             lg_put(&body, "const %s x%d=%s;\n", type, (int)s->map.result, converts ? "result" : "lg_value");
         put_operands(plan, launch, s, block, &body);
-        put_block(launch, &body, block);
+        put_constants(launch, s, block, &body);
+        lg_put_text(&body, block);
         for (int n = 0; n < s->n_outputs; ++n) lg_put(&body, "lg_y%d[at]=y%d;\n", n, n);
     } else {
         lg_put(out, "#define LG_Y0_T %s\n", lg_type_of(s->outputs[0].dtype));
@@ -281,7 +247,8 @@ void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s) {
         lg_put(&body, "const %s x%d=", rounds ? lg_type_of(dtype) : "float", (int)s->map.result);
         lg_put(&body, rounds ? "ln_f32_to_%s(lg_value);\n" : "lg_value;\n", lg_word_of(dtype));
         put_operands(plan, launch, s, block, &body);
-        put_block(launch, &body, block);
+        put_constants(launch, s, block, &body);
+        lg_put_text(&body, block);
         lg_put(&body, to == LINNET_F32 ? "return y0;\n" : "return ln_%s_to_f32(y0);\n", lg_word_of(to));
     } else {
         lg_put_text(&body, "return lg_value;\n");

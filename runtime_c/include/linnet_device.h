@@ -215,6 +215,8 @@ typedef struct linnet_source_options {
     const char *prefix;      /* of the names of inputs and outputs, at most 32 characters; NULL: none */
     bool quantization_names; /* scales and zero points per tensor are names too, so steps that differ only in these
                                 numbers have the same text; false: they are numbers in the text */
+    int32_t reserved;        /* 0 */
+    bool constant_names;     /* the same for f32 and i32 constants of maps and epilogues: realN and integerN */
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
@@ -230,6 +232,7 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32. With `quantization_names`
  *    also that of an input with one scale (quant_count is 1), as a float and an integer. A missing zero point is 0.
  *  - yN: the variable to which the block assigns output N, as it is stored. yN_scale and yN_zero are as above.
+ *  - realN, integerN: with `constant_names`, floats[N] of linnet_map as a float, and integers[N] as an ln_i32.
  *  - iN: the coordinate along axis N of the iteration shape, an integer.
  * Names that the program does not need are not in the block. The block reads all inputs before it assigns the first
  * output. All other names in it begin with ln_; linnet_map_prelude defines them. `options` NULL: all defaults.

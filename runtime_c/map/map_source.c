@@ -1,8 +1,7 @@
 /* map_source.c - writes map programs as source text of C, OpenCL C or CUDA C, for devices (linnet_device.h).
  * The texts of expressions and functions are generated from those that the interpreters compile (map_source.inc). */
-#include "map/map_source.h"
-
 #include "base/structs.h"
+#include "generated/op_table.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/quant_operands.h"
 #include "kernel/map.h"
@@ -11,9 +10,8 @@
 #include "map/map_program.h"
 #include "map/map_shape.h"
 #include "map/source_text.h"
-#include "generated/op_table.h"
+#include "map/source_writer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,53 +60,6 @@ static const char *const definitions[] = {
     "LN_FN ln_u16 ln_f32_to_f16(float f){ln_u16 h;asm(\"cvt.rn.f16.f32 %0,%1;\":\"=h\"(h):\"f\"(f));return h;}\n",
 };
 
-typedef struct writer {
-    char *text;
-    size_t size, length;
-    const char *opening; /* comes after the next brace; NULL: nothing does */
-} writer;
-
-static void put_all(writer *w, const char *text);
-
-static void put_char(writer *w, char c) {
-    if (w->length < w->size) w->text[w->length] = c;
-    w->length++;
-    if (c != '{' || w->opening == NULL) return;
-    const char *opening = w->opening;
-    w->opening = NULL;
-    put_all(w, opening);
-}
-
-static void put(writer *w, const char *format, ...) {
-    char part[160];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(part, sizeof part, format, arguments);
-    va_end(arguments);
-    for (const char *c = part; *c; c++) put_char(w, *c);
-}
-
-static void put_all(writer *w, const char *text) {
-    while (*text) put_char(w, *text++);
-}
-
-static void finish(writer *w, size_t *length) {
-    if (w->size > 0) w->text[w->length < w->size ? w->length : w->size - 1] = 0;
-    *length = w->length;
-}
-
-/* The next brace that is written opens a function or a block without contraction. Elsewhere in the program, the device
- * may want it. */
-static void contract_nothing(writer *w, int language) {
-    if (language == LINNET_SOURCE_OPENCL) w->opening = "\n#pragma OPENCL FP_CONTRACT OFF\n";
-}
-
-/* The text number i of a list. */
-static const char *nth(const char *list, int i) {
-    while (i-- > 0) list += strlen(list) + 1;
-    return list;
-}
-
 /* The number of the word that a byte stands for; -1: none (schema/map_source.py). */
 static int word_of(unsigned char c) {
     if (c < ' ') return c < 3 || c == '\n' ? -1 : c - (c < '\n' ? 3 : 4);
@@ -117,27 +68,18 @@ static int word_of(unsigned char c) {
 }
 
 /* Writes a shortened text; a and b are registers. */
-static void expand(writer *w, const char *text, int64_t a, int64_t b) {
+static void expand(ln_writer *w, const char *text, int64_t a, int64_t b) {
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
         if (word_of(c) >= 0)
-            expand(w, nth(source_words, word_of(c)), a, b);
+            expand(w, ln_nth(source_words, word_of(c)), a, b);
         else if (c >= FIRST_FUNCTION)
-            put(w, "ln_%s", nth(source_names, c - FIRST_FUNCTION));
+            ln_put(w, "ln_%s", ln_nth(source_names, c - FIRST_FUNCTION));
         else if (c < 3)
-            put(w, "ln_%lld", (long long)(c == 1 ? a : b));
+            ln_put(w, "ln_%lld", (long long)(c == 1 ? a : b));
         else
-            put_char(w, *text);
+            ln_put_char(w, *text);
     }
-}
-
-void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length) {
-    writer w = {.text = text, .size = size};
-    contract_nothing(&w, language);
-    put_all(&w, "{\n");
-    put_all(&w, statement);
-    put_all(&w, ";\n}\n");
-    finish(&w, length);
 }
 
 /* ---- the prelude ------------------------------------------------------------------------------------------------- */
@@ -159,7 +101,7 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
     linnet_source_options own;
     linnet_status status = ln_source_take(options, &own, text, size, length);
     if (status != LINNET_OK || uses == NULL) return status != LINNET_OK ? status : LINNET_INVALID_ARGUMENT;
-    writer w = {.text = text, .size = size};
+    ln_writer w = {.text = text, .size = size};
     bool needed[FUNCTIONS] = {false};
     const char *bodies[FUNCTIONS], *head = definitions[own.language];
     int count = 0;
@@ -168,55 +110,50 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
         bodies[count++] = body;
     /* A function comes after those that it calls. */
     for (int i = count - 1; i >= 0; i--) {
-        needed[i] = needed[i] || mentions(uses, nth(source_names, i));
+        needed[i] = needed[i] || mentions(uses, ln_nth(source_names, i));
         if (!needed[i] || (own.native && bodies[i][0] == 1)) continue;
         for (const char *c = bodies[i]; *c; c++)
             if ((unsigned char)*c >= FIRST_FUNCTION && word_of((unsigned char)*c) < 0)
                 needed[(unsigned char)*c - FIRST_FUNCTION] = true;
     }
     if (own.language == LINNET_SOURCE_C)
-        put_all(&w, "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n");
+        ln_put_all(&w, "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n");
     for (int i = 0; i < 8; i++)
-        put(&w, "typedef %s ln_%c%d;\n", nth(types[own.language], i), i < 4 ? 'i' : 'u', 8 << i % 4);
-    put_all(&w, head);
+        ln_put(&w, "typedef %s ln_%c%d;\n", ln_nth(types[own.language], i), i < 4 ? 'i' : 'u', 8 << i % 4);
+    ln_put_all(&w, head);
     for (int i = 0; i < count; i++) {
-        const char *name = nth(source_names, i);
+        const char *name = ln_nth(source_names, i);
         if (!needed[i] || mentions(head, name)) continue;
         if (own.native && bodies[i][0] == 1) {
-            put(&w, "#define ln_%s %.*s%s\n", name, (int)strlen(name) - 2, name,
-                own.language == LINNET_SOURCE_OPENCL ? "" : "f");
+            ln_put(&w, "#define ln_%s %.*s%s\n", name, (int)strlen(name) - 2, name,
+                   own.language == LINNET_SOURCE_OPENCL ? "" : "f");
             continue;
         }
-        put(&w, "LN_FN ");
-        contract_nothing(&w, own.language);
+        ln_put(&w, "LN_FN ");
+        ln_contract_nothing(&w, own.language);
         expand(&w, bodies[i] + (bodies[i][0] == 1), 0, 0);
-        put_char(&w, '\n');
+        ln_put_char(&w, '\n');
     }
-    finish(&w, length);
+    ln_put_end(&w, length);
     return LINNET_OK;
 }
 
 /* ---- a program --------------------------------------------------------------------------------------------------- */
 
 typedef struct program {
-    writer w;
+    ln_writer w;
     const linnet_step *step;
     const ln_map_attributes *map;
     const ln_epilogue *epilogue; /* NULL: the step is a map */
     const ln_tensor *inputs, *outputs;
     const char *prefix;
-    bool names;   /* of scales and zero points per tensor (linnet_source_options.quantization_names) */
-    bool unknown; /* an opcode has no row */
+    bool names;     /* of scales and zero points per tensor (linnet_source_options.quantization_names) */
+    bool constants; /* have names, too (linnet_source_options.constant_names) */
+    bool unknown;   /* an opcode has no row */
 } program;
 
 static const char *register_name(int type) {
     return type == LINNET_F32 ? "float" : type == LINNET_F64 ? "double" : type == LINNET_I32 ? "ln_i32" : "ln_i64";
-}
-
-const char *ln_source_element(int dtype) {
-    static const char names[] = "float\0ln_u16\0ln_u16\0double\0ln_i8\0ln_i16\0ln_i32\0ln_i64\0"
-                                "ln_u8\0ln_u16\0ln_u32\0ln_u64\0ln_u8\0ln_i8\0ln_u8";
-    return nth(names, dtype - 1);
 }
 
 static const ln_tensor *input_of(const program *p, int i) {
@@ -237,19 +174,19 @@ static void put_loaded(program *p, int from, int to, const char *text) {
     const bool half = from == LINNET_F16 || from == LINNET_BF16, integer = to == LINNET_I32 || to == LINNET_I64;
     const char *close = "";
     if (from == to || from == LINNET_BOOL) {
-        put(&p->w, from == to ? "%s" : "%s!=0", text);
+        ln_put(&p->w, from == to ? "%s" : "%s!=0", text);
         return;
     }
     if (ln_dtype_is_float(from) && integer) {
-        put(&p->w, "ln_%c_to_%c(", from == LINNET_F64 ? 'd' : 'f', to == LINNET_I32 ? 'i' : 'l');
+        ln_put(&p->w, "ln_%c_to_%c(", from == LINNET_F64 ? 'd' : 'f', to == LINNET_I32 ? 'i' : 'l');
         close = ")";
     } else if (!half || to != LINNET_F32) {
-        put(&p->w, "(%s)", register_name(to));
+        ln_put(&p->w, "(%s)", register_name(to));
     }
     if (half)
-        put(&p->w, "ln_%s_to_f32(%s)%s", from == LINNET_F16 ? "f16" : "bf16", text, close);
+        ln_put(&p->w, "ln_%s_to_f32(%s)%s", from == LINNET_F16 ? "f16" : "bf16", text, close);
     else
-        put(&p->w, "%s%s", text, close);
+        ln_put(&p->w, "%s%s", text, close);
 }
 
 /* Writes a register of type `from` as an element of dtype `to`. */
@@ -259,23 +196,23 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     const char kind = from == LINNET_F64 ? 'd' : from == LINNET_F32 ? 'f' : 'l';
     int64_t low, high;
     if (to == LINNET_BOOL) {
-        put(&p->w, "ln_%lld!=0", r);
+        ln_put(&p->w, "ln_%lld!=0", r);
     } else if (to == LINNET_F16 || to == LINNET_BF16) {
-        put(&p->w, "ln_f32_to_%s(", to == LINNET_F16 ? "f16" : "bf16");
-        put(&p->w, kind == 'f' ? "ln_%lld)" : kind == 'd' ? "ln_d_to_odd(ln_%lld))" : "ln_l_to_odd(ln_%lld))", r);
+        ln_put(&p->w, "ln_f32_to_%s(", to == LINNET_F16 ? "f16" : "bf16");
+        ln_put(&p->w, kind == 'f' ? "ln_%lld)" : kind == 'd' ? "ln_d_to_odd(ln_%lld))" : "ln_l_to_odd(ln_%lld))", r);
     } else if (from == to) {
-        put(&p->w, "ln_%lld", r);
+        ln_put(&p->w, "ln_%lld", r);
     } else if (!real || to == LINNET_F32 || to == LINNET_F64) {
-        put(&p->w, "(%s)ln_%lld", ln_source_element(to), r);
+        ln_put(&p->w, "(%s)ln_%lld", ln_source_element(to), r);
     } else if (to == LINNET_U64) {
-        put(&p->w, "ln_d_to_u64((double)ln_%lld)", r);
+        ln_put(&p->w, "ln_d_to_u64((double)ln_%lld)", r);
     } else if (to == LINNET_I32 || to == LINNET_I64) {
-        put(&p->w, "ln_%c_to_%c(ln_%lld)", kind, to == LINNET_I32 ? 'i' : 'l', r);
+        ln_put(&p->w, "ln_%c_to_%c(ln_%lld)", kind, to == LINNET_I32 ? 'i' : 'l', r);
     } else {
         const char width = to == LINNET_U32 ? 'l' : 'i';
         ln_quant_range(to, 0, &low, &high);
-        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", ln_source_element(to), width, kind, width, r,
-            (long long)low, (long long)high);
+        ln_put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", ln_source_element(to), width, kind, width, r,
+               (long long)low, (long long)high);
     }
 }
 
@@ -290,17 +227,17 @@ static void put_quant(program *p, const ln_tensor *t, char operand, int number, 
     const int rank = p->step->call.outputs[0].rank, axis = ln_axis(t->quant->axis, t->rank);
     uint32_t bits;
     if (has_names(p, t, operand, number)) {
-        put(&p->w, "%s%c%d_%s", p->prefix, operand, number, zero ? "zero" : "scale");
+        ln_put(&p->w, "%s%c%d_%s", p->prefix, operand, number, zero ? "zero" : "scale");
     } else if (zero && t->quant->zero == NULL) {
-        put(&p->w, "0");
+        ln_put(&p->w, "0");
     } else if (t->quant->scheme == LN_QUANT_AXIS && axis >= 0 && t->dims[axis] != 1) {
-        put(&p->w, "%s%c%d_%s[%si%d]", p->prefix, operand, number, zero ? "zero" : "scale", p->prefix,
-            rank - t->rank + axis);
+        ln_put(&p->w, "%s%c%d_%s[%si%d]", p->prefix, operand, number, zero ? "zero" : "scale", p->prefix,
+               rank - t->rank + axis);
     } else if (zero) {
-        put(&p->w, "%d", (int)t->quant->zero[0]);
+        ln_put(&p->w, "%d", (int)t->quant->zero[0]);
     } else {
         memcpy(&bits, t->quant->scale, sizeof bits);
-        put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)bits);
+        ln_put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)bits);
     }
 }
 
@@ -308,16 +245,20 @@ static void put_const(program *p, const int64_t *in) {
     float f;
     uint32_t word;
     uint64_t bits;
-    if (in[1] == LINNET_F32) {
+    if (p->constants && in[1] == LINNET_F32) {
+        ln_put(&p->w, "%sreal%d", p->prefix, (int)in[2]);
+    } else if (p->constants && in[1] == LINNET_I32) {
+        ln_put(&p->w, "%sinteger%d", p->prefix, (int)in[2]);
+    } else if (in[1] == LINNET_F32) {
         f = (float)p->map->floats.v[in[2]];
         memcpy(&word, &f, sizeof word);
-        put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)word);
+        ln_put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)word);
     } else if (in[1] == LINNET_F64) {
         memcpy(&bits, &p->map->floats.v[in[2]], sizeof bits);
-        put(&p->w, "ln_from_bits_d((ln_u64)0x%llxu)", (unsigned long long)bits);
+        ln_put(&p->w, "ln_from_bits_d((ln_u64)0x%llxu)", (unsigned long long)bits);
     } else { /* the least integer has no literal */
-        put(&p->w, "(%s)0x%llxu", register_name((int)in[1]),
-            (unsigned long long)p->map->integers.v[in[2]] & (in[1] == LINNET_I32 ? UINT32_MAX : UINT64_MAX));
+        ln_put(&p->w, "(%s)0x%llxu", register_name((int)in[1]),
+               (unsigned long long)p->map->integers.v[in[2]] & (in[1] == LINNET_I32 ? UINT32_MAX : UINT64_MAX));
     }
 }
 
@@ -333,14 +274,14 @@ static void put_dequantized(program *p, int input) {
     const ln_tensor *t = input_of(p, input);
     /* What the interpreters read of a u64 is saturated to i64. */
     const char *most = t->dtype == LINNET_U64 ? "0x7fffffffffffffffu" : NULL;
-    put(&p->w, "(float)(ln_i32)((ln_u32)");
+    ln_put(&p->w, "(float)(ln_i32)((ln_u32)");
     if (most != NULL)
-        put(&p->w, "(%sx%d>%s?%s:%sx%d)", p->prefix, input, most, most, p->prefix, input);
+        ln_put(&p->w, "(%sx%d>%s?%s:%sx%d)", p->prefix, input, most, most, p->prefix, input);
     else
-        put(&p->w, "%sx%d", p->prefix, input);
-    put(&p->w, "-(ln_u32)");
+        ln_put(&p->w, "%sx%d", p->prefix, input);
+    ln_put(&p->w, "-(ln_u32)");
     put_quant(p, t, 'x', input, true);
-    put(&p->w, ")*");
+    ln_put(&p->w, ")*");
     put_quant(p, t, 'x', input, false);
 }
 
@@ -360,9 +301,19 @@ static void put_cast(program *p, const int64_t *in) {
     put_loaded(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), (int)in[1], name);
 }
 
+static void put_fixed_multiply(program *p, const int64_t *in) {
+    const int64_t *integers = p->map->integers.v;
+    ln_put(&p->w, "ln_map_fixed_multiply%s(ln_%d", in[0] == LN_MAP_FIXED_MULTIPLY ? "" : "_single", (int)in[2]);
+    for (int i = 3; i <= 4; i++)
+        if (p->constants)
+            ln_put(&p->w, ",%sinteger%d", p->prefix, (int)in[i]);
+        else
+            ln_put(&p->w, ",%d", (int)integers[in[i]]);
+    ln_put_char(&p->w, ')');
+}
+
 static void put_value(program *p, const int64_t *in) {
     char name[96];
-    const int64_t *integers = p->map->integers.v;
     switch (in[0]) {
     case LN_MAP_LOAD:
         snprintf(name, sizeof name, "%sx%d", p->prefix, (int)in[2]);
@@ -370,14 +321,11 @@ static void put_value(program *p, const int64_t *in) {
         break;
     case LN_MAP_LOAD_DEQUANTIZED: put_dequantized(p, (int)in[2]); break;
     case LN_MAP_CONST: put_const(p, in); break;
-    case LN_MAP_IOTA: put(&p->w, "(%s)%si%d", register_name((int)in[1]), p->prefix, (int)in[2]); break;
+    case LN_MAP_IOTA: ln_put(&p->w, "(%s)%si%d", register_name((int)in[1]), p->prefix, (int)in[2]); break;
     case LN_MAP_CAST: put_cast(p, in); break;
-    case LN_MAP_SELECT: put(&p->w, "ln_%d!=0?ln_%d:ln_%d", (int)in[2], (int)in[3], (int)in[4]); break;
+    case LN_MAP_SELECT: ln_put(&p->w, "ln_%d!=0?ln_%d:ln_%d", (int)in[2], (int)in[3], (int)in[4]); break;
     case LN_MAP_FIXED_MULTIPLY:
-    case LN_MAP_FIXED_MULTIPLY_SINGLE:
-        put(&p->w, "ln_map_fixed_multiply%s(ln_%d,%d,%d)", in[0] == LN_MAP_FIXED_MULTIPLY ? "" : "_single", (int)in[2],
-            (int)integers[in[3]], (int)integers[in[4]]);
-        break;
+    case LN_MAP_FIXED_MULTIPLY_SINGLE: put_fixed_multiply(p, in); break;
     case LN_MAP_TABLE: put_table(p, in); break;
     default: put_row(p, in); break;
     }
@@ -386,18 +334,18 @@ static void put_value(program *p, const int64_t *in) {
 static void put_store(program *p, const int64_t *in) {
     const ln_tensor *t = &p->outputs[in[3]];
     int64_t low, high;
-    put(&p->w, "%sy%d=", p->prefix, (int)in[3]);
+    ln_put(&p->w, "%sy%d=", p->prefix, (int)in[3]);
     if (in[0] == LN_MAP_STORE) {
         put_stored(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), t->dtype, in[2]);
     } else {
         ln_quant_range(t->dtype, t->quant->bits, &low, &high);
-        put(&p->w, "(%s)ln_quantize_f(ln_%d,", ln_source_element(t->dtype), (int)in[2]);
+        ln_put(&p->w, "(%s)ln_quantize_f(ln_%d,", ln_source_element(t->dtype), (int)in[2]);
         put_quant(p, t, 'y', (int)in[3], false);
-        put_char(&p->w, ',');
+        ln_put_char(&p->w, ',');
         put_quant(p, t, 'y', (int)in[3], true);
-        put(&p->w, ",%lld,%lld)", (long long)low, (long long)high);
+        ln_put(&p->w, ",%lld,%lld)", (long long)low, (long long)high);
     }
-    put(&p->w, ";\n");
+    ln_put(&p->w, ";\n");
 }
 
 linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options, char *text,
@@ -407,8 +355,11 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
     if (status != LINNET_OK) return status;
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
-    program p = {
-        .w = {.text = text, .size = size}, .step = step, .prefix = own.prefix, .names = own.quantization_names != 0};
+    program p = {.w = {.text = text, .size = size},
+                 .step = step,
+                 .prefix = own.prefix,
+                 .names = own.quantization_names,
+                 .constants = own.constant_names};
     p.epilogue = node ? NULL : call->epilogue;
     p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
     p.inputs = call->inputs;
@@ -423,25 +374,26 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
             return LINNET_UNSUPPORTED;
         ln_convert_build(call, &made, axis || p.names);
         p.map = &made.attributes;
+        p.constants = false; /* linnet_step_get_map does not give them */
         p.inputs = made.inputs;
         p.outputs = &made.output;
     }
     if (p.map == NULL) return LINNET_UNKNOWN_NAME;
-    contract_nothing(&p.w, own.language);
-    put(&p.w, "{\n");
+    ln_contract_nothing(&p.w, own.language);
+    ln_put(&p.w, "{\n");
     for (int stores = 0; stores < 2; stores++) {
         for (int64_t k = 0; k < p.map->program.n / LN_MAP_WORDS; k++) {
             const int64_t *in = p.map->program.v + k * LN_MAP_WORDS;
             const bool store = in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED;
             if (store && stores) put_store(&p, in);
             if (store || stores) continue;
-            put(&p.w, "%s ln_%lld=", register_name(ln_map_result_type(in)), (long long)k);
+            ln_put(&p.w, "%s ln_%lld=", register_name(ln_map_result_type(in)), (long long)k);
             put_value(&p, in);
-            put(&p.w, ";\n");
+            ln_put(&p.w, ";\n");
         }
     }
-    put(&p.w, "}\n");
-    finish(&p.w, length);
+    ln_put(&p.w, "}\n");
+    ln_put_end(&p.w, length);
     return p.unknown ? LINNET_UNSUPPORTED : LINNET_OK;
 }
 

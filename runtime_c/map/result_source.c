@@ -4,8 +4,8 @@
 #include "base/structs.h"
 #include "kernel/common/requant.h"
 #include "kernel/step.h"
-#include "map/map_source.h"
 #include "map/source_text.h"
+#include "map/source_writer.h"
 
 #include <stdio.h>
 #include <string.h>
