@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -452,6 +452,39 @@ def resizes() -> Iterator[Case]:
     )
 
 
+def attentions() -> Iterator[Case]:
+    def case(name: str, given: Sequence[str] = (), **attributes: Any) -> Case:
+        turned = attributes.get("key_transposed", False)
+        arrays = {
+            "query": some(2, 2, 3, 4, low=-1, high=1),
+            "key": some(2, 1, *((4, 5) if turned else (5, 4)), low=-1, high=1, seed=4),
+            "value": some(2, 1, 5, 3, low=-1, high=1, seed=5),
+        }
+        if "mask" in given:
+            arrays["mask"] = some(3, 8 if "past" in given else 5, low=-1, high=1, seed=6)
+        if "past" in given:
+            arrays["past_key"] = some(2, 1, *((4, 3) if turned else (3, 4)), low=-1, high=1, seed=7)
+            arrays["past_value"] = some(2, 1, 3, 3, low=-1, high=1, seed=8)
+
+        def build(*tensors: Tensor) -> Tensor:
+            fixed = [
+                t if t.static_shape else ops.copy([t], kind="reshape", shape=arrays[n].shape)[0]
+                for n, t in zip(arrays, tensors, strict=True)
+            ]
+            named = dict(zip(arrays, fixed, strict=True))
+            if "lengths" in given:
+                named["lengths"] = const(tensors[0], [2, 3], np.int64)
+            return ops.attention(**named, **attributes)
+
+        return Case(f"attention_{name}", build, tuple(arrays.values()))
+
+    yield case("plain")
+    for given in (["mask"], ["lengths"], ["past"], ["mask", "lengths", "past"]):
+        for causal in ("none", "start", "end"):
+            yield case("_".join([*given, causal]), given, causal=causal, scale=0.7, cap=1.5 * (causal == "start"))
+    yield case("turned", ["past"], key_transposed=True, causal="end", window=2)
+
+
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
@@ -585,6 +618,7 @@ CASES = [
         convolutions,
         pools,
         resizes,
+        attentions,
         recurrent,
         recurrent_gradients,
         control,

@@ -100,6 +100,7 @@ CONSTRUCTS = {
 _RULE = "a rule of its own gradient"
 _NORMS = "the pass is about batch norms: they become maps, or weights, or statistics of a batch"
 _GATHERS = "rows of a table: gradients, transfers and loops treat them apart"
+_PATTERN = "the pass makes one op of this pattern, and takes it apart"
 _CASES = "its attributes decide"
 PYTHON_NAMES: dict[tuple[str, str], str] = {
     ("pyruntime/linnet/autodiff/loops.py", "gather"): _GATHERS,
@@ -109,6 +110,9 @@ PYTHON_NAMES: dict[tuple[str, str], str] = {
     ("pyruntime/linnet/passes/affine.py", "batch_norm"): _NORMS,
     ("pyruntime/linnet/passes/norms.py", "batch_norm"): _NORMS,
     ("pyruntime/linnet/passes/statistics.py", "batch_norm"): _NORMS,
+    ("pyruntime/linnet/passes/attention.py", "attention"): _PATTERN,
+    ("pyruntime/linnet/passes/attention.py", "matmul"): _PATTERN,
+    ("pyruntime/linnet/passes/attention.py", "softmax"): _PATTERN,
     ("pyruntime/linnet/passes/gathers.py", "gather"): _GATHERS,
     ("pyruntime/linnet/passes/heads.py", "conv"): "a head is put on a matmul or on a 1x1 conv, which is averaged first",
     ("pyruntime/linnet/preprocess/_results.py", "softmax"): "an activation that the caller names, not an op",

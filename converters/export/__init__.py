@@ -14,6 +14,7 @@ from linnet.converters.export import control, maps, movement, norms, products
 from linnet.converters.export.writer import NEWEST, OLDEST, Writer
 from linnet.ir.graph import Graph
 from linnet.passes import freeze
+from linnet.passes.attention import without_attention
 
 __all__ = ["control", "maps", "movement", "norms", "products", "to_onnx"]
 
@@ -41,7 +42,7 @@ def to_onnx(
         raise UsageError(
             "to_onnx does not support this opset", code=101, expected=f"{OLDEST} to {NEWEST}", got=str(opset)
         )
-    frozen = freeze(graph, values, signature)
+    frozen = without_attention(freeze(graph, values, signature))
     # Opset 20 is tried first: with 21, ONNX Runtime 1.31 rewrites a relu before QuantizeLinear into a model it then refuses.
     for version in (20, 21) if opset is None else (opset,):
         writer = Writer(frozen, version)

@@ -41,7 +41,8 @@ enum ln_op_id {
     LN_OP_RECURRENT_GRADIENT = 33,
     LN_OP_MOMENTS = 34,
     LN_OP_USER = 35,
-    LN_OP_LIMIT = 36
+    LN_OP_ATTENTION = 36,
+    LN_OP_LIMIT = 37
 };
 
 /* The same ids by the names of the ops, which the lists of kernels contain. */
@@ -81,6 +82,7 @@ enum ln_op_named {
     LN_OP_NAMED_recurrent_gradient = LN_OP_RECURRENT_GRADIENT,
     LN_OP_NAMED_moments = LN_OP_MOMENTS,
     LN_OP_NAMED_user = LN_OP_USER,
+    LN_OP_NAMED_attention = LN_OP_ATTENTION,
 };
 
 typedef struct ln_map_attributes {
@@ -515,6 +517,20 @@ typedef struct ln_user_attributes {
     ln_ints sizes;
 } ln_user_attributes;
 
+enum ln_attention_causal {
+    LN_ATTENTION_CAUSAL_NONE = 0,
+    LN_ATTENTION_CAUSAL_START = 1,
+    LN_ATTENTION_CAUSAL_END = 2,
+};
+
+typedef struct ln_attention_attributes {
+    double scale;
+    int64_t causal;
+    int64_t window;
+    double cap;
+    int64_t key_transposed;
+} ln_attention_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -639,6 +655,7 @@ LN_PLANNING linnet_status ln_infer_pool_gradient(const ln_infer *infer);
 LN_PLANNING linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
 LN_PLANNING linnet_status ln_infer_moments(const ln_infer *infer);
 LN_PLANNING linnet_status ln_infer_user(const ln_infer *infer);
+LN_PLANNING linnet_status ln_infer_attention(const ln_infer *infer);
 int ln_layout_copy(const void *attributes, const ln_tensor *x, int input);
 LN_PLANNING void ln_count_map(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_copy(const struct ln_call *call, ln_counts *counts);
@@ -663,5 +680,6 @@ LN_PLANNING void ln_count_conv_gradient(const struct ln_call *call, ln_counts *c
 LN_PLANNING void ln_count_pool_gradient(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_recurrent_gradient(const struct ln_call *call, ln_counts *counts);
 LN_PLANNING void ln_count_moments(const struct ln_call *call, ln_counts *counts);
+LN_PLANNING void ln_count_attention(const struct ln_call *call, ln_counts *counts);
 
 #endif

@@ -139,6 +139,15 @@ static void matmul(const kind *k) {
     attempt(&t);
 }
 
+static void attention(const kind *k) {
+    const ln_attention_attributes a = {.causal = k->variant};
+    test_case t = of(k, LN_OP_ATTENTION, &a, 3);
+    t.inputs[0] = TENSOR(k->x, k->x_layout, 2, C, 6, 7);
+    t.inputs[1] = t.inputs[2] = TENSOR(k->w, LN_LAYOUT_DENSE, 2, C, 5, 7);
+    t.tolerance = k->x == LINNET_F32 ? 1e-4 : 1e-2;
+    attempt(&t);
+}
+
 /* One direction; the cells of an RNN, whose gradient needs the fewest operands. */
 static void recurrent(const kind *k) {
     static const int64_t tanh_only[] = {LN_ACTIVATION_TANH};
@@ -290,13 +299,27 @@ static const struct {
     bool w, y;
     int variants;
 } families[] = {
-    {conv, true, true, 4},        {conv_transpose, true, true, 8}, {conv_gradient, true, false, 4},
-    {matmul, true, true, 2},      {recurrent, true, false, 2},     {recurrent_gradient, true, false, 1},
-    {pool, false, false, 2},      {pool_gradient, true, false, 2}, {softmax, false, false, 2},
-    {layer_norm, true, false, 1}, {group_norm, true, false, 1},    {batch_norm, true, false, 1},
-    {moments, true, false, 2},    {resize, false, false, 1},       {cast, false, true, 1},
-    {quantize, true, true, 2},    {dequantize, true, true, 2},     {reduce, false, true, 3},
-    {copy, false, false, 1},      {map, false, true, 1},
+    {conv, true, true, 4},
+    {conv_transpose, true, true, 8},
+    {conv_gradient, true, false, 4},
+    {matmul, true, true, 2},
+    {attention, true, false, 2},
+    {recurrent, true, false, 2},
+    {recurrent_gradient, true, false, 1},
+    {pool, false, false, 2},
+    {pool_gradient, true, false, 2},
+    {softmax, false, false, 2},
+    {layer_norm, true, false, 1},
+    {group_norm, true, false, 1},
+    {batch_norm, true, false, 1},
+    {moments, true, false, 2},
+    {resize, false, false, 1},
+    {cast, false, true, 1},
+    {quantize, true, true, 2},
+    {dequantize, true, true, 2},
+    {reduce, false, true, 3},
+    {copy, false, false, 1},
+    {map, false, true, 1},
 };
 
 static int missing(const char *kernel, const char *what, unsigned listed, unsigned got, unsigned all) {

@@ -721,6 +721,27 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'sizes': (7, 'ints', (), None),
         },
     },
+    'attention': {
+        'id': 36,
+        'inputs': [{'name': 'query'}, {'name': 'key'}, {'name': 'value'}, {'name': 'mask', 'optional': True}, {'name': 'lengths', 'optional': True}, {'name': 'past_key', 'role': 'state', 'optional': True}, {'name': 'past_value', 'role': 'state', 'optional': True}],
+        'outputs': [{'name': 'y'}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'can_fail': True, 'exact': False, 'family': 'product', 'work': 'product',
+        'integers': 'floats', 'bound': 'grows', 'carries': 'batch',
+        'pointwise': False, 'decodes': False, 'encodes': False,
+        'tail': False, 'registered': False, 'integer_gradient': False,
+        'decides': [1, 2, 3, 4, 5, 6],
+        'layout': 'dense',
+        'gradient': 'of the weights, computed again: two products for value and the scores, two for query and key, and for mask the sum over what was broadcast; lengths have none',
+        'attributes': {
+            'scale': (0, 'float', 0.0, None),
+            'causal': (1, 'enum', 'none', {'none': 0, 'start': 1, 'end': 2}),
+            'window': (2, 'int', 0, None),
+            'cap': (3, 'float', 0.0, None),
+            'key_transposed': (4, 'bool', False, None),
+        },
+    },
 }
 
 # opcode: (id, arity, types)

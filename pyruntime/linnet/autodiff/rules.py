@@ -26,6 +26,7 @@ from linnet.autodiff.recurrent import recurrent_gradient, second_gradient
 from linnet.autodiff.sparse import Gradients, Rule, add_up
 from linnet.autodiff.walk import through
 from linnet.builder import ops
+from linnet.builder.attention import attention_in_parts
 from linnet.clib.errors import Error, GraphError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
@@ -143,6 +144,13 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
         return [elementwise([g, y, total], lambda d, v, s: d - v.unary("exp") * s, y.dtype)]
     total = ops.reduce(ops.multiply(g, y), kind="sum", axis=axes)
     return [elementwise([g, y, total], lambda d, v, s: v * (d - s), y.dtype)]
+
+
+def attention_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """The weights are computed again, and the walk goes back through the products, the map and the softmax."""
+    names = ("scale", "causal", "window", "cap", "key_transposed")
+    attributes = {name: node.attribute(name) for name in names}
+    return through(lambda *operands: attention_in_parts(operands, attributes), node.inputs, given, needs)
 
 
 def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
@@ -344,6 +352,7 @@ RULES: dict[str, Rule] = {
     "reduce": reduce_gradient,
     "matmul": matmul_gradient,
     "softmax": softmax_gradient,
+    "attention": attention_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,
     "moments": moments_gradient,

@@ -11,6 +11,7 @@ from linnet.ir.operators import along, axes_of
 
 __all__ = [
     "assign",
+    "attention",
     "batch_norm",
     "call",
     "cast",
@@ -655,3 +656,25 @@ def user(
     """Runs an op whose shape rule and kernel are outside linnet. The program registers them with the model (linnet_ext.h; docs/user_ops.md). A runtime without the registration refuses the file and names the op. `op` and `version` say which op this is. The node's own attributes are stored in lists. `names` has their names, each followed by a NUL. `kinds` has two numbers per attribute: its type (0 integers, 1 floats, 2 text, 3 bytes) and the number of its values, or -1 for a single value that is not a list. The values of all attributes are in `integers`, `floats` and `text`, one after the other. In `text`, every text or string of bytes is followed by a NUL, and `sizes` has the lengths."""
     result = emit("user", [*x], {"op": op, "version": version, "names": names, "kinds": kinds, "integers": integers, "floats": floats, "text": text, "sizes": sizes}, outputs, name, function)
     return result
+
+
+def attention(
+    query: Operators,
+    key: Operators,
+    value: Operators,
+    mask: Operators | None = None,
+    lengths: Operators | None = None,
+    past_key: Operators | None = None,
+    past_value: Operators | None = None,
+    *,
+    scale: float = 0.0,
+    causal: str = 'none',
+    window: int = 0,
+    cap: float = 0.0,
+    key_transposed: bool = False,
+    name: str = '',
+    function: Function | None = None,
+) -> Tensor:
+    """Scaled dot-product attention (Vaswani et al. 2017): y = softmax(cap(scale * query @ key^T) + mask) @ value, over the keys of each query. The scores are never stored as a whole. query [..., m, depth], key [..., n, depth], value [..., n, size] -> y [..., m, size]. Leading dimensions are broadcast by the rules of NumPy, so that several heads may share their keys (Ainslie et al. 2023). mask is broadcast to [..., m, n]: bool is true where a query may see a key; floats are added to the scores. past_key [..., p, depth] and past_value [..., p, size] are the keys and values before those of this call, for example a variable that serves as a cache; n is then p + the number of keys of this call. lengths is [1] or has one number for each element of the first dimension of y: only so many rows count, of past_key and past_value if they are given, otherwise of key and value. A run checks that each length is in range. Rows that do not count are not read. A query that sees no key gives zeros. Computes in f32 (f64 for f64)."""
+    result = emit("attention", [query, key, value, mask, lengths, past_key, past_value], {"scale": scale, "causal": causal, "window": window, "cap": cap, "key_transposed": key_transposed}, 1, name, function)
+    return result[0]

@@ -8,6 +8,7 @@ import numpy as np
 
 from linnet import init
 from linnet.builder import ops
+from linnet.builder.attention import LOWEST
 from linnet.builder.mapping import pointwise
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
@@ -18,8 +19,6 @@ from linnet.nn.activations import Activation
 from linnet.nn.linear import dense
 from linnet.nn.normalization import layer_norm
 from linnet.nn.randomness import dropout as _dropout
-
-_LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite, so that a fully masked row does not become NaN
 
 
 def scaled_dot_product_attention(
@@ -41,7 +40,7 @@ def scaled_dot_product_attention(
     """
     rank, size = rank_of(query, "attention", 2), size_of(query, -1, "attention")
     factor = 1.0 / math.sqrt(size) if scale is None else scale
-    lowest = _LOWEST.get(query.dtype, -3e38)
+    lowest = LOWEST[query.dtype]
     scores = ops.matmul(query, key, transpose_b=True)
 
     def body(s: Expr, *masks: Expr) -> Expr:

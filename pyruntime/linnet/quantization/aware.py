@@ -18,6 +18,7 @@ from linnet.facade import Graph
 from linnet.ir.dtypes import DTypeLike, named
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
+from linnet.passes.attention import without_attention
 from linnet.passes.weights import current_value, declare, trainable
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.decisions import Decisions
@@ -118,7 +119,7 @@ def fake_quantize_weights(w: Tensor, axis: int | None, bits: int = 8) -> Tensor:
 def deployable(graph: Graph, values: Mapping[str, npt.ArrayLike] | None = None) -> Graph:
     """The inference graph with constants, and without fake quantization."""
     if KEY not in graph.metadata:
-        return graph.freeze(values)
+        return without_attention(graph.freeze(values))
     made = graph.freeze(values, FLOAT)
     del made.metadata[KEY]
     return made

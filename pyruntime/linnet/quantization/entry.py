@@ -15,6 +15,8 @@ from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.dtypes import DTypeLike, named, numpy_dtype
 from linnet.ir.graph import dtype_of_graph
+from linnet.passes.attention import find_attention, without_attention
+from linnet.passes.kept_types import keeping_types
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
@@ -77,6 +79,7 @@ def quantize(
             graph = deployable(graph, values)
     if dtype != "f32":
         _refuse_quantized(graph, dtype)
+    graph = without_attention(graph)  # its products are quantized one by one
     rows = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
     candidates = (dtype,) if dtype != "auto" else ("i8", "i16", "f16") if calibration is not None else ("f16",)
     if calibration is not None:
@@ -88,6 +91,8 @@ def quantize(
         result = search.run(calibration, ranges)
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
+    for function in result.functions:
+        keeping_types(function, find_attention)  # where all of it stays in floats
     for name in search.lost:
         warnings.warn(
             f"in {candidate}, output {name!r} loses its distinct values: a part of it has at most two values on calibration "

@@ -2,6 +2,7 @@
  * Included after simd/simd.h. */
 #include "kernel/common/inline.h"
 
+#include "fast/tail/attention.inc.c"
 #include "fast/tail/conv_transpose.inc.c"
 #include "fast/tail/depthwise.inc.c"
 #include "fast/tail/depthwise_gradient.inc.c"
@@ -16,4 +17,4 @@
 #if defined(LN_SIMD_AVX2) || defined(LN_SIMD_AVX512) /* the only ones with tiles whose A and B are not packed */
 #include "fast/tail/winograd_gradient.inc.c"
 #endif
-#include "fast/tail/recurrent.inc.c" /* uses the exponential of softmax.inc.c */
+#include "fast/tail/recurrent.inc.c"

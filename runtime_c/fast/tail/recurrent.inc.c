@@ -1,6 +1,7 @@
 /* recurrent.inc.c - the hot loops of RNN, GRU and LSTM in f32: the product with the state, sigmoid and tanh.
- * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The other parts are in
- * fast/tail/recurrent_f32.c and recurrent_gradient_f32.c. */
+ * Compiled per ISA by longtail__<isa>.c. The other parts are in fast/tail/recurrent_f32.c and recurrent_gradient_f32.c.
+ */
+#include "fast/tail/exp.inc.c"
 #include "fast/tail/recurrent_f32.h"
 #include "fast/tail/recurrent_gradient_f32.h"
 
