@@ -15,11 +15,6 @@ LISTS = {
     "runtime_c/plan/passes/passes.h": "the list of passes: each is one function of one file",
     "runtime_c/base/crc32.h": "one function per ISA, in a folder that base/ may not include from",
 }
-# Folders whose headers are still to be divided. A folder that is done fails the test until its line is deleted.
-FOLDERS = {
-    "runtime_c/net": "is being divided",
-    "runtime_c/sync": "is being divided",
-}
 # Headers that are still to be divided. A header that is done fails the test until its line is deleted.
 PENDING = {
     "runtime_c/plan/build/expand.h",
@@ -34,16 +29,10 @@ PENDING = {
 }
 
 
-def folder_of(header: str) -> str | None:
-    """The folder of FOLDERS that a header is in."""
-    return next((folder for folder in FOLDERS if header.startswith(folder + "/")), None)
-
-
 def test_a_header_declares_the_functions_of_one_file() -> None:
     """A header of more than one file is in a table above, and whatever is in a table is such a header."""
     found = headers.mixed()
-    assert {header for header in found if folder_of(header) is None} == set(LISTS) | PENDING
-    assert {folder_of(header) for header in found} - {None} == set(FOLDERS), "delete the folder that is done"
+    assert set(found) == set(LISTS) | PENDING
 
 
 def test_a_second_file_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

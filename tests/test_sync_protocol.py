@@ -101,7 +101,7 @@ def test_limits_are_those_of_the_code() -> None:
 
 
 def test_encodings_are_those_of_the_code() -> None:
-    numbers = dict(re.findall(r"LN_SYNC_(\w+) = (\d)", (_CODEC / "compress.h").read_text()))
+    numbers = dict(re.findall(r"LN_SYNC_(\w+) = (\d)", (_CODEC / "encoding.h").read_text()))
     stated = {
         cells[1].replace("-", "").replace("1bit", "onebit").upper(): cells[0] for cells in protocol.rows("Encodings", 3)
     }

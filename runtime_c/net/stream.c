@@ -1,6 +1,10 @@
 /* stream.c - one connection as a state machine: the receiving side. Small frames are parsed from a staging buffer, so
  * that one read takes many of them. The payload of a large frame is read directly into its destination. stream_send.c
  * is the sending side. */
+#include "net/stream.h"
+
+#include "net/frame.h"
+#include "net/stream_send.h"
 #include "net/stream_state.h"
 
 size_t ln_net_stream_bytes(int bulk_places) {

@@ -1,6 +1,10 @@
 /* stream_send.c - one connection as a state machine: the sending side. Control frames wait in a ring of bytes. Bulk
  * messages wait in a queue, where they send chunks in turn. A frame is begun (its checksum is computed) when nearly all
  * bytes before it are sent. */
+#include "net/stream_send.h"
+
+#include "net/frame.h"
+#include "net/refusal.h"
 #include "net/stream_state.h"
 
 /* Returns the ring position `at` bytes after its beginning. */

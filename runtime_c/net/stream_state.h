@@ -3,7 +3,7 @@
 #ifndef LN_NET_STREAM_STATE_H
 #define LN_NET_STREAM_STATE_H
 
-#include "net/stream.h"
+#include "net/handler.h"
 
 #include <string.h>
 
@@ -70,7 +70,5 @@ struct ln_net_stream {
     unsigned char controls[CONTROLS];
     unsigned char staging[STAGING];
 };
-
-void stream_send_reset(ln_net_stream *stream);
 
 #endif

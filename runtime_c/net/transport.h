@@ -3,7 +3,7 @@
 #ifndef LN_NET_TRANSPORT_H
 #define LN_NET_TRANSPORT_H
 
-#include "net/stream.h"
+#include "net/handler.h"
 
 #include "linnet.h"
 
@@ -31,37 +31,12 @@ typedef struct ln_net_security_config {
     const char *libssl;      /* NULL: the system's OpenSSL, 3 or 1.1.1 */
 } ln_net_security_config;
 
-/* Reads keys and certificates. The result must outlive the connections and listeners that use it. */
-linnet_status ln_net_security_create(const ln_net_security_config *config, ln_net_security **out, linnet_error *error);
-void ln_net_security_free(ln_net_security *security);
-
-/* Listens at an address. Without security, only loopback, unix and shm addresses are allowed, unless `insecure` is
- * set. */
-linnet_status ln_net_listen(const char *address, const ln_net_security *security, bool insecure, ln_net_listener **out,
-                            linnet_error *error);
-int ln_net_listener_fd(const ln_net_listener *listener);
-const char *ln_net_listener_address(const ln_net_listener *listener); /* with the port that the system chose */
-/* Accepts a waiting connection. Returns LINNET_OK with *out NULL if no connection waits. An error concerns only the
- * connection that was to be accepted. */
-linnet_status ln_net_accept(ln_net_listener *listener, ln_net_transport **out, linnet_error *error);
-void ln_net_listener_free(ln_net_listener *listener);
-
-/* Begins to connect. Host names are resolved at once; ln_net_transport_receive and _send do the rest. */
-linnet_status ln_net_connect(const char *address, const ln_net_security *security, bool insecure,
-                             ln_net_transport **out, linnet_error *error);
-/* Closes the connection. Data that was sent earlier still arrives. */
-void ln_net_transport_free(ln_net_transport *transport);
-int ln_net_transport_fd(const ln_net_transport *transport); /* does not change while the transport exists */
-/* Describes the peer, for messages. */
-const char *ln_net_transport_peer(const ln_net_transport *transport);
-
 /* Returns the events to poll the fd for (level-triggered); this also works while connecting, in a TLS handshake, or
  * when shared memory is full. When any of them is ready, call receive, then send: TLS may have to read in order to
  * write, and shared memory has only one doorbell. LN_NET_NOW means that there are bytes or space which poll cannot
  * see. Then call both without waiting; poll with a timeout of 0, so that other connections get their turn. Ask again
  * after each round of receive and send, after queueing something in the stream, and after unpausing it. */
 enum { LN_NET_READ = 1, LN_NET_WRITE = 2, LN_NET_NOW = 4 };
-int ln_net_transport_wants(const ln_net_transport *transport, ln_net_stream *stream);
 
 typedef enum ln_net_flow {
     LN_NET_FLOWS,   /* receive: the bound was reached; send: the bound was reached, or everything is sent */
@@ -71,19 +46,5 @@ typedef enum ln_net_flow {
 } ln_net_flow;
 /* A fair number of bytes for one turn. */
 enum { LN_NET_TURN = 1 << 20 };
-/* Receive moves bytes from the transport into the stream, and send moves bytes from the stream into the transport. Both
- * stop when they would block, when `bound` bytes are moved (so that one peer cannot hold up others), or when the
- * connection ends. Receive calls the stream's handler, which must free neither the transport nor the stream. If the
- * stream refuses what arrived, receive returns BROKEN (LINNET_PROTOCOL_ERROR); send then still delivers the REFUSE. */
-ln_net_flow ln_net_transport_receive(ln_net_transport *transport, ln_net_stream *stream, size_t bound,
-                                     linnet_error *error);
-ln_net_flow ln_net_transport_send(ln_net_transport *transport, ln_net_stream *stream, size_t bound,
-                                  linnet_error *error);
-/* Reads at most `bound` bytes and forgets them. */
-ln_net_flow ln_net_transport_discard(ln_net_transport *transport, size_t bound);
-/* Tells whether the connection is established, including its TLS handshake. */
-bool ln_net_transport_open(const ln_net_transport *transport);
-/* Returns the bytes received and sent so far. */
-void ln_net_transport_counts(const ln_net_transport *transport, uint64_t *received, uint64_t *sent);
 
 #endif

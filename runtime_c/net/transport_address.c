@@ -1,5 +1,9 @@
 /* transport_address.c - parses addresses: host:port, [v6]:port, :port, *:port, unix:PATH, shm:PATH.
  * Also decides which addresses may be used without a key. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_address.h"
+
+#include "net/error.h"
 #include "net/transport_medium.h"
 
 #include <errno.h>

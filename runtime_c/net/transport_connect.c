@@ -1,6 +1,14 @@
 /* transport_connect.c - opens connections: tries the addresses of a server one after the other, never blocks, and then
  * hands over to shared memory or TLS. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_connect.h"
+
+#include "net/error.h"
+#include "net/transport_address.h"
+#include "net/transport_flow.h"
 #include "net/transport_medium.h"
+#include "net/transport_shm.h"
+#include "net/transport_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,11 @@
 /* transport_flow.c - moves bytes between a stream and its medium, within a bound.
  * Also computes the events to poll for. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_flow.h"
+
+#include "net/error.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "net/transport_medium.h"
 
 #include <poll.h>

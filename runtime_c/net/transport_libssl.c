@@ -6,6 +6,8 @@
 
 #include "net/transport_libssl.h"
 
+#include "net/error.h"
+
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <string.h>

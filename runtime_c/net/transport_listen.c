@@ -1,6 +1,13 @@
 /* transport_listen.c - listeners, which accept connections on TCP ports and at paths.
  * A socket that a dead server left at the path is replaced. A live socket or any other file is not. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_listen.h"
+
+#include "net/error.h"
+#include "net/transport_address.h"
 #include "net/transport_medium.h"
+#include "net/transport_shm.h"
+#include "net/transport_socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,11 +3,6 @@
 #ifndef LN_NET_TRANSPORT_MEDIUM_H
 #define LN_NET_TRANSPORT_MEDIUM_H
 
-/* For accept4, syscall and SO_PEERCRED. This header must be included first. */
-#if !defined(_GNU_SOURCE)
-#define _GNU_SOURCE
-#endif
-
 #include "net/error.h"
 #include "net/transport.h"
 
@@ -49,38 +44,5 @@ struct ln_net_transport {
     char peer[160];
     char host[256]; /* host of the address to which this side connects; "": none */
 };
-
-/* The parts of an address. */
-typedef struct ln_net_address {
-    enum { LN_NET_TCP, LN_NET_UNIX, LN_NET_SHM } kind;
-    char host[256]; /* "": loopback; "*": all */
-    char port[8];
-    char path[108];
-} ln_net_address;
-
-linnet_status ln_net_address_parse(const char *text, ln_net_address *address, linnet_error *error);
-/* Returns the socket addresses of a host and port, to be freed with freeaddrinfo. Unless there is security or
- * `insecure` is set, they must be loopback. */
-struct addrinfo;
-linnet_status ln_net_address_resolve(const ln_net_address *address, bool listening, bool guarded, struct addrinfo **out,
-                                     linnet_error *error);
-/* Returns the text of an errno, such as "Connection refused". */
-const char *ln_net_errno(int code, char *text, size_t size);
-
-/* Makes fd non-blocking and close-on-exec. Returns false with errno set. */
-bool ln_net_unblock(int fd);
-/* Creates a transport over a connected or connecting socket, and takes ownership of fd. Returns NULL if out of
- * memory. */
-ln_net_transport *ln_net_transport_new(int fd, const ln_net_security *security, bool server);
-/* Sets the options of a socket that is about to be connected. */
-void ln_net_tune(int fd, int family);
-void ln_net_forget_addresses(ln_net_transport *transport);
-
-extern const ln_net_medium ln_net_socket_medium, ln_net_shm_medium, ln_net_tls_medium;
-
-/* Each sets the stage that follows: when the socket is connected, handing over shared memory or the next; when the
- * medium is settled, the TLS handshake or none. */
-void ln_net_stage_after_socket(ln_net_transport *transport, bool shared_memory);
-void ln_net_stage_security(ln_net_transport *transport);
 
 #endif

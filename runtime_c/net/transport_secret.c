@@ -1,7 +1,12 @@
 /* transport_secret.c - reads files that hold secrets. They must belong to our user, be readable by nobody else, and not
  * be too long. The checks are made on the opened file, so nobody can replace the file between the check and the
  * reading. */
-#include "net/transport_security.h"
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_secret.h"
+
+#include "net/error.h"
+#include "net/transport_address.h"
+#include "net/transport_security_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,13 @@
 /* transport_security.c - creates the data that connections share for TLS 1.3: a context with a pre-shared key (RFC
  * 8446, 2.2; RFC 9257) or with certificates on both sides. Tickets and 0-RTT are off, so no recorded session can be
  * replayed. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
 #include "net/transport_security.h"
+
+#include "net/error.h"
+#include "net/transport_libssl.h"
+#include "net/transport_secret.h"
+#include "net/transport_tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>

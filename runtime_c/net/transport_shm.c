@@ -1,7 +1,14 @@
 /* transport_shm.c - shared memory as a medium: one ring per direction in a sealed memfd, which the server hands over
  * through a Unix socket. The socket is the doorbell: it only wakes a sleeping peer, and tells when the peer has closed.
  * The peer is not trusted. Its indices are checked, and its bytes are copied before they are parsed. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_shm.h"
+
+#include "net/error.h"
+#include "net/transport_address.h"
 #include "net/transport_medium.h"
+#include "net/transport_socket.h"
+#include "net/transport_tls.h"
 
 #include <errno.h>
 #include <stdatomic.h>

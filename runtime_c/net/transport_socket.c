@@ -1,5 +1,10 @@
 /* transport_socket.c - TCP and Unix stream sockets as a medium: reads into the stream's space, writes. Never blocks.
  * A broken pipe is an error value, never a signal. */
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_socket.h"
+
+#include "net/error.h"
+#include "net/transport_address.h"
 #include "net/transport_medium.h"
 
 #include <errno.h>

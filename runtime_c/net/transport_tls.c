@@ -1,6 +1,11 @@
 /* transport_tls.c - TLS 1.3 as a medium on top of another one: the handshake as a stage, then records in and out.
  * OpenSSL works on two buffers (a BIO pair), which are filled from the medium below and flushed into it. */
-#include "net/transport_security.h"
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "net/transport_tls.h"
+
+#include "net/error.h"
+#include "net/transport_libssl.h"
+#include "net/transport_security_state.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

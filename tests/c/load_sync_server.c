@@ -5,8 +5,15 @@
  * "done" and counts. */
 #define _DEFAULT_SOURCE
 #include "net/posix_poller.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "net/transport.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
 #include "sync/codec/manifest.h"
+#include "sync/codec/manifest_model.h"
+#include "sync/codec/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,16 @@
 
 #include "check.h"
 
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/codec/payload.h"
+#include "sync/server/server_connections.h"
 #include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
 
 #include "linnet_sync.h"
 

@@ -5,7 +5,12 @@
 
 #include "check.h"
 
+#include "net/stream.h"
 #include "net/transport.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 
 #include <poll.h>

@@ -2,6 +2,7 @@
  * bytes, and the same bits on every machine (a digest that x86-64 and ARM must both give). */
 #include "check.h"
 #include "sync/codec/compress.h"
+#include "sync/codec/compress_size.h"
 
 #include <math.h>
 #include <stdlib.h>

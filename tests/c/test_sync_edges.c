@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include "net/frame.h"
+#include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 #include "sync/common/rows.h"
 #include "sync/server/posix_journal.h"

@@ -3,8 +3,15 @@
  * told, journal and status record it, and the next step continues. */
 #include "sync_clients.h"
 
+#include "net/stream_send.h"
+#include "sync/codec/manifest.h"
 #include "sync/common/combine.h"
+#include "sync/server/record.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
+#include "sync/server/server_status.h"
+#include "sync/server/server_value.h"
 
 #include <float.h>
 

@@ -2,7 +2,14 @@
  * and return, and a table that does not grow while thousands of workers come and go and the server restarts. */
 #include "sync_clients.h"
 
+#include "sync/codec/manifest.h"
+#include "sync/server/record.h"
+#include "sync/server/server_connections.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
+#include "sync/server/server_status.h"
 
 static client *come(int i, const ln_sync_hello *hello) {
     greet(&clients[i], hello);

@@ -3,6 +3,9 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "sync/codec/messages.h"
 #include "sync/ring/ring_core.h"
 
 #include <pthread.h>

@@ -3,7 +3,15 @@
  * clients. */
 #include "sync_clients.h"
 
+#include "net/stream_send.h"
+#include "sync/codec/manifest.h"
 #include "sync/common/combine.h"
+#include "sync/server/record.h"
+#include "sync/server/server_connections.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
+#include "sync/server/server_status.h"
+#include "sync/server/share.h"
 
 /* ---- normal operation ------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,11 @@
 #include "sync_clients.h"
 
 #include "net/bytes.h"
+#include "net/frame.h"
+#include "net/stream.h"
 #include "sync/codec/digest.h"
+#include "sync/server/record.h"
+#include "sync/server/server_core.h"
 
 /* Sends a READY with a changed byte at `at`. */
 static ln_net_refusal ready_with(int at) {

@@ -2,6 +2,7 @@
  * same on every machine; all examples are distributed. */
 #include "check.h"
 #include "sync/server/server_core.h"
+#include "sync/server/share.h"
 
 #include <math.h>
 

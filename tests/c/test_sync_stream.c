@@ -1,6 +1,10 @@
 /* test_sync_stream.c - the stream: any split of the bytes, every flipped bit, chunks that alternate, control frames
  * that overtake, pausing, moving, cancelling, refusing, resetting. */
+#include "net/frame.h"
+#include "net/refusal.h"
 #include "net/stream.h"
+#include "net/stream_send.h"
+#include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 #include "check.h"
 

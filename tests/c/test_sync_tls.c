@@ -6,6 +6,11 @@
 #endif
 
 #include "sync_ends.h"
+#include "net/stream_send.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "net/transport_security.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -6,6 +6,10 @@
 #endif
 
 #include "sync_ends.h"
+#include "net/stream_send.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,6 +1,9 @@
 /* test_sync_wire.c - the frames of docs/protocol.md ("Test vectors") written from structs and read back, and every byte
  * of a payload that must be refused. */
+#include "net/frame.h"
+#include "net/refusal.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 #include "check.h"
 

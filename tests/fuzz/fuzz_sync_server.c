@@ -2,8 +2,14 @@
  * server must stay within its memory, send valid frames, and serve an honest worker in between as if nothing had
  * happened. usage: fuzz_sync_server COUNT SEED. Build it with sanitizers, which end it with a status if they find
  * anything. */
+#include "net/refusal.h"
 #include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/server/server_connections.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
 #include "sync_frames.h"
 

@@ -1,8 +1,11 @@
 /* fuzz_sync_stream.c - feeds changed sessions and random bytes in random pieces to a stream. Its handler checks every
  * payload against a manifest and answers; another stream must accept what it sends. usage: fuzz_sync_stream COUNT SEED.
  * Build it with sanitizers, which end it with a status if they find anything. */
+#include "net/refusal.h"
 #include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
 #include "sync_frames.h"
 
 enum { PLACES = 6 };

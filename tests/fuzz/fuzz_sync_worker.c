@@ -2,9 +2,17 @@
  * Whatever arrives, the worker must stay within its memory and its variables, send valid frames, and then work with an
  * honest server. usage: fuzz_sync_worker COUNT SEED MODEL.lnt. Build it with sanitizers, which end it with a status if
  * they find anything. */
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/codec/compress.h"
 #include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/worker/worker_core.h"
+#include "sync/worker/worker_pull.h"
+#include "sync/worker/worker_push.h"
 #include "sync/worker/worker_state.h"
+#include "sync/worker/worker_work.h"
 #include "sync_frames.h"
 
 enum { LIVES = 100 };

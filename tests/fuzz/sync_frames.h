@@ -5,6 +5,7 @@
 #define SYNC_FRAMES_H
 
 #include "net/bytes.h"
+#include "net/frame.h"
 #include "sync/codec/payload.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
  * with other versions; processes that are killed at any moment. Each run has its own selection of faults. */
 #include "sim.h"
 
+#include "net/frame.h"
 #include "sync/codec/payload.h"
 
 #include <stdlib.h>

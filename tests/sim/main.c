@@ -5,6 +5,7 @@
 #include "sim.h"
 
 #include "sync/server/server_state.h"
+#include "sync/server/server_status.h"
 #include "sync/worker/worker_state.h"
 
 #include <stdarg.h>

@@ -1,6 +1,11 @@
 /* network.c - simulates TCP connections. Bytes arrive in order, late, in pieces of any size, and only while buffers
  * have room, until one end closes or the connection breaks. Connections may overtake one another. */
 #include "sim.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "sync/server/server_connections.h"
+#include "sync/worker/worker_core.h"
 
 #include <stdlib.h>
 #include <string.h>

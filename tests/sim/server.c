@@ -2,6 +2,13 @@
  * disk that survives it. Kills happen between events, within a write to the journal, or within a snapshot. */
 #include "sim.h"
 
+#include "sync/codec/manifest.h"
+#include "sync/codec/manifest_model.h"
+#include "sync/server/journal_frame.h"
+#include "sync/server/record.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
 
 #include <math.h>

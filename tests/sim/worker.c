@@ -2,7 +2,12 @@
  * Checks that the pulled values are one consistent state. */
 #include "sim.h"
 
+#include "sync/codec/manifest.h"
+#include "sync/worker/worker_core.h"
+#include "sync/worker/worker_pull.h"
+#include "sync/worker/worker_push.h"
 #include "sync/worker/worker_state.h"
+#include "sync/worker/worker_work.h"
 
 #include <math.h>
 #include <stdlib.h>

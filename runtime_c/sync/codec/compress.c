@@ -1,7 +1,9 @@
 /* compress.c - the table of encodings, and the encoding of plain values.
  * compress.h describes the bytes. Each lossy encoding has its own file compress_NAME.c. */
 #include "sync/codec/compress.h"
+
 #include "sync/codec/compress_codec.h"
+#include "sync/codec/compress_size.h"
 
 static size_t plain_encode(double ratio, const float *values, float *residual, uint64_t count, unsigned char *out) {
     (void)ratio;

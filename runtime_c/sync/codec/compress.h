@@ -25,40 +25,15 @@
 #ifndef LN_SYNC_COMPRESS_H
 #define LN_SYNC_COMPRESS_H
 
-#include <stdbool.h>
+#include "sync/codec/encoding.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum ln_sync_encoding {
-    LN_SYNC_PLAIN = 0,
-    LN_SYNC_F16 = 1,
-    LN_SYNC_BF16 = 2,
-    LN_SYNC_I8 = 3,
-    LN_SYNC_TOPK = 4,
-    LN_SYNC_ONEBIT = 5,
-    LN_SYNC_ENCODINGS
-} ln_sync_encoding;
-
-typedef enum ln_sync_decoding {
-    LN_SYNC_DECODED = 0,
-    LN_SYNC_BAD_LENGTH, /* the message is shorter or longer than this encoding of this many values */
-    LN_SYNC_BAD_INDEX,  /* top-k: an index beyond the tensor, or a varint that is truncated or too long */
-    LN_SYNC_BAD_SCALE,  /* i8, 1-bit: a scale that is infinite, has the wrong sign, or is a NaN other than 0x7fc00000 */
-    LN_SYNC_BAD_ENCODING
-} ln_sync_decoding;
 
 /* Returns the name, such as "top-k", or NULL for an unknown encoding. */
 const char *ln_sync_encoding_name(int encoding);
 /* Describes the problem in words. */
 const char *ln_sync_decoding_text(int decoding);
-
-/* Returns the largest number of bytes that encoding `count` values can take; for all encodings except top-k this is the
- * exact number. ratio: fraction of the values that top-k keeps, in (0, 1]; at least one value is kept. Returns SIZE_MAX
- * for an unknown encoding, a ratio out of range, or a size that is too large. */
-size_t ln_sync_encoded_bound(int encoding, uint64_t count, double ratio);
-/* Tells, before a message arrives, whether its length can be valid. This limits a receiver's memory to about the size
- * of the plain values. */
-bool ln_sync_encoded_fits(int encoding, uint64_t count, uint64_t bytes);
 /* Encodes values[i] + residual[i], and stores the error of the encoding in `residual`. residual NULL: nothing is added,
  * and the error is not kept. Returns the number of bytes written to `out`, which must have room for the bound. `values`
  * and `residual` must not overlap. */

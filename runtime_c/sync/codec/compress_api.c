@@ -3,6 +3,7 @@
 #include "linnet_sync_ext.h"
 #include "net/error.h"
 #include "sync/codec/compress.h"
+#include "sync/codec/compress_size.h"
 
 size_t linnet_sync_encoded_bound(int encoding, double fraction, uint64_t count) {
     size_t bound = ln_sync_encoded_bound(encoding, count, fraction);

@@ -3,7 +3,11 @@
 #ifndef LN_SYNC_COMPRESS_CODEC_H
 #define LN_SYNC_COMPRESS_CODEC_H
 
-#include "sync/codec/compress.h"
+#include "sync/codec/encoding.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <string.h>
 

@@ -1,4 +1,6 @@
 /* compress_size.c - how many bytes an encoding takes, before anything is encoded or received. */
+#include "sync/codec/compress_size.h"
+
 #include "sync/codec/compress_codec.h"
 
 uint64_t ln_sync_topk_kept(uint64_t count, double ratio) {

@@ -2,6 +2,7 @@
  * Sparse gradients with error feedback: Aji, Heafield 2017; Stich, Cordonnier, Jaggi 2018. Finds the k-th magnitude
  * digit by digit (radix select), exactly and without extra memory. */
 #include "sync/codec/compress_codec.h"
+#include "sync/codec/compress_size.h"
 
 enum { FIRST = 11, SECOND = 10, THIRD = 10, BINS = 1 << FIRST }; /* digits of the 31 bits of a magnitude */
 

@@ -5,6 +5,7 @@
 #include "net/error.h"
 #include "sync/codec/compress.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/payload.h"
 
 #include <stdlib.h>
 #include <string.h>

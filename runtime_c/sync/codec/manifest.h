@@ -28,13 +28,6 @@ typedef struct ln_sync_manifest {
     bool takes_not_finite; /* true if metadata sync.not_finite is "update": the update signatures handle NaN themselves
                             */
 } ln_sync_manifest;
-
-/* Makes the manifest of a model from its `update/...` signatures and its metadata. Inputs of these signatures are
- * gradient/<v> (dense), or gradient/<v>/ids and gradient/<v>/rows (sparse). Metadata sync.average and sync.read name
- * further variables, one per line. sync.first_row/<v> and sync.rows/<v> describe a part of a table; sync.job and
- * sync.shard ("0/2") describe the job.
- * Errors: UNKNOWN_NAME (no update signature, no such variable), WRONG_DTYPE, WRONG_SHAPE, TOO_LARGE, OUT_OF_MEMORY. */
-linnet_status ln_sync_manifest_from_model(const linnet_model *model, ln_sync_manifest **out, linnet_error *error);
 /* Creates a manifest for `count` tensors that a server announced. ln_sync_manifest_take adds the entries of a TENSORS
  * payload. */
 linnet_status ln_sync_manifest_create(uint32_t count, ln_sync_manifest **out, linnet_error *error);
@@ -51,7 +44,5 @@ const ln_sync_variable *ln_sync_manifest_get(const ln_sync_manifest *manifest, u
  * Only f32 variables are encoded, and no averaged or read-only ones; small variables are sent plain. The choice depends
  * on the whole tensor, not on the shard's part, so that all numbers of servers give the same bits. */
 int ln_sync_pulled_as(const ln_sync_variable *variable, uint32_t encodings);
-/* Stores the 16-byte job identifier of a model. */
-linnet_status ln_sync_job_of(const linnet_model *model, unsigned char job[16], linnet_error *error);
 
 #endif

@@ -1,8 +1,11 @@
 /* manifest_model.c - makes the table of tensors from a model's signatures and metadata.
  * It writes entries and reads them back in TENSORS form, so that both sides hold exactly the same table. */
+#include "sync/codec/manifest_model.h"
+
 #include "net/error.h"
 #include "sync/codec/digest.h"
 #include "sync/codec/manifest.h"
+#include "sync/codec/payload.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* messages.c - the tables that are made from messages.inc, and the sets of messages that a role may send. */
 #include "sync/codec/messages.h"
 
-#include "sync/codec/compress.h"
+#include "sync/codec/encoding.h"
 
 /* The words of messages.inc. A set of roles has a bit for each role. */
 enum { CONTROL, BULK, ENCODED };

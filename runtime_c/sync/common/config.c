@@ -3,6 +3,7 @@
 
 #include "net/error.h"
 #include "net/frame.h"
+#include "net/transport_security.h"
 
 #include <string.h>
 

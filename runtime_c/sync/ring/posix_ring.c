@@ -1,9 +1,18 @@
 /* posix_ring.c - the public ring: waits for neighbours, notices a lost rank, and tells the others.
  * A waiting rank sends heartbeats to its right neighbour, so only the right neighbour of a silent rank reports it as
  * lost. */
+#include "sync/ring/posix_ring_state.h"
+
 #include "net/error.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "net/transport_flow.h"
+#include "net/transport_security.h"
 #include "sync/common/config.h"
-#include "sync/ring/posix_ring.h"
+#include "sync/ring/posix_ring_link.h"
+#include "sync/ring/posix_ring_meet.h"
+#include "sync/ring/ring_core.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,15 @@
 /* posix_ring_greet.c - the frames by which two ranks meet: HELLO, WELCOME, addresses. When both agree, a link's frames
  * are those of the ring. */
-#include "sync/ring/posix_ring.h"
+#include "sync/ring/posix_ring_greet.h"
 
 #include "net/error.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "net/transport_flow.h"
+#include "sync/codec/messages.h"
+#include "sync/ring/posix_ring_state.h"
+#include "sync/ring/posix_ring_link.h"
 
 #include <stdio.h>
 #include <stdlib.h>

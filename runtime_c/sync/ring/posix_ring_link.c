@@ -1,7 +1,12 @@
 /* posix_ring_link.c - the connections of a ring as such: waits for them, moves their bytes, frees them. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "sync/ring/posix_ring.h"
+#include "sync/ring/posix_ring_link.h"
+
+#include "net/stream.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "sync/ring/posix_ring_state.h"
 
 #include <poll.h>
 #include <stdlib.h>

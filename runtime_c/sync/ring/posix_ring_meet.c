@@ -1,9 +1,19 @@
 /* posix_ring_meet.c - how the ranks of a ring find one another. Every rank sends its address to rank 0, rank 0 sends
  * the table of addresses to all ranks, then each rank connects to its right neighbour (docs/protocol.md, "Rings"). */
-#include "net/transport_medium.h"
+#define _GNU_SOURCE /* accept4, syscall, SO_PEERCRED */
+#include "sync/ring/posix_ring_meet.h"
 
 #include "net/error.h"
-#include "sync/ring/posix_ring.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "net/transport_address.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "net/transport_medium.h"
+#include "sync/ring/posix_ring_state.h"
+#include "sync/ring/posix_ring_greet.h"
+#include "sync/ring/posix_ring_link.h"
 
 #include <stdio.h>
 #include <stdlib.h>

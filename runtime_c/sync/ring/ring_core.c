@@ -2,6 +2,10 @@
  * A sender needs only two counters: piece p of round r may be sent when piece p of round r - 1 has arrived. */
 #include "sync/ring/ring_core.h"
 
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+
 #include <stdio.h>
 #include <string.h>
 

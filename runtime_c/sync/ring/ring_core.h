@@ -11,7 +11,7 @@
 #ifndef LN_SYNC_RING_CORE_H
 #define LN_SYNC_RING_CORE_H
 
-#include "net/stream.h"
+#include "net/handler.h"
 #include "sync/codec/payload.h"
 
 #include "linnet_sync.h"

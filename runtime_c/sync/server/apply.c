@@ -3,6 +3,8 @@
 #include "sync/server/apply.h"
 
 #include "net/error.h"
+#include "sync/codec/manifest.h"
+
 #include "linnet_ext.h"
 
 #include <float.h>

@@ -3,7 +3,7 @@
 #ifndef LN_SYNC_APPLY_H
 #define LN_SYNC_APPLY_H
 
-#include "sync/server/server_core.h"
+#include "sync/server/server.h"
 
 typedef struct ln_sync_sessions ln_sync_sessions;
 

@@ -1,7 +1,15 @@
 /* barrier.c - decides when a step closes, which workers take part in it, and which workers are told. One mechanism
  * serves all modes: one group of all workers is synchronous training, a group with a quorum has backup workers, and
  * groups of one worker each are asynchronous training. */
+#include "sync/server/barrier.h"
+
+#include "sync/server/record.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_peers.h"
+#include "sync/server/server_pull.h"
 #include "sync/server/server_state.h"
+#include "sync/server/server_step.h"
+#include "sync/server/share.h"
 
 #include <math.h>
 #include <stdlib.h>

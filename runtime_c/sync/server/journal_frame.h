@@ -3,7 +3,7 @@
 #ifndef LN_SYNC_JOURNAL_FRAME_H
 #define LN_SYNC_JOURNAL_FRAME_H
 
-#include "net/stream.h"
+#include "net/handler.h"
 
 /* The file has a head, then records. A record is a frame, the parts one after the other, and zeros up to a multiple of
  * ALIGN. A frame therefore never crosses a page border. Frame: u64 length; u32 CRC-32C of the parts and the zeros; u32

@@ -7,6 +7,7 @@
 #include "net/error.h"
 #include "sync/server/journal_frame.h"
 #include "sync/server/posix_files.h"
+#include "sync/server/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef LN_SYNC_POSIX_JOURNAL_H
 #define LN_SYNC_POSIX_JOURNAL_H
 
-#include "sync/server/server_core.h"
+#include "sync/server/server.h"
 
 typedef struct ln_sync_journal ln_sync_journal;
 

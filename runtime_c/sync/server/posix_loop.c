@@ -1,7 +1,19 @@
 /* posix_loop.c - the server's loop: one thread, any number of connections. Each connection gets a turn of LN_NET_TURN
  * bytes. Frames that the core queues are sent at once. */
 #define _DEFAULT_SOURCE
-#include "sync/server/posix_server.h"
+#include "sync/server/posix_loop.h"
+
+#include "net/posix_poller.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "sync/server/posix_metrics.h"
+#include "sync/server/posix_server_state.h"
+#include "sync/server/server_connections.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
+
 #include "linnet_ext.h"
 
 #include <sched.h>

@@ -4,6 +4,9 @@
 #include "sync/server/posix_metrics.h"
 
 #include "net/error.h"
+#include "net/posix_poller.h"
+#include "net/transport_listen.h"
+#include "sync/server/server_status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 #include "net/posix_poller.h"
 #include "net/transport.h"
-#include "sync/server/server_core.h"
+#include "sync/server/server.h"
 
 typedef struct ln_sync_metrics ln_sync_metrics;
 

@@ -1,11 +1,24 @@
 /* posix_server.c - linnet_server of linnet_sync.h: the updates of a model, its folder, its listeners, and the loop.
  * posix_loop.c moves the bytes; server_core.h makes the decisions. */
 #define _DEFAULT_SOURCE
-#include "sync/server/posix_server.h"
+#include "sync/server/posix_server_state.h"
 
 #include "net/error.h"
+#include "net/posix_poller.h"
+#include "net/transport_listen.h"
+#include "net/transport_security.h"
+#include "sync/codec/manifest.h"
+#include "sync/codec/manifest_model.h"
 #include "sync/common/config.h"
 #include "sync/common/posix_host.h"
+#include "sync/server/apply.h"
+#include "sync/server/posix_loop.h"
+#include "sync/server/posix_metrics.h"
+#include "sync/server/posix_storage.h"
+#include "sync/server/record.h"
+#include "sync/server/server_core.h"
+#include "sync/server/server_peers.h"
+#include "sync/server/server_status.h"
 
 #include <errno.h>
 #include <fcntl.h>

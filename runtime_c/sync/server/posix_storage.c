@@ -6,6 +6,8 @@
 #include "net/error.h"
 #include "sync/server/posix_files.h"
 #include "sync/server/posix_journal.h"
+#include "sync/server/record.h"
+#include "sync/server/server_core.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef LN_SYNC_POSIX_STORAGE_H
 #define LN_SYNC_POSIX_STORAGE_H
 
-#include "sync/server/server_core.h"
+#include "sync/server/server.h"
 
 #include "linnet_sync.h"
 

@@ -8,9 +8,17 @@
  *
  * A record of a put has FFFFFFFF in the place of `tensors`, which no earlier server accepts: its `step` is the number
  * of the put, its `group` the tensor, and it has no members. The process (u64) and the value follow. */
+#include "sync/server/record.h"
+
 #include "net/bytes.h"
 #include "net/error.h"
+#include "sync/codec/manifest.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_memory.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
+#include "sync/server/server_update.h"
+#include "sync/server/server_value.h"
 
 #include <inttypes.h>
 #include <stdio.h>

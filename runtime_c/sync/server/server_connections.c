@@ -1,7 +1,19 @@
 /* server_connections.c - a server's connections: what each received frame means, and what is due to be sent.
  * server_join.c, server_push.c, server_put.c and server_pull.c handle the frames of their subjects. */
+#include "sync/server/server_connections.h"
+
+#include "net/stream.h"
 #include "sync/codec/compress.h"
+#include "sync/codec/messages.h"
+#include "sync/server/barrier.h"
+#include "sync/server/record.h"
+#include "sync/server/server_join.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_memory.h"
 #include "sync/server/server_messages.h"
+#include "sync/server/server_peers.h"
+#include "sync/server/server_pull.h"
+#include "sync/server/server_status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

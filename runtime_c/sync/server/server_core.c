@@ -1,7 +1,14 @@
 /* server_core.c - a server's life: creation, the passing of time, the end. server_state.h lists the files that do the
  * rest. */
+#include "sync/server/server_core.h"
+
 #include "net/error.h"
 #include "sync/codec/compress.h"
+#include "sync/server/barrier.h"
+#include "sync/server/server_connections.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_memory.h"
+#include "sync/server/server_peers.h"
 #include "sync/server/server_state.h"
 
 #include <stdlib.h>

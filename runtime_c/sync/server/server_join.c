@@ -1,10 +1,19 @@
 /* server_join.c - the server's side of the handshake: identifies the worker, assigns its number, and tells it the
  * current step. A connection belongs to a member only after READY, so a replayed recording cannot displace a member.
  * server_members.c has the table of members. */
+#include "sync/server/server_join.h"
+
 #include "net/bytes.h"
 #include "net/error.h"
+#include "net/stream.h"
 #include "sync/codec/compress.h"
+#include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/server/barrier.h"
+#include "sync/server/record.h"
+#include "sync/server/server_members.h"
 #include "sync/server/server_messages.h"
+#include "sync/server/server_peers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

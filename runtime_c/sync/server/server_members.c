@@ -1,6 +1,9 @@
 /* server_members.c - members and groups, and the tables of them. Lost members are remembered, because a worker whose
  * answer was lost asks again about its push. At some time they are forgotten, because a server may outlive many
  * workers. */
+#include "sync/server/server_members.h"
+
+#include "sync/server/server_memory.h"
 #include "sync/server/server_state.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* server_memory.c - memory that counts towards max_bytes: the buffers of pushes, sums and records. Connections wait
  * (server_peers.c) until there is room. */
+#include "sync/server/server_memory.h"
+
 #include "sync/server/server_state.h"
 
 #include <stdlib.h>

@@ -1,6 +1,10 @@
 /* server_peers.c - what any part of a server does to a connection: wakes it, lets it wait for memory, tells or refuses
  * its peer. A server that fails refuses all of them. */
+#include "sync/server/server_peers.h"
+
 #include "net/bytes.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/server/server_state.h"
 
 #include <stdarg.h>

@@ -1,9 +1,15 @@
 /* server_pull.c - sends values: whole tensors directly from the variables' memory, rows and reports from copies. A
  * value that goes out as f16 or bf16 is encoded once for all readers of its version. Before an update changes a value
  * that a slow reader has not completely received, the value is copied, if max_bytes allows it. */
+#include "sync/server/server_pull.h"
+
+#include "net/stream_send.h"
 #include "sync/codec/compress.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/manifest.h"
+#include "sync/server/server_memory.h"
 #include "sync/server/server_messages.h"
+#include "sync/server/server_peers.h"
 
 #include <stdlib.h>
 #include <string.h>

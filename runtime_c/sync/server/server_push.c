@@ -1,8 +1,15 @@
 /* server_push.c - receives gradients: chooses where their bytes are written, checks them, and handles COMMIT, which
  * makes them count. If the step is closed or the push was already received, the data is read and dropped. */
 #include "sync/codec/compress.h"
+#include "sync/codec/compress_size.h"
+#include "sync/codec/manifest.h"
 #include "sync/common/combine.h"
+#include "sync/server/barrier.h"
+#include "sync/server/server_members.h"
+#include "sync/server/server_memory.h"
 #include "sync/server/server_messages.h"
+#include "sync/server/server_peers.h"
+#include "sync/server/server_step.h"
 
 #include <math.h>
 #include <stdlib.h>

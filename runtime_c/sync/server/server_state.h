@@ -1,14 +1,10 @@
-/* server_state.h - the state of a server, only for the server_*.c files, record.c and barrier.c.
+/* server_state.h - the state of a server, only for the server_*.c files, record.c and barrier.c. It holds types only.
  * A connection is one stream. A member is one worker number, over all its connections. A group is a set of members that
  * share a barrier. */
 #ifndef LN_SYNC_SERVER_STATE_H
 #define LN_SYNC_SERVER_STATE_H
 
-#include "sync/server/server_core.h"
-
-typedef struct sync_connection sync_connection;
-typedef struct sync_member sync_member;
-typedef struct sync_group sync_group;
+#include "sync/server/server.h"
 
 /* An old value of a tensor, kept while it is being sent to slow readers, or the current value as f16 or bf16. */
 typedef struct sync_copy {
@@ -19,7 +15,7 @@ typedef struct sync_copy {
 
 /* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
  * is in the list of that tensor. */
-typedef struct sync_send {
+struct sync_send {
     struct sync_send *next, *previous; /* neighbours in the tensor's list; `next` is also used in the free list and in
                                           the connection's list of unsent replies */
     sync_connection *connection;
@@ -29,18 +25,18 @@ typedef struct sync_send {
     sync_copy *copy; /* if set, the message reads this copy and not the value */
     void *own;       /* rows or a report; freed with the message */
     uint64_t bytes, version;
-} sync_send;
+};
 
 /* A buffer that grows when needed, and is used again in later steps. */
-typedef struct sync_buffer {
+struct sync_buffer {
     void *data;
     uint64_t capacity;
-} sync_buffer;
+};
 
 /* The last put of a process. */
-typedef struct sync_putter {
+struct sync_putter {
     uint64_t incarnation, number;
-} sync_putter;
+};
 
 typedef struct sync_tensor {
     uint64_t changed;      /* version in which the value last changed */
@@ -196,90 +192,6 @@ struct ln_sync_server {
     uint64_t values_sent, values_saved; /* bytes of values in DATA, and bytes that f16 and bf16 saved */
     uint64_t lost_received, lost_sent;  /* bytes over connections that have ended */
 };
-
-/* The files of a server, from below: each calls only files that stand before it here. */
-
-/* ---- server_memory.c: these functions grow and free buffers, whose bytes count towards max_bytes. ln_sync_grow
- * returns false if out of memory. */
-bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
-void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
-bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
-void ln_sync_trim(ln_sync_server *server); /* frees the buffers that were kept for later steps */
-
-/* ---- server_peers.c */
-void ln_sync_wake(sync_connection *c);
-void ln_sync_unwake(sync_connection *c);
-void ln_sync_pause_peer(sync_connection *c);       /* it waits for memory */
-void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
-bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
-/* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
-void ln_sync_refuse_peer(sync_connection *c, ln_net_refusal why, uint32_t detail, const char *format, ...);
-void ln_sync_drop_peer(sync_connection *c);
-void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
-uint64_t ln_sync_job_number(const ln_sync_server *server);
-
-/* ---- server_members.c */
-/* These functions return NULL if there is no such entry, or no memory to create it. Creating a member may remove
- * another member and its group, so look up groups afterwards. */
-sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make);
-sync_group *ln_sync_group(ln_sync_server *server, uint32_t id, bool make);
-bool ln_sync_enter_group(sync_group *group, sync_member *member);
-void ln_sync_free_member(ln_sync_server *server, sync_member *member);
-void ln_sync_free_group(ln_sync_server *server, sync_group *group);
-void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memory); /* drops its pushes of the step */
-void ln_sync_count_group(sync_group *group);
-uint64_t ln_sync_slowest(const ln_sync_server *server);
-
-/* ---- server_pull.c */
-void ln_sync_want_held(sync_connection *c);
-void ln_sync_answer_pulls(sync_connection *c);
-/* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
-bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes);
-void ln_sync_released(sync_send *send);
-void ln_sync_free_pulls(sync_connection *c);
-/* Makes sure that no message reads the values of tensors [first, end) directly any more: copies old values for their
- * readers, or drops the readers. */
-void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
-
-/* ---- server_update.c */
-linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* writes row counts to server->rows */
-void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
-/* ln_sync_size_placed returns the class of the gradients in their places. *finite false: the update overflows, so it
- * changes nothing. */
-ln_sync_size ln_sync_size_placed(ln_sync_server *server);
-linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
-                                 linnet_error *error);
-linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: already made */
-
-/* ---- server_value.c */
-/* Returns the last put of a process; NULL if it has put nothing, or was forgotten. */
-sync_putter *ln_sync_putter(ln_sync_server *server, uint64_t incarnation);
-bool ln_sync_note_put(ln_sync_server *server, uint64_t incarnation, uint64_t number); /* false: out of memory */
-/* Classifies a value that a client has put. LARGE: the next update must be tried. */
-ln_sync_size ln_sync_size_of_value(const ln_sync_variable *variable, const void *data);
-void ln_sync_store_value(ln_sync_server *server, uint32_t tensor, const void *data);
-
-/* ---- record.c: contents of journal and snapshots */
-linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
-linnet_status ln_sync_append_put(ln_sync_server *server, uint64_t incarnation, uint64_t number, uint32_t tensor,
-                                 const void *value, linnet_error *error);
-linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
-
-/* ---- server_step.c */
-linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
-void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
-                                                                 members, up to the first one that is missing */
-
-/* ---- barrier.c */
-void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes the group's step if it is due */
-void ln_sync_consider_all(ln_sync_server *server);
-void ln_sync_leave(ln_sync_server *server, sync_member *member); /* its group no longer waits for it */
-void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* counts each step once */
-void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
-void ln_sync_send_ack(sync_connection *c);
-
-/* ---- server_join.c */
-void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
 
 /* ---- server_push.c */
 

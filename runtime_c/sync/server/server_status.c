@@ -1,5 +1,7 @@
 /* server_status.c - the state of a server for people and tools: JSON for STATUS, Prometheus' text for /metrics.
  * Counters begin at 0 when the process starts; `version` and `sequence` continue after a restart. */
+#include "sync/server/server_status.h"
+
 #include "sync/server/server_state.h"
 
 #include <inttypes.h>

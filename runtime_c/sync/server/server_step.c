@@ -2,10 +2,15 @@
  * Nothing changes before the journal has the step. A later failure ends the server, and a restarted server tries the
  * step again. A step that overflows is dropped before it is written to the journal, so variables stay finite if pushes
  * are finite. */
+#include "sync/server/server_step.h"
+
 #include "net/error.h"
 #include "sync/common/combine.h"
 #include "sync/common/rows.h"
+#include "sync/server/record.h"
+#include "sync/server/server_memory.h"
 #include "sync/server/server_state.h"
+#include "sync/server/server_update.h"
 
 #include <float.h>
 #include <stdlib.h>

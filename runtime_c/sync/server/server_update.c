@@ -1,8 +1,12 @@
 /* server_update.c - one update of the variables, from gradients that lie in their places. Steps are made in this way,
  * and so are steps of the journal that are repeated. */
+#include "sync/server/server_update.h"
+
 #include "net/error.h"
 #include "sync/codec/compress.h"
 #include "sync/common/combine.h"
+#include "sync/server/server_memory.h"
+#include "sync/server/server_pull.h"
 #include "sync/server/server_state.h"
 
 #include <string.h>

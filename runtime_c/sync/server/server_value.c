@@ -1,6 +1,9 @@
 /* server_value.c - values that clients have put: which puts are stored already, and how a value is stored. The journal
  * repeats them in the same way. */
+#include "sync/server/server_value.h"
+
 #include "sync/common/combine.h"
+#include "sync/server/server_pull.h"
 #include "sync/server/server_state.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* share.c - divides the examples of a global batch among the workers: a faster worker gets more.
  * Uses largest remainders (Hamilton's method): the shares add up to the batch, and each share differs from the exact
  * share by less than one example. */
-#include "sync/server/server_core.h"
+#include "sync/server/share.h"
 
 #include <math.h>
 

@@ -2,7 +2,13 @@
  * and sleeps when nothing can move. Polling again for a moment before sleeping costs more than it gains, because other
  * processes need the CPU. */
 #define _POSIX_C_SOURCE 200809L
-#include "sync/worker/posix_worker.h"
+#include "sync/worker/posix_drive.h"
+
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "sync/worker/posix_worker_state.h"
+#include "sync/worker/worker_core.h"
+#include "sync/worker/worker_work.h"
 
 #include <errno.h>
 #include <time.h>

@@ -1,7 +1,13 @@
 /* posix_rows.c - rows of tables that a worker does not hold. Each row that a batch looks up is pulled once and copied
  * to every place where the batch needs it. */
 #define _POSIX_C_SOURCE 200809L
-#include "sync/worker/posix_worker.h"
+#include "sync/worker/posix_rows.h"
+
+#include "net/error.h"
+#include "sync/worker/posix_drive.h"
+#include "sync/worker/posix_worker_state.h"
+#include "sync/worker/worker_info.h"
+#include "sync/worker/worker_pull.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,15 @@
  * report. */
 #define _POSIX_C_SOURCE 200809L
 #include "net/error.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "net/transport.h"
+#include "net/transport_connect.h"
+#include "net/transport_flow.h"
+#include "net/transport_security.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 #include "sync/common/config.h"
 

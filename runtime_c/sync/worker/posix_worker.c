@@ -1,9 +1,21 @@
 /* posix_worker.c - a worker with sockets and a clock: the linnet_worker_... functions of linnet_sync.h. The caller's
  * thread moves the bytes during a call; a separate thread sends heartbeats between calls. posix_drive.c is the loop. */
 #define _POSIX_C_SOURCE 200809L
+#include "sync/worker/posix_worker_state.h"
+
+#include "net/error.h"
+#include "net/transport_flow.h"
+#include "net/transport_security.h"
 #include "sync/common/config.h"
 #include "sync/common/posix_host.h"
-#include "sync/worker/posix_worker.h"
+#include "sync/worker/posix_drive.h"
+#include "sync/worker/posix_rows.h"
+#include "sync/worker/worker_core.h"
+#include "sync/worker/worker_info.h"
+#include "sync/worker/worker_pull.h"
+#include "sync/worker/worker_push.h"
+#include "sync/worker/worker_put.h"
+#include "sync/worker/worker_work.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,18 @@
 /* worker_agree.c - a worker's handshake: HELLO, WELCOME, TENSORS, READY, and the meaning of refusals. docs/protocol.md,
  * "States", describes it. */
+#include "sync/worker/worker_agree.h"
+
+#include "net/error.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "net/stream_send.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/codec/payload.h"
+#include "sync/worker/worker_links.h"
 #include "sync/worker/worker_messages.h"
+#include "sync/worker/worker_model.h"
 
 #include <stdio.h>
 #include <string.h>

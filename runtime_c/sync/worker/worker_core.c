@@ -1,6 +1,17 @@
 /* worker_core.c - a worker's connections: received frames, new and lost connections; its creation and end.
  * worker_work.c does the work that involves all links. */
+#include "sync/worker/worker_core.h"
+
+#include "net/error.h"
+#include "net/refusal.h"
+#include "net/stream.h"
+#include "sync/codec/manifest.h"
+#include "sync/codec/messages.h"
+#include "sync/worker/worker_agree.h"
+#include "sync/worker/worker_links.h"
 #include "sync/worker/worker_messages.h"
+#include "sync/worker/worker_model.h"
+#include "sync/worker/worker_push.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,12 @@
 /* worker_gradient.c - makes the messages of a push from the gradients in a session's outputs, or from the changes of
  * local steps. Rows that occur several times are summed here, so that each row is sent once. */
+#include "sync/worker/worker_gradient.h"
+
+#include "net/error.h"
 #include "sync/codec/compress.h"
+#include "sync/codec/compress_size.h"
 #include "sync/common/rows.h"
+#include "sync/worker/worker_model.h"
 #include "sync/worker/worker_state.h"
 
 #include <math.h>

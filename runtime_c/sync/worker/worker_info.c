@@ -1,4 +1,7 @@
 /* worker_info.c - fills in the information about a worker and its links. */
+#include "sync/worker/worker_info.h"
+
+#include "sync/worker/worker_model.h"
 #include "sync/worker/worker_state.h"
 
 #include <string.h>

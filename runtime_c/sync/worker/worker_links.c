@@ -1,4 +1,8 @@
 /* worker_links.c - what every part of a worker does with its links: sends, ends, begins again, keeps them alive. */
+#include "sync/worker/worker_links.h"
+
+#include "net/error.h"
+#include "net/stream_send.h"
 #include "sync/worker/worker_state.h"
 
 uint64_t ln_worker_clock(const ln_sync_worker *worker) { return worker->host.clock(worker->host.context); }

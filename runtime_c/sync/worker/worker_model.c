@@ -1,6 +1,11 @@
 /* worker_model.c - finds which variables of its model a worker shares, and checks them against the tensors that servers
  * announce. The outputs of `grad` and the metadata name the shared variables (linnet.sync.signatures writes both). */
+#include "sync/worker/worker_model.h"
+
+#include "net/error.h"
+#include "sync/codec/manifest_model.h"
 #include "sync/worker/worker_state.h"
+
 #include "linnet_ext.h"
 
 #include <stdlib.h>

@@ -1,8 +1,16 @@
 /* worker_pull.c - receives values: whole tensors, directly into the store, and rows of tables.
  * A link asks for everything that may have changed, and counts the answers that are missing. */
+#include "sync/worker/worker_pull.h"
+
+#include "net/error.h"
+#include "net/stream_send.h"
 #include "sync/codec/compress.h"
 #include "sync/codec/digest.h"
+#include "sync/codec/manifest.h"
+#include "sync/worker/worker_links.h"
 #include "sync/worker/worker_messages.h"
+#include "sync/worker/worker_model.h"
+
 #include "linnet_ext.h"
 
 #include <string.h>

@@ -1,7 +1,14 @@
 /* worker_push.c - sends a step to the servers: messages, COMMIT, and the servers' answers.
  * A link keeps its messages until the ACK. If the connection is lost, the link sends them again, and the server counts
  * them once. */
+#include "sync/worker/worker_push.h"
+
+#include "net/error.h"
+#include "net/stream_send.h"
+#include "sync/worker/worker_gradient.h"
+#include "sync/worker/worker_links.h"
 #include "sync/worker/worker_messages.h"
+#include "sync/worker/worker_pull.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,13 @@
 /* worker_put.c - sets the value of a variable: sends each server its part, and waits until all have stored it. After a
  * lost connection the same number is sent again, and the server stores the value once. */
+#include "sync/worker/worker_put.h"
+
+#include "net/error.h"
+#include "net/stream_send.h"
 #include "sync/common/combine.h"
+#include "sync/worker/worker_links.h"
 #include "sync/worker/worker_messages.h"
+#include "sync/worker/worker_model.h"
 
 #include <string.h>
 

@@ -5,10 +5,11 @@
 
 #include "net/error.h"
 #include "sync/codec/manifest.h"
-#include "sync/worker/worker_core.h"
+#include "sync/common/host.h"
+#include "sync/worker/worker.h"
 
 /* A shared variable. */
-typedef struct worker_tensor {
+struct worker_tensor {
     linnet_tensor_info info; /* from the model; for a remote table only the name, until a manifest has the rest */
     unsigned char *data;     /* value in the store; NULL: a remote table */
     bool pushed;             /* its gradient is pushed */
@@ -28,7 +29,7 @@ typedef struct worker_tensor {
     int64_t *looked_up;     /* row numbers as the session returned them */
     void *places;           /* scratch for sorting */
     size_t converted_room, ids_room, sums_room, looked_up_room, places_room; /* bytes */
-} worker_tensor;
+};
 
 /* The rows of a tensor that one server has. */
 typedef struct worker_part {
@@ -62,7 +63,7 @@ typedef struct worker_message {
 
 typedef enum worker_state { WORKER_APART, WORKER_GREETING, WORKER_OPEN } worker_state;
 
-typedef struct worker_link {
+struct worker_link {
     ln_sync_worker *worker;
     int index;
     char *address;
@@ -110,18 +111,7 @@ typedef struct worker_link {
     int outcome;
     uint64_t staleness;
     uint64_t handed_at;
-} worker_link;
-
-typedef enum worker_work {
-    WORKER_IDLE,
-    WORKER_AGREE,
-    WORKER_PULL,
-    WORKER_ROWS,
-    WORKER_PUSH,
-    WORKER_PUT,
-    WORKER_SAVE,
-    WORKER_LEAVE
-} worker_work;
+};
 
 struct ln_sync_worker {
     linnet_model *model;
@@ -163,59 +153,5 @@ struct ln_sync_worker {
     linnet_worker_info info; /* counts */
     uint64_t bytes;
 };
-
-/* Allocates memory and counts it. Returns NULL if out of memory. */
-void *ln_worker_memory(ln_sync_worker *worker, size_t size);
-/* Makes *memory at least `need` bytes long. The old contents may be lost. */
-bool ln_worker_room(ln_sync_worker *worker, void **memory, size_t *room, size_t need);
-
-/* The parts of a worker, from below: each calls only those that stand before it here, and worker_work.c and
- * worker_core.c call all of them. */
-
-/* worker_model.c */
-linnet_status ln_worker_read_model(ln_sync_worker *worker, linnet_error *error);
-worker_tensor *ln_worker_find(const ln_sync_worker *worker, const char *name);
-/* Checks the manifest of a link: its tensors must be those of the model. Not OK: says which tensor differs. */
-linnet_status ln_worker_match(worker_link *link, linnet_error *error);
-/* Checks all manifests: together they must contain every tensor exactly once. */
-linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error);
-
-/* worker_links.c */
-uint64_t ln_worker_clock(const ln_sync_worker *worker);
-bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size);
-/* Ends this connection soon. With `fatal`, ends the whole worker. */
-void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
-/* Restarts the work that a lost connection had not finished. */
-void ln_worker_restart(worker_link *link);
-void ln_worker_opened(worker_link *link); /* the handshake is done: begins heartbeats and continues the work */
-/* Sends heartbeats and notices silent servers. */
-void ln_worker_check_time(worker_link *link, uint64_t now);
-void ln_worker_begin(ln_sync_worker *worker, worker_work work);
-/* Returns the first step that no server has decided for this worker. Shards that are further ahead wait for the other
- * shards. */
-uint64_t ln_worker_next(const ln_sync_worker *worker);
-
-/* worker_agree.c */
-void ln_worker_greet(worker_link *link);
-
-/* worker_pull.c: a link's share of the work; called again when a stream has room or something has arrived. */
-void ln_worker_ask(worker_link *link);
-void ln_worker_ask_rows(worker_link *link);
-void ln_worker_await(worker_link *link); /* for every tensor, the value or a report that it is unchanged will arrive */
-void ln_worker_pulled(ln_sync_worker *worker);
-
-/* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
-linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error);
-linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error);
-linnet_status ln_worker_encode(worker_link *link, linnet_error *error);
-
-/* worker_put.c */
-void ln_worker_put(worker_link *link);
-linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
-
-/* worker_push.c */
-void ln_worker_push(worker_link *link);
-void ln_worker_released(worker_link *link);
-void ln_worker_pushed(ln_sync_worker *worker);
 
 #endif

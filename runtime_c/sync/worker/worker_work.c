@@ -1,5 +1,14 @@
 /* worker_work.c - a worker does one task at a time, over all of its links. This file begins, continues, gives up and
  * completes tasks. worker_pull.c and worker_push.c do the parts of a task on each link. */
+#include "sync/worker/worker_work.h"
+
+#include "net/error.h"
+#include "net/stream_send.h"
+#include "sync/worker/worker_links.h"
+#include "sync/worker/worker_model.h"
+#include "sync/worker/worker_pull.h"
+#include "sync/worker/worker_push.h"
+#include "sync/worker/worker_put.h"
 #include "sync/worker/worker_state.h"
 
 static void go_on(worker_link *link) {

@@ -1,6 +1,6 @@
-/* posix_server.h - the parts of a linnet_server, only for the posix_serve*.c files. */
-#ifndef LN_SYNC_POSIX_SERVER_H
-#define LN_SYNC_POSIX_SERVER_H
+/* posix_server_state.h - the parts of a linnet_server, only for the posix_serve*.c files. */
+#ifndef LN_SYNC_POSIX_SERVER_STATE_H
+#define LN_SYNC_POSIX_SERVER_STATE_H
 
 #include "net/posix_poller.h"
 #include "sync/server/apply.h"
@@ -53,12 +53,5 @@ struct linnet_server {
     uint32_t closing, closed; /* closed: connections since memory was last given back to the system */
     uint64_t journal_limit, created_version;
 };
-
-uint64_t ln_sync_now(void);
-/* One turn of the loop: waits for at most timeout_ms, then receives and sends as many bytes as possible. */
-void ln_sync_server_turn(linnet_server *server, int timeout_ms);
-void ln_sync_close_peer(linnet_server *server, posix_peer *peer);
-/* Tells whether data waits to be sent. */
-bool ln_sync_server_busy(const linnet_server *server);
 
 #endif

@@ -1,8 +1,8 @@
-/* posix_ring.h - shared by posix_ring*.c: a ring's connections, and how to wait for them. Each
+/* posix_ring_state.h - shared by posix_ring*.c: a ring's connections, and how to wait for them. Each
  * rank has two connections: one from its left neighbour and one to its right neighbour. Bytes of arrays flow to the
  * right. */
-#ifndef LN_SYNC_POSIX_RING_H
-#define LN_SYNC_POSIX_RING_H
+#ifndef LN_SYNC_POSIX_RING_STATE_H
+#define LN_SYNC_POSIX_RING_STATE_H
 
 #include "net/transport.h"
 #include "sync/ring/ring_core.h"
@@ -39,26 +39,7 @@ struct linnet_ring {
 
 enum { LN_SYNC_RING_ADDRESS = 200 }; /* bytes of an address at most */
 
-/* posix_ring_link.c */
-uint64_t ln_sync_ring_clock(void); /* ms */
-void ln_sync_ring_link_free(ring_link *link);
-bool ln_sync_ring_over(ln_net_flow flow);
-/* Waits at most wait_ms for any of the links or listeners (which may be NULL), then moves bytes on all links. */
-void ln_sync_ring_turn(ring_link *const *links, int count, ln_net_listener *const *listeners, int listener_count,
-                       int wait_ms);
-
 /* posix_ring_greet.c */
 typedef enum ln_sync_ring_purpose { LN_SYNC_RING_TO_MEET, LN_SYNC_RING_AS_NEIGHBOUR } ln_sync_ring_purpose;
-/* Takes ownership of `transport`. `transport` may be NULL, after an error. Returns NULL if out of memory. */
-ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_net_transport *transport, bool accepted);
-void ln_sync_ring_say_hello(ring_link *link, ln_sync_ring_purpose purpose);
-void ln_sync_ring_welcome(ring_link *link, int rank);
-ln_net_refusal ln_sync_ring_refuse(ring_link *link, ln_net_refusal why, const char *text);
-/* Addresses are sent as text. The second tells whether all of the peer's text has come. */
-void ln_sync_ring_send_text(ring_link *link, const char *text);
-bool ln_sync_ring_has_text(const ring_link *link);
-
-/* posix_ring_meet.c: connects `left` and `right` through the meeting at config.address, within timeout_ms. */
-linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error);
 
 #endif

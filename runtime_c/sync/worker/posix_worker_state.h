@@ -1,6 +1,6 @@
-/* posix_worker.h - shared by the files of the blocking worker. */
-#ifndef LN_SYNC_POSIX_WORKER_H
-#define LN_SYNC_POSIX_WORKER_H
+/* posix_worker_state.h - shared by the files of the blocking worker. */
+#ifndef LN_SYNC_POSIX_WORKER_STATE_H
+#define LN_SYNC_POSIX_WORKER_STATE_H
 
 #include "net/error.h"
 #include "net/transport.h"
@@ -34,16 +34,5 @@ struct linnet_worker {
     struct posix_lookup *lookups;
     int lookup_count;
 };
-
-/* Moves bytes until the core has finished the work that was begun. The caller holds `moving`. */
-linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error);
-/* Does one round of connecting, receiving and sending. Does not wait. */
-void ln_worker_turn(linnet_worker *worker);
-
-/* posix_rows.c: pulls the rows whose numbers an `ids` session has found, and writes them to the inputs of a `grad`
- * session. */
-linnet_status ln_worker_feed_rows(linnet_worker *worker, linnet_session *ids, linnet_session *session,
-                                  linnet_error *error);
-void ln_worker_free_lookups(linnet_worker *worker);
 
 #endif
