@@ -70,7 +70,7 @@ def room(path: str) -> str:
 
 
 def rooms(objects: Path) -> Arrows:
-    """Every room, with the rooms that it includes or uses. The table of ops names the functions of every op, and uses none."""
+    """Every room, with what it includes or uses. The table of ops names the functions of every op, and uses none."""
     found: Arrows = {}
     for file in sources():
         name = file.relative_to(ROOT).as_posix()

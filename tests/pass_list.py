@@ -1,4 +1,4 @@
-"""The list of passes in docs/architecture.md, made of runtime_c/plan/build/passes.inc: `python -m tests.pass_list --write`.
+"""The list of passes in docs/architecture.md, made of runtime_c/plan/compile/passes.inc: `python -m tests.pass_list --write`.
 tests/test_passes.py holds both equal."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PLAN = ROOT / "runtime_c" / "plan"
-LIST = PLAN / "build" / "passes.inc"
+LIST = PLAN / "compile" / "passes.inc"
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- passes: python -m tests.pass_list --write -->\n", "<!-- end of the passes -->\n"
 WHEN = {

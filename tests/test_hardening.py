@@ -75,7 +75,7 @@ def test_what_reads_files_has_canaries() -> None:
         "model/checkpoint",
         "base/error",
         "model/verify_map",
-        "plan/build/infer",
+        "plan/compile/infer",
     ):
         assert "__stack_chk_fail" in run(["objdump", "-t", str(folder / f"{name}.c.o")]), name
 

@@ -29,9 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     "map": INTERFACE | {"simd"},
     "plan/graph": INTERFACE | {"model", "dispatch", "map"},
     "plan/passes": INTERFACE | {"plan/graph"},
-    "plan/build": INTERFACE | {"model", "plan/graph", "plan/passes"},
-    "plan": INTERFACE | {"model", "dispatch", "plan/graph", "plan/build"},
-    "run": INTERFACE | {"model", "plan/graph", "plan/build", "plan"},
+    "plan/compile": INTERFACE | {"model", "plan/graph", "plan/passes"},
+    "plan": INTERFACE | {"model", "dispatch", "plan/graph", "plan/compile"},
+    "run": INTERFACE | {"model", "plan/graph", "plan/compile", "plan"},
     "ops": INTERFACE | {"simd", "map"},
     "fast/gemm": INTERFACE | {"simd", "map", "ops"},
     "fast/tail": INTERFACE | {"simd", "map", "ops", "fast/gemm"},
@@ -147,7 +147,7 @@ RANKS = (
     "map",
     "plan/graph",
     "plan/passes",
-    "plan/build",
+    "plan/compile",
     "plan",
     "run",
     "ops",
@@ -189,8 +189,11 @@ def test_calls() -> None:
 
 # Files that call each other in a circle. Each pair is one call that closes a circle; without the pairs there is none.
 CIRCLES: dict[tuple[str, str], str] = {
-    ("plan/build/expand.c", "plan/build/control.c"): "the functions that a node calls are expanded like the first one",
-    ("plan/build/body_steps.c", "plan/build/pipeline.c"): "a loop that is one step runs a program of its own",
+    (
+        "plan/compile/expand.c",
+        "plan/compile/control.c",
+    ): "the functions that a node calls are expanded like the first one",
+    ("plan/compile/body_steps.c", "plan/compile/pipeline.c"): "a loop that is one step runs a program of its own",
 }
 
 

@@ -34,12 +34,12 @@ C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/model/structure_nodes.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
     ("runtime_c/plan/graph/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
-    ("runtime_c/plan/build/control.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
-    ("runtime_c/plan/build/control.c", "if"): (
+    ("runtime_c/plan/compile/control.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
+    ("runtime_c/plan/compile/control.c", "if"): (
         1,
         "control flow is taken apart here: one branch is inlined, or both planned",
     ),
-    ("runtime_c/plan/build/control.c", "while"): (
+    ("runtime_c/plan/compile/control.c", "while"): (
         1,
         "control flow is taken apart here: a loop is unrolled or planned",
     ),

@@ -479,7 +479,7 @@ def packed_bytes() -> dict[str, int]:
 
 
 def version() -> int:
-    source = (ROOT / "runtime_c" / "plan" / "build" / "stored.c").read_text()
+    source = (ROOT / "runtime_c" / "plan" / "compile" / "stored.c").read_text()
     found = re.search(r"PACKING_VERSION = (\d+)", source)
     assert found
     return int(found[1])

@@ -1,4 +1,4 @@
-"""The list of passes (runtime_c/plan/build/passes.inc): its lines fit together, docs/architecture.md has them, and a plan says
+"""The list of passes (runtime_c/plan/compile/passes.inc): its lines fit together, docs/architecture.md has them, and a plan says
 what each pass changed. tests/c/test_passes.c breaks each fact."""
 
 from __future__ import annotations

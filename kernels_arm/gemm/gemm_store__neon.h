@@ -1,5 +1,5 @@
-/* gemm_store__neon.h - what the integer products of 64-bit ARM have in common: how sums become stored values, and the sums of
- * the rows of A. */
+/* gemm_store__neon.h - what the integer products of 64-bit ARM have in common: how sums become stored values, and the
+ * sums of the rows of A. */
 #ifndef LN_ARM_GEMM_GEMM_STORE__NEON_H
 #define LN_ARM_GEMM_GEMM_STORE__NEON_H
 

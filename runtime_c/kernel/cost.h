@@ -5,6 +5,7 @@
 #define LN_COST_H
 
 #include "kernel/machine.h"
+#include "kernel/op.h"
 
 /* What a call computes and moves. */
 struct ln_counts {

@@ -55,7 +55,7 @@ typedef struct ln_segment {
 } ln_segment;
 enum ln_digest_kind { LN_DIGEST_NONE, LN_DIGEST_CRC32, LN_DIGEST_CRC32C, LN_DIGEST_KINDS };
 
-/* Constants as a kernel packs them (plan/build/stored.c). */
+/* Constants as a kernel packs them (plan/compile/stored.c). */
 typedef struct ln_stored {
     const char *key;
     const ln_segment *segment;

@@ -1,5 +1,6 @@
 /* call.c - shape rules of `call`, `if` and `while`. Their results depend on functions, which a rule does not see.
- * Plans replace such a node by the nodes of the function (plan/build/expand.c), and infer the shapes of these nodes. */
+ * Plans replace such a node by the nodes of the function (plan/compile/expand.c), and infer the shapes of these nodes.
+ */
 #include "kernel/op.h"
 
 static linnet_status unknown_outputs(const ln_infer *infer) {

@@ -1,12 +1,14 @@
 /* candidates.c - says which kernels could run a step of a plan, at what cost, and why the others cannot, and what each
  * pass of planning changed (linnet_ext.h). Reports the lines of a tuning file that had no effect. */
-#include "plan/plan.h"
+#include "plan/candidates.h"
 
 #include "base/platform_locks.h"
 #include "base/structs.h"
 #include "dispatch/dispatch.h"
 #include "kernel/cost.h"
 #include "kernel/cpu.h"
+#include "plan/compile/pipeline.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* config.c - refuses a linnet_plan_config with a value that is out of range, and copies one.
  */
-#include "plan/plan.h"
+#include "plan/config.h"
 
 #include <string.h>
 

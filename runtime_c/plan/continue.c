@@ -4,6 +4,8 @@
 
 #include "base/layout.h"
 #include "base/platform_machine.h"
+#include "plan/compile/contents.h"
+#include "plan/compile/pipeline.h"
 #include "plan/graph/fold.h"
 #include "plan/graph/refusals.h"
 #include "plan/session_layout.h"

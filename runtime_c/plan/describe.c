@@ -1,11 +1,13 @@
 /* describe.c - what a plan says of its memory, its steps, its inputs and outputs, and of the constants that it packs.
  */
-#include "plan/plan.h"
+#include "plan/describe.h"
 
 #include "base/layout.h"
 #include "base/platform_locks.h"
 #include "base/structs.h"
 #include "kernel/user.h"
+#include "plan/compile/stored.h"
+#include "plan/plan.h"
 #include "linnet_ext.h"
 
 #include <string.h>

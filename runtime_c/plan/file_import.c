@@ -1,7 +1,8 @@
 /* file_import.c - the model's file as a buffer of a device that can read memory of the host. Steps of the device then
  * read constants where they are, and no copy is allocated. Plans of a model share the buffer; the last one frees it. */
+#include "plan/file_import.h"
+
 #include "base/platform_locks.h"
-#include "plan/plan.h"
 
 /* Called under the model's lock. */
 static ln_device *find(const linnet_model *model, const linnet_device *origin) {

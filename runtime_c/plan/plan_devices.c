@@ -1,8 +1,9 @@
 /* plan_devices.c - what a plan says about devices: the memory and the steps on each, and which steps fell back to the
  * CPU. */
-#include "plan/plan.h"
+#include "plan/plan_devices.h"
 
 #include "base/structs.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 

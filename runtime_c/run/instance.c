@@ -2,6 +2,7 @@
  * session's outputs, and gives up what it holds. */
 #include "run/instance.h"
 
+#include "plan/compile/packed.h"
 #include "plan/continue.h"
 #include "run/device.h"
 #include "run/kept.h"

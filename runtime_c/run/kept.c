@@ -10,6 +10,7 @@
 #include "base/platform_locks.h"
 #include "base/platform_threads.h"
 #include "model/store.h"
+#include "plan/compile/packed.h"
 #include "run/operand.h"
 
 #include <string.h>

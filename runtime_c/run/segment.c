@@ -2,6 +2,9 @@
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
 #include "run/segment.h"
 
+#include "plan/compile/contents.h"
+#include "plan/compile/packed.h"
+#include "plan/compile/pipeline.h"
 #include "plan/continue.h"
 #include "plan/graph/refusals.h"
 #include "run/device.h"

@@ -1,17 +1,19 @@
-/* test_passes.c - every fact of plan/build/passes.inc is found broken where it is broken, and holds in a graph of two
+/* test_passes.c - every fact of plan/compile/passes.inc is found broken where it is broken, and holds in a graph of two
  * nodes. The checks are compiled here, because only builds with sanitizers have them in the library. */
 #ifndef LN_CHECK_PASSES
 #define LN_CHECK_PASSES
 #endif
-#include "plan/build/checks.c"
+#include "plan/compile/checks.c"
 
 #include "base/layout.h"
 #include "check.h"
+#include "plan/compile/checks.h"
+#include "plan/compile/program.h"
 
 enum {
 #define LN_FACT(name, check, sentence) name,
 #define LN_PASS(name, function, when, needs, gives, ends, sentence)
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
     FACTS

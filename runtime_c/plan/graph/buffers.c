@@ -1,7 +1,11 @@
 /* buffers.c - decides which values share memory: views, concatenations that are written in place, and pointwise results
    that overwrite operands that are no longer needed. The result is a list of buffers with lifetimes, which the memory
    planner gives offsets. */
+#include "plan/graph/buffers.h"
+
 #include "kernel/common/copy_kinds.h"
+#include "plan/graph/device_nodes.h"
+#include "plan/graph/views.h"
 #include "plan/graph/work.h"
 
 #include <string.h>

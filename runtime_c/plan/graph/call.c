@@ -1,6 +1,6 @@
 /* call.c - the call of a node: what a kernel is told of it, and which kernel would run it.
  * Passes ask with a call of their own, and lowering makes the one that a step keeps. */
-#include "plan/graph/work.h"
+#include "plan/graph/call.h"
 
 #include "base/layout.h"
 #include "base/structs.h"
@@ -9,6 +9,7 @@
 #include "kernel/map.h"
 #include "map/map_epilogue.h"
 #include "plan/graph/tuning.h"
+#include "plan/graph/work.h"
 
 #include <math.h>
 #include <string.h>

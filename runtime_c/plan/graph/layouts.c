@@ -5,6 +5,7 @@
 
 #include "base/layout.h"
 #include "kernel/cost.h"
+#include "plan/graph/call.h"
 #include "plan/graph/sets.h"
 
 enum wish { /* FOLLOW: the layout of the node's first output */

@@ -4,7 +4,6 @@
 #define LN_PLAN_MEMORY_H
 
 #include "kernel/kernel.h"
-
 #include "linnet_device.h"
 
 enum ln_region {
@@ -43,9 +42,6 @@ typedef struct ln_device_memory {
     int32_t n_residents, steps, nodes;
     uint64_t activations, scratch, packed, constants, variables;
 } ln_device_memory;
-
-/* The resident of the list `first` that has the same constant; NULL: none. */
-ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant);
 
 /* Bytes and counts of all memory besides scratch and constants. */
 typedef struct ln_needs {

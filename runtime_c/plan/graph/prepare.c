@@ -1,10 +1,12 @@
 /* prepare.c - chooses the kernel of a node's call and has it prepare the call, and finds out on how many threads each
  * phase runs. Lowering keeps the call; passes ask how long it takes. */
-#include "plan/graph/work.h"
+#include "plan/graph/prepare.h"
 
 #include "kernel/cost.h"
 #include "kernel/map.h"
 #include "map/map_epilogue.h"
+#include "plan/graph/call.h"
+#include "plan/graph/work.h"
 
 int ln_phase_threads(const ln_call *call, int phase, double ns) {
     const int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);

@@ -1,5 +1,7 @@
 /* views.c - which copies are views: their outputs are parts of their operand's memory.
  */
+#include "plan/graph/views.h"
+
 #include "kernel/common/copy_kinds.h"
 #include "kernel/common/copy_view.h"
 #include "plan/graph/work.h"

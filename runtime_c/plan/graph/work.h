@@ -3,11 +3,11 @@
 #ifndef LN_WORK_H
 #define LN_WORK_H
 
+#include "model/graph.h"
 #include "plan/graph/budget.h"
 #include "plan/graph/devices.h"
 #include "plan/graph/evaluate.h"
 #include "plan/graph/memory.h"
-#include "model/graph.h"
 #include "generated/op_table.h"
 
 enum ln_node_state {
@@ -261,57 +261,13 @@ static inline bool ln_is_kernel(const ln_work_node *node) { return node->op != N
 /* Whether a device computes the node. */
 static inline bool ln_on_device(const ln_work_node *node) { return node->op != NULL && !ln_on_cpu(node->device); }
 static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->devices[place - 1]; }
-
-/* devices.c: describes a node to its device. The call is in `pool`. */
-linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
-/* The place that the first matching hint names for the node; -1: no hint names one. */
-int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node);
-/* Bytes that the value needs at its place, padding included. */
-uint64_t ln_device_bytes(const ln_work *w, int32_t value);
 /* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;
 }
 
-/* call.c: the call of a node, in `pool`. */
-linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
-/* The same with `tensors` as its ln_call_tensors(node) tensors: the inputs, the op's own result if the node has a map,
- * and the outputs. */
-linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_tensor *tensors, ln_call *call);
-int64_t ln_call_tensors(const ln_work_node *node);
-/* call.c: the kernel that would run the call; NULL: none can. */
-const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns);
-/* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
- * where its op prefers that. INFINITY: no kernel can compute it. */
-linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
-
-/* prepare.c. Chooses the kernel of the node's call, which fills in the fields of the call that it sets. *ns: its
- * modelled time on one thread. */
-linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *call, const ln_kernel **out, double *ns);
-/* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
-int ln_phase_threads(const ln_call *call, int phase, double ns);
-/* Modelled nanoseconds of the node on one thread, and on the threads that it would use alone on `machine`. The layouts
- * of its operands must be final. */
-linnet_status ln_node_times(ln_work *w, const ln_work_node *node, const struct ln_machine *machine, double ns[2]);
-
-/* call.c: whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
-bool ln_computes_half(const ln_work *w, const ln_work_node *node);
-/* call.c: whether such a node of the CPU runs in f32 between casts: only that form has a fast kernel. */
-linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide);
-
-/* views.c: whether every output of the node can be a part of its first operand's memory. */
-bool ln_is_view(const ln_work *w, const ln_work_node *node);
-/* views.c: the bytes at which output o of a copy begins in the memory of input 0; -1: it is not a part of it. */
-int64_t ln_view_offset(const ln_work *w, const ln_work_node *node, int o);
-bool ln_same_strides(const ln_tensor *a, const ln_tensor *b);
-
 static inline const ln_work_fork *ln_fork_at(const ln_work *w, int32_t number) {
     return (const ln_work_fork *)w->forks.items + number - 1;
 }
-
-/* buffers.c: finds views, concats without a copy and in-place results, and makes buffers with lifetimes. */
-linnet_status ln_find_buffers(ln_work *w);
-/* Undoes ln_find_buffers, after which all nodes were ready. */
-void ln_forget_buffers(ln_work *w);
 
 #endif

@@ -1,5 +1,6 @@
 /* alias.c - puts every value into a buffer. A buffer that an update reads is marked as a gradient.
  */
+#include "plan/graph/buffers.h"
 #include "plan/passes/passes.h"
 
 /* Marks the buffers in the arena whose values an update reads. */

@@ -1,6 +1,8 @@
 /* branches.c - which steps run side by side. Where a stretch of the graph falls into branches that need nothing of each
  * other, and the modelled time says that it pays, each branch runs on one thread while other threads run the others. */
 #include "kernel/cost.h"
+#include "plan/graph/prepare.h"
+#include "plan/graph/views.h"
 #include "plan/passes/passes.h"
 
 #include <math.h>

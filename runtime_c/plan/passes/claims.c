@@ -3,7 +3,9 @@
 #include "plan/passes/passes.h"
 
 #include "base/layout.h"
+#include "plan/graph/device_nodes.h"
 #include "plan/graph/refusals.h"
+#include "plan/graph/views.h"
 
 /* ---- private layouts --------------------------------------------------------------------------------------------- */
 

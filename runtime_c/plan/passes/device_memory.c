@@ -1,5 +1,7 @@
 /* device_memory.c - the memory on devices, which is the allocations that a session makes there: arenas, scratch, and
  * what stays from run to run. */
+#include "plan/passes/device_memory.h"
+
 #include "base/digest.h"
 #include "plan/graph/planner.h"
 #include "plan/passes/passes.h"

@@ -1,6 +1,8 @@
 /* fuse.c - turns maps into epilogues. A map that is the only reader of a heavy op's result is applied to the tiles of
    the result before they are stored. The heavy op moves down to the map's position, where every other operand of the
    map already exists. */
+#include "plan/graph/call.h"
+#include "plan/graph/device_nodes.h"
 #include "plan/graph/epilogue.h"
 #include "plan/passes/passes.h"
 

@@ -3,6 +3,7 @@
    the old value. */
 #include "base/layout.h"
 #include "kernel/common/copy_kinds.h"
+#include "plan/graph/views.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>

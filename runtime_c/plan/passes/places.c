@@ -2,10 +2,13 @@
  * device can run form an island, which is sent there if the device's time, the transfers and the conversions at the
  * border cost less than the CPU. */
 #include "kernel/cost.h"
+#include "plan/graph/call.h"
+#include "plan/graph/device_nodes.h"
 #include "plan/graph/epilogue.h"
 #include "plan/graph/layouts.h"
 #include "plan/graph/refusals.h"
 #include "plan/graph/sets.h"
+#include "plan/graph/views.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>

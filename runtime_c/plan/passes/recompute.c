@@ -1,6 +1,7 @@
 /* recompute.c - rematerialization. At the step with the largest memory use, it gives up a value whose next reader comes
  * late, and computes the value again before that reader. It repeats this until the plan fits. The same kernels over the
  * same operands give the same bits. */
+#include "plan/graph/buffers.h"
 #include "plan/passes/passes.h"
 
 #include <math.h>

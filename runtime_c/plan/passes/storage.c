@@ -2,6 +2,7 @@
  * longer than moving; if only a slow kernel supports halves, the op runs in f32 between casts, and casts of constants
  * fold. */
 #include "kernel/cost.h"
+#include "plan/graph/call.h"
 #include "plan/graph/fold.h"
 #include "plan/passes/passes.h"
 

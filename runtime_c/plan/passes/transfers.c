@@ -1,5 +1,6 @@
 /* transfers.c - the transfers between places. places.c has decided where nodes run; this pass gives each node its
  * operands there. */
+#include "plan/graph/views.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>

@@ -1,8 +1,12 @@
 /* body.c - turns a loop or a branch into one step. Its function is planned once, as a program that the step runs in its
    scratch. This requires that every shape inside is known and that the values carried by a loop keep their shapes. */
+#include "plan/compile/body.h"
+
 #include "base/layout.h"
 #include "kernel/common/copy_kinds.h"
-#include "plan/build/expand.h"
+#include "plan/compile/expand.h"
+#include "plan/compile/infer.h"
+#include "plan/compile/loop.h"
 #include "plan/graph/fold.h"
 #include "plan/graph/refusals.h"
 

@@ -1,7 +1,10 @@
-/* plan.c - linnet_plan: the public functions around ln_program_build, and the exact count of bytes.
+/* plan_create.c - linnet_plan: the public functions around ln_program_build, and the exact count of bytes.
  * The memory of planning is temporary; everything permanent is allocated through plan->memory and counted in the total.
  */
+#include "plan/plan_create.h"
+
 #include "plan/plan.h"
+#include "plan/plan_devices.h"
 
 #include "base/platform_machine.h"
 #include "base/structs.h"
@@ -10,8 +13,14 @@
 #include "model/attributes.h"
 #include "model/model.h"
 #include "model/snapshot.h"
-#include "plan/build/expand.h"
+#include "plan/candidates.h"
+#include "plan/compile/contents.h"
+#include "plan/compile/expand.h"
+#include "plan/compile/packed.h"
+#include "plan/compile/pipeline.h"
+#include "plan/config.h"
 #include "plan/continue.h"
+#include "plan/file_import.h"
 #include "plan/graph/refusals.h"
 #include "plan/session_layout.h"
 #include "linnet_ext.h"

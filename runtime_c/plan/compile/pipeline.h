@@ -1,15 +1,14 @@
-/* pipeline.h - the numbers and names of the passes, what each changed, and the facts that hold between them.
- */
+/* pipeline.h - builds a program by its passes: their numbers and names, and what each changed. */
 #ifndef LN_PIPELINE_H
 #define LN_PIPELINE_H
 
-#include "plan/build/program.h"
+#include "plan/compile/program.h"
 
 /* Numbers of the passes, in order. */
 enum {
 #define LN_FACT(name, check, sentence)
 #define LN_PASS(name, function, when, needs, gives, ends, sentence) LN_PASS_##name,
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
     LN_PASSES
@@ -27,8 +26,8 @@ typedef struct ln_pass_change {
 
 const char *ln_pass_name(int pass);
 
-/* checks.c, in builds with LN_CHECK_PASSES. The facts are bits in the order of passes.inc. Returns the sentence of the
- * first fact that does not hold, and in *node where; NULL: all hold. */
-const char *ln_broken_fact(const ln_work *w, uint32_t facts, const char **node);
+/* Runs the passes (passes.inc) and builds the program. All persistent memory comes from `memory`. On an
+ * error the program is freed. */
+linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
 
 #endif

@@ -1,9 +1,12 @@
 /* loop.c - unrolls a `while` into the nodes of its iterations, if it is short or if its body cannot be planned once
  * (body.c). If trip counts and conditions are known at plan time, it unrolls all iterations. Otherwise it unrolls the
  * loop up to the next condition that must be computed. A later segment, planned at run time, continues from there. */
+#include "plan/compile/loop.h"
+
 #include "base/layout.h"
 #include "model/structure_values.h"
-#include "plan/build/expand.h"
+#include "plan/compile/expand.h"
+#include "plan/compile/infer.h"
 #include "plan/graph/fold.h"
 
 #include <string.h>

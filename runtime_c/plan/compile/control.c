@@ -1,6 +1,10 @@
 /* control.c - takes control flow apart: a call becomes the nodes of its function, an `if` with a known condition those
  * of one branch, a loop its iterations or one node. */
-#include "plan/build/expand.h"
+#include "plan/compile/control.h"
+
+#include "plan/compile/expand.h"
+#include "plan/compile/body.h"
+#include "plan/compile/infer.h"
 
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* infer.c - shapes and known values of one node without control flow. The node becomes ready, is folded, or waits for
    data. A later segment plans waiting nodes when the values they need have been computed. */
+#include "plan/compile/infer.h"
+
 #include "kernel/infer.h"
 
 #include "base/layout.h"
-#include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 
 #include <string.h>

@@ -149,68 +149,16 @@ typedef struct ln_program {
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;
-
-/* pipeline.c: runs the passes (passes.inc) and builds the program. All persistent memory comes from `memory`. On an
- * error the program is freed. */
-linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
-void ln_program_free(ln_program *program);
-/* Passes of program.c, which fill in w->program. */
-linnet_status ln_keep_rest(ln_work *w);
-linnet_status ln_take_needs(ln_work *w);
-linnet_status ln_collect_ports(ln_work *w);
-linnet_status ln_adopt_constants(ln_work *w);
-
-/* packed.c. Bytes that the call's rearranged constants need. */
-uint64_t ln_packed_size(const ln_call *call);
-/* Sets `folded` and `content` of a step. Its tensors must already be set. */
-void ln_packs_describe(const linnet_model *model, ln_step *step);
-/* A step of the program that rearranges the same constants in the same way; NULL if none. */
-const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
-/* stored.c. The constants of the step, packed in the model's file and not damaged; -1 if there are none. Its call must
- * be configured. */
-int32_t ln_stored_find(const linnet_model *model, const ln_step *step);
-/* Step number *i of those that pack constants with a key, in bodies too, and the key; NULL if there are fewer. */
-const ln_step *ln_stored_step(const ln_program *program, int *i, char key[LN_STORED_KEY]);
-/* Registers a step of the program so that ln_packs_find finds it. */
-void ln_packs_enter(ln_program *program, const ln_step *step);
-/* Whether an earlier step of this plan, in any of its programs, packs the same constants. */
-bool ln_packed_before(const ln_program *root, const ln_step *step);
-/* Shares the packed constants that other programs of the model hold. Returns the bytes that packing will still
-   allocate, if no session of the store has packed the same variables. */
-uint64_t ln_program_share(ln_program *program);
-/* Fills `packed`, and frees the folded values that only packing needs. Errors: OUT_OF_MEMORY. */
-linnet_status ln_program_pack(ln_program *program, linnet_error *error);
-const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
-/* Releases the program's shares of packed constants. Returns the number of bytes that are no longer needed, including
-   the bytes of its bodies. */
-uint64_t ln_program_unpack(ln_program *program);
 /* The threads that take branches of the fork. */
 static inline int ln_lanes_of(const ln_fork *fork, int threads) {
     const int most = threads < LN_MOST_LANES ? threads : LN_MOST_LANES;
     return fork->n_branches < most ? fork->n_branches : most;
 }
-/* Bytes of scratch after the arena: a shared part, then that of each further lane, then one part per thread. */
-uint64_t ln_program_scratch(const ln_program *program, int threads);
 static inline uint64_t ln_lane_scratch(const ln_program *p, int lane) { /* where the shared part of the lane begins */
     return lane == 0 ? 0 : p->scratch_shared + p->scratch_beside * (uint64_t)(lane - 1);
 }
 static inline uint64_t ln_thread_scratch(const ln_program *p) { /* where the parts of the threads begin */
     return ln_lane_scratch(p, p->lanes > 1 ? p->lanes : 1);
 }
-
-/* body_steps.c: builds programs for the bodies of a loop or a branch, and sizes the scratch that they run in. */
-linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step);
-uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratch */
-
-/* operands.c: where the value is. */
-ln_operand ln_operand_of(const ln_work *w, int32_t value);
-/* device_steps.c: turns a claim into a step. The call of its first node is already set. */
-linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_claim *claim, ln_step *step);
-/* device_steps.c: step number `step` downloads the value. */
-void ln_note_download(ln_work *w, int32_t value, int32_t step);
-/* device_steps.c: fills program->moves. */
-linnet_status ln_lower_moves(ln_work *w, ln_program *program);
-/* lower.c: builds the steps of all ready nodes. */
-linnet_status ln_lower_steps(ln_work *w);
 
 #endif

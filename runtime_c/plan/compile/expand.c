@@ -1,11 +1,13 @@
 /* expand.c - turns the signature's function into the working graph: binds names and shapes, leaves out dead nodes.
  * A call is replaced by the nodes of its function, so every later pass sees one flat list. */
-#include "plan/build/expand.h"
+#include "plan/compile/expand.h"
 
 #include "base/layout.h"
 #include "model/attributes.h"
 #include "model/describe.h"
 #include "model/structure_values.h"
+#include "plan/compile/control.h"
+#include "plan/compile/infer.h"
 #include "plan/graph/fold.h"
 
 #include <string.h>

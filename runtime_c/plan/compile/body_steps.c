@@ -1,6 +1,11 @@
 /* body_steps.c - the steps that run a loop or a branch: programs of its functions, in the scratch of the step.
  */
-#include "plan/build/program.h"
+#include "plan/compile/body_steps.h"
+
+#include "plan/compile/contents.h"
+#include "plan/compile/pipeline.h"
+#include "plan/compile/program.h"
+#include "plan/passes/device_memory.h"
 
 uint64_t ln_body_size(const ln_program *body, int threads) {
     return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);

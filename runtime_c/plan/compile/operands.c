@@ -1,6 +1,8 @@
 /* operands.c - where a value is for the steps of a program.
  */
-#include "plan/build/program.h"
+#include "plan/compile/operands.h"
+
+#include "plan/compile/program.h"
 
 ln_operand ln_operand_of(const ln_work *w, int32_t value) {
     ln_operand operand = {0};

@@ -1,6 +1,10 @@
-/* program.c - the parts of a program besides its steps: what waits for a later segment, memory, ports, constants.
+/* contents.c - the parts of a program besides its steps: what waits for a later segment, memory, ports, constants.
  * pipeline.c builds a program, for the plan itself, for bodies and for later segments. */
-#include "plan/build/program.h"
+#include "plan/compile/contents.h"
+
+#include "plan/compile/operands.h"
+#include "plan/compile/packed.h"
+#include "plan/compile/program.h"
 
 #include "base/sort.h"
 

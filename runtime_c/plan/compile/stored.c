@@ -1,8 +1,10 @@
 /* stored.c - constants that the file holds as a kernel packs them (docs/format.md, "Packed weights"). A key says what
  * was packed and how. A plan uses stored constants in place if their key is the one that it computes, and if their
  * bytes match their digest; otherwise it packs them itself. */
+#include "plan/compile/stored.h"
+
 #include "base/digest.h"
-#include "plan/build/program.h"
+#include "plan/compile/program.h"
 #include "linnet_ext.h"
 
 #include <stdio.h>

@@ -2,11 +2,13 @@
  * bodies of loops) whose steps pack the same constants share one block. The block is found in a program that has
  * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
  */
+#include "plan/compile/packed.h"
+
 #include "base/digest.h"
 #include "base/platform_files.h"
 #include "base/platform_locks.h"
 #include "model/structure_reader.h"
-#include "plan/build/program.h"
+#include "plan/compile/program.h"
 
 #include <string.h>
 

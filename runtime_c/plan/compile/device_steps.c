@@ -1,6 +1,10 @@
 /* device_steps.c - turns what devices have claimed into steps of a program, and notes which new values of variables
  * stay on a device. */
-#include "plan/build/program.h"
+#include "plan/compile/device_steps.h"
+
+#include "plan/compile/operands.h"
+#include "plan/compile/program.h"
+#include "plan/graph/device_nodes.h"
 
 #include <string.h>
 

@@ -1,7 +1,17 @@
 /* lower.c - turns nodes into steps: fills in calls, locates operands, and shares work among threads.
  * In a plan, only graph/prepare.c and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
-#include "plan/build/program.h"
+#include "plan/compile/lower.h"
+
+#include "plan/compile/operands.h"
+#include "plan/compile/packed.h"
+#include "plan/compile/program.h"
+#include "plan/compile/body_steps.h"
+#include "plan/compile/device_steps.h"
+#include "plan/compile/stored.h"
+#include "plan/graph/call.h"
+#include "plan/graph/device_nodes.h"
+#include "plan/graph/prepare.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,12 @@
 /* pipeline.c - builds a program: runs the passes of passes.inc in order, and keeps what each changed if somebody asks.
  * Builds with LN_CHECK_PASSES stop at the first pass after which a fact does not hold. */
-#include "plan/build/pipeline.h"
+#include "plan/compile/pipeline.h"
 
 #include "base/sort.h"
-#include "plan/build/expand.h"
+#include "plan/compile/checks.h"
+#include "plan/compile/contents.h"
+#include "plan/compile/expand.h"
+#include "plan/compile/lower.h"
 #include "plan/passes/passes.h"
 
 #ifdef LN_CHECK_PASSES
@@ -16,7 +19,7 @@ const char *ln_pass_name(int pass) {
     static const char names[][14] = {
 #define LN_FACT(name, check, sentence)
 #define LN_PASS(name, function, when, needs, gives, ends, sentence) #name,
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
     };
@@ -111,7 +114,7 @@ static linnet_status run(ln_work *w, int pass, linnet_status (*function)(ln_work
 enum {
 #define LN_FACT(name, check, sentence) NUMBER_##name,
 #define LN_PASS(name, function, when, needs, gives, ends, sentence)
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
 };
@@ -119,7 +122,7 @@ enum {
     NOTHING = 0,
 #define LN_FACT(name, check, sentence) name = 1 << NUMBER_##name,
 #define LN_PASS(name, function, when, needs, gives, ends, sentence)
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
 };
@@ -168,7 +171,7 @@ static linnet_status run_passes(ln_work *w) {
         }                                                                                                              \
         if (status == LINNET_OK) AFTER(LN_PASS_##name, gives, ends);                                                   \
     }
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
     return status;

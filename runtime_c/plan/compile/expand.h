@@ -5,7 +5,7 @@
 
 #include "plan/graph/work.h"
 
-/* expand.c: turns w->signature's function into values and nodes, with the shapes of w->config bound. */
+/* Turns w->signature's function into values and nodes, with the shapes of w->config bound. */
 linnet_status ln_pass_expand(ln_work *w);
 /* Expands the nodes that have waited for data, in a graph that holds no others. */
 linnet_status ln_pass_resume(ln_work *w);
@@ -15,22 +15,6 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed);
 /* Appends the nodes of `function`, which `node` calls with its inputs from number first_input on. */
 linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input);
-/* control.c: appends the node, or the nodes that it stands for. */
-linnet_status ln_expand_node(ln_work *w, ln_work_node *node);
-/* infer.c: the same for a node without control flow. It becomes ready, is folded, or waits. */
-linnet_status ln_infer_node(ln_work *w, ln_work_node *node);
-/* infer.c: appends a node that needs the values of its operands. Fails if no run will know them. */
-linnet_status ln_wait_for_values(ln_work *w, ln_work_node *node);
-/* loop.c: appends the iterations of a `while` node. If a condition must be computed first, the remaining iterations
- * become a waiting node.
- */
-linnet_status ln_unroll(ln_work *w, ln_work_node *node);
-/* body.c: turns a `while` into one node whose body is planned once if the shapes of the carried values do not change;
- * otherwise unrolls it. */
-linnet_status ln_loop(ln_work *w, ln_work_node *node);
-/* body.c: inside a body, turns an `if` whose branches return the same shapes into one node; otherwise the `if` waits.
- */
-linnet_status ln_branch(ln_work *w, ln_work_node *node, bool *done);
 /* Whether running the function changes a variable. */
 bool ln_function_assigns(const linnet_model *model, int64_t function);
 /* Whether the node changes a variable, itself or in a function that it calls. */

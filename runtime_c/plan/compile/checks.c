@@ -1,7 +1,10 @@
 /* checks.c - whether the facts of passes.inc hold, in builds with LN_CHECK_PASSES. Each check reads the whole graph and
  * changes nothing. */
+#include "plan/compile/checks.h"
+
 #include "base/layout.h"
-#include "plan/build/pipeline.h"
+#include "plan/compile/program.h"
+#include "plan/graph/views.h"
 
 #ifdef LN_CHECK_PASSES
 
@@ -296,7 +299,7 @@ const char *ln_broken_fact(const ln_work *w, uint32_t facts, const char **node) 
 #define LN_FACT(name, check, sentence)                                                                                 \
     if ((facts >> number++ & 1) && (*node = check(w)) != NULL) return sentence;
 #define LN_PASS(name, function, when, needs, gives, ends, sentence)
-#include "plan/build/passes.inc"
+#include "plan/compile/passes.inc"
 #undef LN_PASS
 #undef LN_FACT
     return NULL;

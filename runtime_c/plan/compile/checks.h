@@ -1,0 +1,11 @@
+/* checks.h - the facts that hold between passes. */
+#ifndef LN_PLAN_COMPILE_CHECKS_H
+#define LN_PLAN_COMPILE_CHECKS_H
+
+#include "plan/graph/work.h"
+
+/* In builds with LN_CHECK_PASSES. The facts are bits in the order of passes.inc. Returns the sentence of the
+ * first fact that does not hold, and in *node where; NULL: all hold. */
+const char *ln_broken_fact(const ln_work *w, uint32_t facts, const char **node);
+
+#endif

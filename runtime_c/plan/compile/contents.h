@@ -1,0 +1,16 @@
+/* contents.h - the parts of a program besides its steps, and its end. */
+#ifndef LN_PLAN_COMPILE_CONTENTS_H
+#define LN_PLAN_COMPILE_CONTENTS_H
+
+#include "plan/compile/program.h"
+
+void ln_program_free(ln_program *program);
+/* Passes that fill in w->program. */
+linnet_status ln_keep_rest(ln_work *w);
+linnet_status ln_take_needs(ln_work *w);
+linnet_status ln_collect_ports(ln_work *w);
+linnet_status ln_adopt_constants(ln_work *w);
+/* Bytes of scratch after the arena: a shared part, then that of each further lane, then one part per thread. */
+uint64_t ln_program_scratch(const ln_program *program, int threads);
+
+#endif

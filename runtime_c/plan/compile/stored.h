@@ -1,0 +1,13 @@
+/* stored.h - constants that the file holds packed. */
+#ifndef LN_PLAN_COMPILE_STORED_H
+#define LN_PLAN_COMPILE_STORED_H
+
+#include "plan/compile/program.h"
+
+/* The constants of the step, packed in the model's file and not damaged; -1 if there are none. Its call must
+ * be configured. */
+int32_t ln_stored_find(const linnet_model *model, const ln_step *step);
+/* Step number *i of those that pack constants with a key, in bodies too, and the key; NULL if there are fewer. */
+const ln_step *ln_stored_step(const ln_program *program, int *i, char key[LN_STORED_KEY]);
+
+#endif

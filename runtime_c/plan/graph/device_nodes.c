@@ -1,0 +1,71 @@
+/* device_nodes.c - nodes as devices see them: the places that hints name, the bytes of values, and the description of a
+ * node to its device. */
+#include "plan/graph/device_nodes.h"
+
+#include "plan/graph/call.h"
+#include "plan/graph/work.h"
+
+#include <string.h>
+
+static bool matches(const char *pattern, const char *text) {
+    for (; *pattern != '*'; ++pattern, ++text) {
+        if (*pattern != *text) return false;
+        if (*text == 0) return true;
+    }
+    while (*pattern == '*') ++pattern;
+    for (; *text != 0; ++text)
+        if (matches(pattern, text)) return true;
+    return *pattern == 0;
+}
+
+/* plan_create.c has checked the names of the devices. */
+int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
+    for (int32_t h = 0; h < w->n_hints; ++h) {
+        if (!matches(w->hints[h].node, node->name)) continue;
+        for (int32_t d = 0; d < w->n_devices; ++d)
+            if (strcmp(w->devices[d].is.name, w->hints[h].device) == 0) return d + 1;
+        return LN_CPU;
+    }
+    return -1;
+}
+
+uint64_t ln_device_bytes(const ln_work *w, int32_t of) {
+    const ln_work_value *v = ln_value_at(w, of);
+    const uint32_t token = ln_token_of(w, of);
+    uint64_t bytes = 0;
+    if (!ln_bytes(&v->tensor, &bytes)) return 0;
+    if (ln_on_cpu(v->device)) return bytes;
+    const ln_device *d = ln_device_at(w, v->device);
+    if (token != 0) {
+        linnet_device_tensor t = {.struct_size = sizeof t};
+        const ln_step_value value = {.name = v->name, .token = token, .device = &d->is, .bytes = bytes};
+        ln_device_tensor(&v->tensor, &value, &t);
+        bytes = t.axes.block >= 0 ? t.bytes : d->is.layout_bytes(d->is.context, &t, token);
+    }
+    return bytes + d->limits.padding;
+}
+
+linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
+    const linnet_status status = ln_node_call(w, node, pool, &out->call);
+    if (status != LINNET_OK) return status;
+    const int n_in = ln_slots(node), n = n_in + node->n_outputs;
+    ln_step_value *values = ln_pool_array(pool, n, sizeof *values);
+    if (values == NULL) return ln_work_no_memory(w);
+    for (int k = 0; k < n; ++k) {
+        const int32_t at = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
+        if (at < 0) continue;
+        const ln_work_value *v = ln_value_at(w, at);
+        values[k].name = v->name;
+        values[k].value = at;
+        values[k].readers = w->readers != NULL ? w->readers[at] : 0;
+        if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
+        values[k].token = v->device == place ? ln_token_of(w, at) : 0;
+        values[k].device = &ln_device_at(w, place)->is;
+        ln_bytes(&v->tensor, &values[k].bytes);
+        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, at) - ln_device_at(w, place)->limits.padding;
+    }
+    out->name = node->name;
+    out->number = node->number;
+    out->values = values;
+    return LINNET_OK;
+}
