@@ -16,8 +16,8 @@ from tests.native import BUILDS, ROOT, need
 
 FOLDER = ROOT / "tests" / "walkthroughs"
 # In the order in which they are done: a kernel and a gradient are those of the new op.
-ORDER = ("op", "kernel", "opcode", "rule", "gradient", "optimizer", "command", "device")
-MOST_PLACES = {"op": 3, "opcode": 3}  # files that somebody has to write
+ORDER = ("op", "kernel", "opcode", "rule", "gradient", "optimizer", "command", "message", "device")
+MOST_PLACES = {"op": 3, "opcode": 3, "message": 6}  # files that somebody has to write
 
 
 def load(name: str) -> dict[str, Any]:
