@@ -162,6 +162,18 @@ def test_no_global_state_and_no_output(library: str) -> None:
             assert not writable, f"{path.name}: writable data {name}"
 
 
+def test_the_environment_is_read_in_one_file() -> None:
+    """Only the libraries of devices read it, and only the variables that docs/gpu.md describes."""
+    folders = [ROOT / name for name in ("runtime_c", "kernels_x86", "kernels_arm", "kernels_gpu")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".c", ".h", ".inc")]
+    reading = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bgetenv\b|\benviron\b", path.read_text())}
+    table = "kernels_gpu/common/environment.c"
+    assert {name for name in reading if not name.startswith("runtime_c/tools/")} == {table}
+    names = re.findall(r"\] = \"(\w+)\"", (ROOT / table).read_text())
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    assert len(names) == 5 and [name for name in names if f"`{name}`" not in page] == []
+
+
 def test_sync_reaches_the_system_in_a_few_files_only() -> None:
     """Only posix_*.c and transport_*.c of net/ and sync/ use sockets, files, clocks and threads. The rest is portable and runs
     in the simulator (tests/sim) with a clock that is passed in."""

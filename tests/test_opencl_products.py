@@ -3,6 +3,7 @@ transposes, batches, strides, padding, groups and both places of the channels. T
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import linnet
 from linnet import Graph, ops
 from tests.opencl_device import opencl_device
+from tests.tree import ROOT
 
 RNG = np.random.default_rng(11)
 
@@ -131,3 +133,21 @@ def test_maps_behind_products_of_f16_are_fused() -> None:
     steps = [step for step in session.steps if step.op in ("conv", "matmul")]
     assert len(steps) == 2 and all(step.device == "opencl" and step.fused for step in steps), steps
     np.testing.assert_allclose(session.run(feeds)["y"], linnet.Session(half).run(feeds)["y"], rtol=0, atol=2e-3)
+
+
+def test_rates_are_rounded_to_5() -> None:
+    """A rate of 41 beside 40 would be a preference, not a measurement; equal kernels are preferred in the order of the list."""
+    for path in ("common", "cuda"):
+        lines = re.findall(
+            r"^LG_LINE\((.*)\)$", (ROOT / "kernels_gpu" / path / "kernels.inc").read_text(), re.MULTILINE
+        )
+        rates = [int(line.rpartition(",")[2]) for line in lines]
+        assert len(rates) > 5 and [rate for rate in rates if rate <= 0 or rate % 5 != 0] == []
+
+
+def test_vectors_along_the_sum_are_preferred() -> None:
+    """Where b is stored transposed, and the products take longer than reading the operands."""
+    graph = Graph()
+    x, w = graph.placeholder("x", (16, 128)), graph.constant(floats(128, 128), "w")
+    graph.signature("infer", {"x": x}, {"y": ops.matmul(x, w, transpose_b=True)})
+    check(graph, {"x": floats(16, 128)}, "matmul_dot", "matmul")

@@ -2,6 +2,7 @@
  * content. A file is written under another name and renamed, so a reader never sees half of it. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/common/cache.h"
+#include "kernels_gpu/common/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static uint64_t hash_bytes(const unsigned char *data, size_t size) {
 }
 
 bool lg_cache_folder(char *out, size_t size) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *base = lg_variable_value(LG_CACHE_HOME), *home = lg_variable_value(LG_HOME);
     int n = -1;
     if (base != NULL && base[0] == '/')
         n = snprintf(out, size, "%s/linnet/programs", base);

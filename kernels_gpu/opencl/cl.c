@@ -1,16 +1,14 @@
 /* cl.c - opens libOpenCL at run time and names its errors (kernels_gpu/opencl/cl.h). */
 #include "kernels_gpu/opencl/cl.h"
+#include "kernels_gpu/common/driver.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static lg_cl functions;
 static int have;
-static char reason[512];
+static char reason[700];
 
 /* Debian and its kin, Android's vendors, macOS. The loader finds more in its own search path. */
 static const char *const NAMES[] = {"libOpenCL.so.1",
@@ -24,47 +22,23 @@ static const char *const NAMES[] = {"libOpenCL.so.1",
                                     "/System/Library/Frameworks/OpenCL.framework/OpenCL"};
 
 static void open_library(void) {
-    void *library = NULL;
-    char first[256] = "";
-    const char *chosen = getenv("LINNET_OPENCL"); /* the path of another library */
-    if (chosen != NULL && chosen[0] != 0) library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
-    if (chosen != NULL && chosen[0] != 0 && library == NULL) {
-        const char *text = dlerror();
-        snprintf(reason, sizeof reason, "LINNET_OPENCL names a library that cannot be opened (%s); correct or unset it",
-                 text != NULL ? text : "not found");
-        return;
-    }
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && library == NULL; ++i) {
-        library = dlopen(NAMES[i], RTLD_NOW | RTLD_LOCAL); /* never closed: drivers do not survive it */
-        if (library == NULL && i == 0) {
-            const char *text = dlerror();
-            snprintf(first, sizeof first, "%s", text != NULL ? text : "not found");
-        }
-    }
-    if (library == NULL) {
-        snprintf(reason, sizeof reason,
-                 "there is no OpenCL on this machine (%s); install a driver, for example the Debian packages "
-                 "ocl-icd-libopencl1 and pocl-opencl-icd (which computes on the processor), or the driver of the GPU",
-                 first);
-        return;
-    }
-    struct {
-        const char *name;
-        void *field;
-    } const wanted[] = {
+    static const lg_driver driver = {LG_LIBRARY_OPENCL, NAMES, sizeof NAMES / sizeof *NAMES,
+                                     "there is no OpenCL on this machine",
+                                     "install a driver, for example the Debian packages ocl-icd-libopencl1 and "
+                                     "pocl-opencl-icd (which computes on the "
+                                     "processor), or the driver of the GPU"};
+    const lg_symbol symbols[] = {
 #define LG_CL_LINE(result, name, parameters) {"cl" #name, &functions.name},
         LG_CL_FUNCTIONS(LG_CL_LINE)
 #undef LG_CL_LINE
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i) {
-        void *symbol = dlsym(library, wanted[i].name);
-        if (symbol == NULL) {
-            snprintf(reason, sizeof reason,
-                     "the OpenCL library has no %s: it is older than OpenCL 1.2; install a newer driver",
-                     wanted[i].name);
-            return;
-        }
-        memcpy(wanted[i].field, &symbol, sizeof symbol);
+    void *library = lg_driver_open(&driver, reason, sizeof reason);
+    if (library == NULL) return;
+    const char *lacks = lg_driver_fill(library, symbols, sizeof symbols / sizeof *symbols);
+    if (lacks != NULL) {
+        snprintf(reason, sizeof reason,
+                 "the OpenCL library has no %s: it is older than OpenCL 1.2; install a newer driver", lacks);
+        return;
     }
     have = 1;
 }

@@ -17,7 +17,8 @@
  *    fields that an older program knows. An older library sets unknown fields of an info to 0, and refuses a config in
  *    which an unknown field is set. If a struct_size is 0 or smaller than in the first version, the call fails with
  *    INVALID_ARGUMENT. Other structs never change.
- *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
+ *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. The separate
+ *    libraries for GPUs read five environment variables, which docs/gpu.md describes. */
 #ifndef LINNET_H
 #define LINNET_H
 

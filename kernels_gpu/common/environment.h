@@ -1,0 +1,19 @@
+/* environment.h - the environment variables that the libraries of devices read. They are the only ones: linnet itself
+ * reads none. An option of a device cannot take their place, because a process opens a driver once, before it knows a
+ * device, and because the user's folders are known only from the environment. docs/gpu.md describes them. */
+#ifndef LG_ENVIRONMENT_H
+#define LG_ENVIRONMENT_H
+
+typedef enum lg_variable {
+    LG_LIBRARY_OPENCL, /* LINNET_OPENCL: the library to open instead of libOpenCL */
+    LG_LIBRARY_CUDA,   /* LINNET_CUDA: the library to open instead of libcuda */
+    LG_LIBRARY_NVRTC,  /* LINNET_NVRTC: the library to open instead of libnvrtc */
+    LG_CACHE_HOME,     /* XDG_CACHE_HOME: the folder of the user's caches */
+    LG_HOME            /* HOME: the user's folder */
+} lg_variable;
+
+const char *lg_variable_name(lg_variable variable);
+/* NULL: it is not set, or empty. */
+const char *lg_variable_value(lg_variable variable);
+
+#endif
