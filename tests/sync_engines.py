@@ -145,7 +145,7 @@ def linnet_files(count: int, size: int, table: int, folder: Path) -> tuple[Path,
     if count == 1:
         graph.save(server)
         return server, worker
-    parts = linnet.sync.partition(graph, 1)
+    parts = linnet.sync.shard(graph, 1)
     server, worker = (folder / f"{table}-{count}-{role}.lnt" for role in ("server", "worker"))
     parts.servers[0].save(server)
     parts.worker.save(worker)

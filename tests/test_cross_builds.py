@@ -19,7 +19,7 @@ from tests.native import ROOT, build, need, run
 pytestmark = pytest.mark.more
 
 SCRIPT = str(ROOT / ".ci" / "cross.py")
-TOOLS = ("linnet-bench", "linnet-run", "linnet-serve", "linnet-train")
+TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
 MACHINES = {"aarch64": "AArch64", "armv7": "ARM", "armv6": "ARM", "riscv64": "RISC-V",
             "android-arm64": "AArch64", "android-armv7": "ARM"}  # fmt: skip
 

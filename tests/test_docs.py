@@ -139,7 +139,7 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
                 _linnet(line, words[1:], folder)
             elif words[0] in ("linnet-run", "linnet-bench", "linnet-train"):
                 run([str(build("release") / words[0]), *words[1:]], cwd=folder)
-            elif words[0] == "linnet-serve":  # would serve forever
+            elif words[0] == "linnet-parameter-server":  # would serve forever
                 known = run([str(build("release") / words[0]), "--help"])
                 assert all(word in known for word in words if word.startswith("--")), line
             else:

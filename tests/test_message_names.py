@@ -107,7 +107,8 @@ CHECKPOINT = "saved.lnt is a checkpoint, not a model"
 
 @pytest.mark.parametrize(
     "arguments",
-    ["run --random", "plan", "bench", "tune", "quantize -o a.lnt --dtype f16", "pack -o a.lnt", "export a.onnx", "serve",
+    ["run --random", "plan", "bench", "tune", "quantize -o a.lnt --dtype f16", "pack -o a.lnt", "export a.onnx",
+     "parameter-server",
      "finetune --data .", "simulate", "train --data x.npz -o a.lnt", "convert -o a.lnt --dtype f16"],
 )  # fmt: skip
 def test_a_checkpoint_is_no_model(arguments: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch,
@@ -122,7 +123,7 @@ def test_a_checkpoint_is_no_model(arguments: str, checkpoint: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "tool", ["linnet-run", "linnet-bench", "linnet-train --data x.npz --no-checkpoint", "linnet-serve"]
+    "tool", ["linnet-run", "linnet-bench", "linnet-train --data x.npz --no-checkpoint", "linnet-parameter-server"]
 )
 def test_tools_tell_a_checkpoint_from_a_model(tool: str, checkpoint: Path) -> None:
     name, *rest = tool.split()

@@ -162,7 +162,7 @@ def test_operators(operation: Callable[[Any], Any]) -> None:
         (lambda g: linnet.schedules.cosine("x", 3), "linnet.schedules.cosine: the argument 'rate'.*a number, got 'x'"),
         (lambda g: g.placeholder("q", (-4,)), r"a dimension is negative.*got \[-4\]"),
         (lambda g: g.signature("s", [], {}), "the inputs of signature 's' are not a dictionary"),
-        (lambda g: linnet.sync.partition("no/such.lnt", 2), "not_found: cannot read the model.*no/such.lnt"),
+        (lambda g: linnet.sync.shard("no/such.lnt", 2), "not_found: cannot read the model.*no/such.lnt"),
     ],
 )  # fmt: skip
 def test_the_argument_is_named(call: Callable[[linnet.Graph], Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""`linnet serve` and `linnet worker`: a job from the shell, with a key, also in rounds; and their error messages."""
+"""`linnet parameter-server` and `linnet worker`: a job from the shell, with a key, also in rounds; and their error messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import linnet
 from linnet import nn
-from tests.native import ROOT
+from linnet.cli.main import cli
+from tests.native import ROOT, build
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
 WORKERS, STEPS, BATCH = 2, 12, 16
@@ -45,7 +47,7 @@ def command(*arguments: object) -> subprocess.Popen[str]:
 
 
 def serve(folder: Path, *arguments: object) -> tuple[subprocess.Popen[str], str]:
-    process = command("serve", folder / "model.lnt", *arguments)
+    process = command("parameter-server", folder / "model.lnt", *arguments)
     assert process.stdout and process.stderr
     return process, process.stdout.readline().strip() or process.stderr.read()
 
@@ -130,10 +132,10 @@ def test_what_cannot_be_is_one_line(folder: Path, tmp_path: Path, started: list[
         return err
 
     assert "linnet: error" in failing(work(folder, f"unix:{tmp_path}/nobody", 0, "--lost", "0.2"))
-    assert "insecure" in failing(command("serve", folder / "model.lnt", "--listen", "*:0"))
+    assert "insecure" in failing(command("parameter-server", folder / "model.lnt", "--listen", "*:0"))
     assert "unknown compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
     assert "expected none, f16 or bf16" in failing(work(folder, ":1", 0, "--pull-compression", "i8"))
-    assert "update" in failing(command("serve", plain_file(tmp_path)))
+    assert "update" in failing(command("parameter-server", plain_file(tmp_path)))
     out, err = work(folder, ":1", WORKERS).communicate(timeout=60)
     assert not out and len(err.strip().splitlines()) == 1 and f"0 to {WORKERS - 1}" in err
 
@@ -162,3 +164,32 @@ def test_ctrl_c_ends_a_worker_that_waits(folder: Path, started: list[subprocess.
     waiting.send_signal(signal.SIGINT)
     assert waiting.wait(10) in (130, -signal.SIGINT)
     assert "Traceback" not in waiting.communicate()[1]
+
+
+@pytest.mark.parametrize(("old", "new"), [("serve", "parameter-server"), ("split", "shard"), ("join", "merge")])
+def test_an_old_command_says_the_new_one(old: str, new: str, tmp_path: Path) -> None:
+    """It still does the work: the file that is missing is the new command's error. Help lists only the new name."""
+    arguments: list[str] = {
+        "serve": list[str](),
+        "split": ["-o", str(tmp_path)],
+        "join": ["a.lnt=b", "-o", str(tmp_path / "c.lnt")],
+    }[old]
+    done = command(old, tmp_path / "none.lnt", *arguments).communicate(timeout=60)
+    warned, failed = done[1].splitlines()
+    assert warned == f"linnet: warning: `linnet {old}` is now `linnet {new}`"
+    assert "not_found" in failed and "none.lnt" in failed
+    listed = CliRunner().invoke(cli, ["--help"]).output
+    assert f"  {new} " in listed and f"  {old} " not in listed
+
+
+def test_the_old_program_says_the_new_one() -> None:
+    old = build("release", "linnet-parameter-server") / "linnet-serve"
+    done = subprocess.run([old, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "linnet-serve: warning: this command is now linnet-parameter-server\n"
+    assert done.stdout.startswith("linnet-parameter-server ")
+
+
+def test_old_functions_say_the_new_ones() -> None:
+    for old, new in (("partition", "shard"), ("join", "merge")):
+        with pytest.warns(DeprecationWarning, match=f"linnet.sync.{old} is now linnet.sync.{new}"):
+            assert getattr(linnet.sync, old) is getattr(linnet.sync, new)

@@ -33,11 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     total = graph.variable("total", np.zeros(SIZE, np.float64))
     linnet.sync.signatures(graph, (total.tensor(x) * x.cast("f64")).sum(), linnet.SGD(1.0), {"x": x})
     graph.save(made / "model.lnt")
-    where = build("release", "linnet_sync_static", "linnet_static", "linnet-serve")
+    where = build("release", "linnet_sync_static", "linnet_static", "linnet-parameter-server")
     libraries = [where / "liblinnet_sync.a", where / "liblinnet.a"]
     flags = (f"-I{ROOT / 'runtime_c' / 'include'}", "-O1", "-lm", "-lpthread", "-ldl")
     compile_c([ROOT / "tests" / "c" / "sync_adder.c", *libraries], made / "sync_adder", *flags)
-    shutil.copy(where / "linnet-serve", made)
+    shutil.copy(where / "linnet-parameter-server", made)
     return made
 
 
@@ -66,7 +66,7 @@ class Cluster:
     def serve(self) -> subprocess.Popen[str]:
         listen = ["--listen", self.local] + (["--listen", self.address, "--insecure"] if self.wire else [])
         process = self.start(
-            0, self.folder / "linnet-serve", self.folder / "model.lnt", *listen, "--workers", WORKERS, "--folder",
+            0, self.folder / "linnet-parameter-server", self.folder / "model.lnt", *listen, "--workers", WORKERS, "--folder",
             self.place / "state", "--heartbeat", "0.05", "--lease", "0.2", "--save-every", 50, "--threads", 1,
         )  # fmt: skip
         assert process.stdout and process.stderr

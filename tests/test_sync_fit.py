@@ -136,8 +136,8 @@ def test_remote_tables_are_local_ones(tmp_path: Path) -> None:
             continue
         with pytest.raises(linnet.UsageError, match="this variable is on the servers"):
             _ = found[0].graph
-        parts = linnet.sync.partition(build(remote=True), servers)
-        whole = linnet.sync.join(
+        parts = linnet.sync.shard(build(remote=True), servers)
+        whole = linnet.sync.merge(
             build(remote=True), list(zip(parts.servers, [h.store for h in found[WORKERS:]], strict=True))
         )
         same({name: v.value for name, v in whole.variables.items()}, one.store)

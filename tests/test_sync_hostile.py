@@ -51,11 +51,11 @@ def expected(graph: Graph) -> Arrays:
 
 
 class Serving:
-    """A server in a separate process, so that its death and its memory can be observed: `linnet serve`, or `native`, a build of
-    linnet-serve. Steps close after the pushes of WORKERS workers."""
+    """A server in a separate process, so that its death and its memory can be observed: `linnet parameter-server`, or
+    `native`, a build of linnet-parameter-server. Steps close after the pushes of WORKERS workers."""
 
     def __init__(self, model: Path, *options: str, native: Path | None = None) -> None:
-        command = [str(native)] if native else [sys.executable, "-m", "linnet", "serve"]
+        command = [str(native)] if native else [sys.executable, "-m", "linnet", "parameter-server"]
         command += ["--workers", str(WORKERS + 1), "--backup", "1"]
         self.process = subprocess.Popen(
             [*command, str(model), *options],
@@ -216,7 +216,7 @@ def test_ten_thousand_hostile_members(graph: Graph, expected: Arrays, tmp_path: 
 @pytest.mark.soak
 def test_hostile_members_of_a_sanitized_server(graph: Graph, expected: Arrays, tmp_path: Path) -> None:
     """AddressSanitizer and UBSan find nothing: a finding would end the server with another status."""
-    native = build_native("address", "linnet-serve") / "linnet-serve"
+    native = build_native("address", "linnet-parameter-server") / "linnet-parameter-server"
     _inside(graph, expected, tmp_path, ALL // 4, ":0", native)
     (tmp_path / "strangers").mkdir()
     _outside(graph, expected, tmp_path / "strangers", ALL, native)

@@ -141,7 +141,7 @@ def test_repair_keeps_damage(tmp_path: Path) -> None:
 
 
 def test_the_command_repairs(tmp_path: Path) -> None:
-    """`linnet serve --repair` and `linnet-serve --repair`. Without it both name the file and the remedy."""
+    """`linnet parameter-server --repair` and `linnet-parameter-server --repair`. Without it both name the file and the remedy."""
     (tmp_path / "model.lnt").write_bytes(GRAPH.to_bytes())
     files = kept(tmp_path / "job", 2)
     damaged = files["journal"][:-40] + bytes([files["journal"][-40] ^ 1]) + files["journal"][-39:]
@@ -149,7 +149,7 @@ def test_the_command_repairs(tmp_path: Path) -> None:
         place = tmp_path / f"{native}" / "job"
         place.mkdir(parents=True)
         (place / "journal").write_bytes(damaged)
-        tool = [str(build("release", "linnet-serve") / "linnet-serve")]
+        tool = [str(build("release", "linnet-parameter-server") / "linnet-parameter-server")]
         if native:
             done = subprocess.run(
                 [*tool, tmp_path / "model.lnt", "--folder", place], capture_output=True, text=True, check=False
@@ -241,7 +241,11 @@ def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
     rename, and the folder for the names."""
     library = compile_c([ROOT / "tests" / "ext" / "sync_log.c"], tmp_path / "sync_log.so", "-shared", "-fPIC", "-ldl")
     (tmp_path / "model.lnt").write_bytes(GRAPH.to_bytes())
-    tool, log, address = build("release", "linnet-serve") / "linnet-serve", tmp_path / "log", f"unix:{tmp_path}/socket"
+    tool, log, address = (
+        build("release", "linnet-parameter-server") / "linnet-parameter-server",
+        tmp_path / "log",
+        f"unix:{tmp_path}/socket",
+    )
     command = [
         tool,
         tmp_path / "model.lnt",

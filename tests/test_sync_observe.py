@@ -87,7 +87,7 @@ def test_top_shows_a_running_job(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_top_follows_several_servers_and_says_who_is_gone() -> None:
-    files = linnet.sync.partition(graph(), servers=2).servers
+    files = linnet.sync.shard(graph(), servers=2).servers
     with Server(files[1], workers=1) as second:
         with Server(files[0], workers=1) as first:
             watch = Watch([second.address, first.address, "127.0.0.1:1"], status)
@@ -153,7 +153,8 @@ def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert time.monotonic() - begun < 60 and not out
     assert (
-        "no server answers: " in err and "; check the addresses; `linnet serve` and `linnet launch` print them" in err
+        "no server answers: " in err
+        and "; check the addresses; `linnet parameter-server` and `linnet launch` print them" in err
     )
 
 
@@ -298,7 +299,7 @@ def test_a_worker_of_half_the_speed_gets_half_the_examples() -> None:
 
 def test_trace_of_a_job_has_both_sides_on_one_clock(tmp_path: Path) -> None:
     steps, recorders = 6, [Timeline(f"box{k}") for k in range(2)]
-    files = linnet.sync.partition(graph(), servers=2).servers
+    files = linnet.sync.shard(graph(), servers=2).servers
     with Server(files[0], workers=2) as first, Server(files[1], workers=2) as second:
         addresses = [first.address, second.address]
         link = linnet.sync.Link(heartbeat=0.05)

@@ -1,4 +1,4 @@
-"""linnet.sync.partition: groups contain what an update connects, the servers' files together equal the whole bit for bit, and
+"""linnet.sync.shard: groups contain what an update connects, the servers' files together equal the whole bit for bit, and
 variables that cannot be split are refused with the reason."""
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def same_as_whole(graph: Graph, parts: linnet.sync.Parts, workers: int = 2) -> N
 def test_the_parts_do_what_the_whole_does(name: str) -> None:
     graph = build(dense, EVERY[name])
     one = name in ("lbfgs", "global_norm", "dynamic")
-    same_as_whole(graph, linnet.sync.partition(graph, 1 if one else 3))
+    same_as_whole(graph, linnet.sync.shard(graph, 1 if one else 3))
     if one:
         with pytest.raises(linnet.UsageError, match="1 parameter groups cannot be distributed over 2 servers"):
-            linnet.sync.partition(graph, 2)
+            linnet.sync.shard(graph, 2)
 
 
 @pytest.mark.parametrize("servers", [2, 3])
@@ -54,7 +54,7 @@ def test_the_parts_do_what_the_whole_does(name: str) -> None:
 def test_tables_are_split_by_rows(name: str, servers: int) -> None:
     for remote in (False, True):
         graph = build(embedded, ROWWISE[name], remote=remote)
-        parts = linnet.sync.partition(graph, servers, split=["embedding/weight"])
+        parts = linnet.sync.shard(graph, servers, split=["embedding/weight"])
         rows = [len(g.variables["embedding/weight"].value) for g in parts.servers]
         assert sum(rows) == 30 and max(rows) - min(rows) <= 1
         same_as_whole(graph, parts, 3)
@@ -65,7 +65,7 @@ def test_tables_are_split_by_rows(name: str, servers: int) -> None:
 )
 def test_dense_weights_are_split_where_each_row_is_by_itself(name: str) -> None:
     graph = build(dense, EVERY[name])
-    same_as_whole(graph, linnet.sync.partition(graph, 3, split=["dense/weight", "dense_1/weight"]))
+    same_as_whole(graph, linnet.sync.shard(graph, 3, split=["dense/weight", "dense_1/weight"]))
 
 
 def test_an_optimizer_of_ones_own_is_split_by_what_it_computes() -> None:
@@ -84,12 +84,12 @@ def test_an_optimizer_of_ones_own_is_split_by_what_it_computes() -> None:
 
     for optimizer in (Lion, RowNorm):
         graph = build(plain, lambda optimizer=optimizer: optimizer(0.01))  # type: ignore[misc]
-        same_as_whole(graph, linnet.sync.partition(graph, 2, split=["dense/weight"]))
+        same_as_whole(graph, linnet.sync.shard(graph, 2, split=["dense/weight"]))
 
 
 def reason(make: Make, model: Callable[[Graph], Any] = plain, split: str = "dense/weight") -> str:
     with pytest.raises(linnet.UsageError, match=f"'{split}' cannot be split by rows") as caught:
-        linnet.sync.partition(build(model, make), 2, split=[split])
+        linnet.sync.shard(build(model, make), 2, split=[split])
     return str(caught.value)
 
 
@@ -118,13 +118,13 @@ def test_what_is_not_separable_is_refused_with_the_reason() -> None:
     assert "uses the number of a row" in reason(lambda: Numbered(0.1))
     assert "other rows, in the update's copy" in reason(lambda: Spread(0.1))
     with pytest.raises(linnet.UsageError, match="it has only 4 rows for 5 servers"):
-        linnet.sync.partition(build(plain, SGD), 5, split=["dense_1/bias"])
+        linnet.sync.shard(build(plain, SGD), 5, split=["dense_1/bias"])
     with pytest.raises(linnet.UsageError, match="no such parameter to split"):
-        linnet.sync.partition(build(plain, Adam), 2, split=["dense/weight/adam/m"])
+        linnet.sync.shard(build(plain, Adam), 2, split=["dense/weight/adam/m"])
     with pytest.raises(linnet.UsageError, match="number of servers is out of range"):
-        linnet.sync.partition(build(plain, Adam), 0)
+        linnet.sync.shard(build(plain, Adam), 0)
     with pytest.raises(linnet.UsageError, match="no signature named 'update/all'"):
-        linnet.sync.partition(Graph(), 1)
+        linnet.sync.shard(Graph(), 1)
 
 
 def groups(make: Make) -> list[list[str]]:
@@ -145,7 +145,7 @@ def test_groups_are_what_an_update_ties_together() -> None:
 def test_files_hold_what_their_owner_needs_alone(tmp_path: Path) -> None:
     graph = build(embedded, lambda: Adam(0.1, lazy=True), remote=True)
     graph.save(tmp_path / "whole.lnt")
-    parts = linnet.sync.partition(tmp_path / "whole.lnt", 2)
+    parts = linnet.sync.shard(tmp_path / "whole.lnt", 2)
     digest = linnet.Model(tmp_path / "whole.lnt").metadata("digest")
     assert not parts.kept_whole
     assert set(parts.worker.variables) == {"dense/weight", "dense/bias"}
@@ -169,19 +169,19 @@ def test_files_hold_what_their_owner_needs_alone(tmp_path: Path) -> None:
 
 
 def test_large_tables_are_split_by_themselves_or_kept_with_the_reason() -> None:
-    parts = linnet.sync.partition(build(embedded, lambda: Adam(0.1, lazy=True)), 2)
+    parts = linnet.sync.shard(build(embedded, lambda: Adam(0.1, lazy=True)), 2)
     assert [g.variables["embedding/weight"].shape for g in parts.servers] == [(15, 4), (15, 4)]
-    parts = linnet.sync.partition(build(embedded, lambda: LAMB(0.1)), 2)
+    parts = linnet.sync.shard(build(embedded, lambda: LAMB(0.1)), 2)
     assert [*parts.kept_whole] == ["embedding/weight"] and "other rows" in parts.kept_whole["embedding/weight"]
     assert sum("embedding/weight" in g.variables for g in parts.servers) == 1
 
 
 def test_averages_and_states_are_with_one_server_each() -> None:
     graph = build(dense, lambda: Momentum(0.1, loss_scale=64.0))
-    parts = linnet.sync.partition(graph, 2)
+    parts = linnet.sync.shard(graph, 2)
     names = [name for g in parts.servers for name in contract.names_in(g.metadata, contract.AVERAGE)]
     assert sorted(names) == ["batch_norm/mean", "batch_norm/variance"]
-    parts = linnet.sync.partition(build(dense, EVERY["dynamic"]), 1)
+    parts = linnet.sync.shard(build(dense, EVERY["dynamic"]), 1)
     assert parts.servers[0].metadata[contract.READ] == "loss_scale/scale"
     assert parts.servers[0].metadata[contract.NOT_FINITE] == "update"
 
@@ -193,7 +193,7 @@ def test_the_largest_groups_go_first_to_where_there_is_most_room() -> None:
     made = [graph.variable(f"v{n}", np.ones(100 * n, np.float32)) for n in sizes]
     loss = sum((v.tensor(x).sum() for v in made[1:]), made[0].tensor(x).sum())
     linnet.sync.signatures(graph, loss, SGD(0.1), {"x": x})
-    held = [sorted(v for v in g.variables if v[0] == "v") for g in linnet.sync.partition(graph, 2, split=()).servers]
+    held = [sorted(v for v in g.variables if v[0] == "v") for g in linnet.sync.shard(graph, 2, split=()).servers]
     assert held == [["v3", "v7"], ["v1", "v4", "v5"]]
 
 
@@ -206,7 +206,7 @@ def test_a_table_of_gigabytes_costs_nothing_before_it_is_used(tmp_path: Path) ->
         graph, (rows * rows).mean(), AdaGrad(0.1), {"i": i}, remote=[graph.variables["table/weight"]]
     )
     graph.save(tmp_path / "whole.lnt")
-    parts = linnet.sync.partition(tmp_path / "whole.lnt", 3)
+    parts = linnet.sync.shard(tmp_path / "whole.lnt", 3)
     assert [g.variables["table/weight"].shape[0] for g in parts.servers] == [5592405, 5592405, 5592406]
     assert sum(path.stat().st_size for path in [*parts.save(tmp_path), tmp_path / "whole.lnt"]) < 50_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # KB, for 8 GB
@@ -215,24 +215,24 @@ def test_a_table_of_gigabytes_costs_nothing_before_it_is_used(tmp_path: Path) ->
 def test_the_command_writes_the_files(tmp_path: Path) -> None:
     model, out = str(tmp_path / "m.lnt"), str(tmp_path / "parts")
     build(embedded, lambda: LAMB(0.1)).save(model)
-    done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", out])
+    done = CliRunner().invoke(cli, ["shard", model, "--servers", "2", "-o", out])
     lines = done.output.splitlines()
     assert done.exit_code == 0 and len(lines) == 4, done.output
     assert lines[0].startswith(f"{out}/server-0.lnt: 4 variables, 0.0 MB"), lines
     assert lines[3].startswith("kept whole: 'embedding/weight' cannot be split by rows")
     build(embedded, lambda: Adam(0.1, lazy=True)).save(model)
     done = CliRunner().invoke(
-        cli, ["split", model, "--servers", "2", "-o", out, "--rows", "embedding/weight", "--json"]
+        cli, ["shard", model, "--servers", "2", "-o", out, "--rows", "embedding/weight", "--json"]
     )
     files = json.loads(done.output)["files"]
     assert files[1]["rows"]["embedding/weight"] == "15" and not files[2]["rows"]
-    done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", model])
+    done = CliRunner().invoke(cli, ["shard", model, "--servers", "2", "-o", model])
     assert isinstance(done.exception, linnet.FileError) and "cannot write to" in str(done.exception)
 
 
 def test_parts_become_one_model_again(tmp_path: Path) -> None:
     graph = build(embedded, lambda: Adam(0.1, lazy=True), remote=True)
-    parts = linnet.sync.partition(graph, 3)
+    parts = linnet.sync.shard(graph, 3)
     whole, cluster = Cluster(graph, [graph]), Cluster(parts.worker, parts.servers)
     for batch in batches(3):
         whole.step([named(graph, batch)])
@@ -240,18 +240,18 @@ def test_parts_become_one_model_again(tmp_path: Path) -> None:
     files = parts.save(tmp_path)
     for k, store in enumerate(cluster.shards):
         store.save(tmp_path / f"{k}.ckpt")
-    of_files = linnet.sync.join(graph, [(files[k], tmp_path / f"{k}.ckpt") for k in range(3)])
-    of_stores = linnet.sync.join(graph, list(zip(parts.servers, cluster.shards, strict=True)))
+    of_files = linnet.sync.merge(graph, [(files[k], tmp_path / f"{k}.ckpt") for k in range(3)])
+    of_stores = linnet.sync.merge(graph, list(zip(parts.servers, cluster.shards, strict=True)))
     for name in whole.shards[0]:
         np.testing.assert_array_equal(of_files.variables[name].value, whole.value(name))
         np.testing.assert_array_equal(of_stores.variables[name].value, whole.value(name))
     graph.save(tmp_path / "whole.lnt")
-    words = ["join", str(tmp_path / "whole.lnt"), "-o", str(tmp_path / "trained.lnt")]
+    words = ["merge", str(tmp_path / "whole.lnt"), "-o", str(tmp_path / "trained.lnt")]
     done = CliRunner().invoke(cli, [*words, *(f"{files[k]}={tmp_path / f'{k}.ckpt'}" for k in range(3))])
     assert done.exit_code == 0 and "variables of 3 servers" in done.output, done.output
     assert Graph.load(tmp_path / "trained.lnt").to_bytes() == of_files.to_bytes()
     assert "expected SERVER.lnt=SNAPSHOT" in str(CliRunner().invoke(cli, [*words, "server.lnt"]).exception)
     with pytest.raises(linnet.UsageError, match=r"expected 30 rows, starting at 0, got 0 to 9, 20 to 29"):
-        linnet.sync.join(graph, [(parts.servers[k], cluster.shards[k]) for k in (2, 0)])
+        linnet.sync.merge(graph, [(parts.servers[k], cluster.shards[k]) for k in (2, 0)])
     with pytest.raises(linnet.UsageError, match="belongs to a different model"):
-        linnet.sync.join(build(plain, SGD), [(parts.servers[0], cluster.shards[0])])
+        linnet.sync.merge(build(plain, SGD), [(parts.servers[0], cluster.shards[0])])

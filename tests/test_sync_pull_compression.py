@@ -150,7 +150,7 @@ def test_steps_are_those_of_the_reference(name: str, kind: str) -> None:
 def test_parts_of_a_table_are_rounded_as_the_whole() -> None:
     """Three servers with 100 rows of 5 elements each: the parts are small, and the table is not."""
     graph = build("remote")
-    parts = linnet.sync.partition(graph, 3)
+    parts = linnet.sync.shard(graph, 3)
     assert (
         max(
             part.variables["embedding/weight"].shape[0]

@@ -94,7 +94,7 @@ def test_averages_and_tables() -> None:
         other.put("batch_norm/mean", np.arange(7))
         np.testing.assert_array_equal(server.store["batch_norm/mean"], np.arange(7, dtype=np.float32))
     graph = build(embedded, lambda: Adam(0.05, lazy=True), remote=True)
-    parts = linnet.sync.partition(graph, 2)
+    parts = linnet.sync.shard(graph, 2)
     table = np.random.default_rng(2).standard_normal((30, 4)).astype(np.float32)
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(Server(part)) for part in parts.servers]

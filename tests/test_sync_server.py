@@ -101,7 +101,7 @@ def test_steps_are_those_of_the_reference(name: str, workers: int) -> None:
 def test_shards_together_are_the_reference(name: str) -> None:
     """Two servers, each with its own variables and a part of the table's rows, and two workers that use both."""
     graph, workers = MODELS[name](), 2
-    parts = linnet.sync.partition(graph, 2, split=[] if name == "averages" else ["embedding/weight"])
+    parts = linnet.sync.shard(graph, 2, split=[] if name == "averages" else ["embedding/weight"])
     reference = Cluster(parts.worker, parts.servers, workers)
     for i in range(STEPS):
         reference.step([feed(graph, i, k, workers) for k in range(workers)])
@@ -429,10 +429,10 @@ def test_a_lease_is_longer_than_a_heartbeat() -> None:
 
 
 class Process:
-    """linnet-serve on a Unix socket, killed and restarted at will."""
+    """linnet-parameter-server on a Unix socket, killed and restarted at will."""
 
     def __init__(self, model: Path, folder: Path, *options: str) -> None:
-        tool = str(build("release", "linnet-serve") / "linnet-serve")
+        tool = str(build("release", "linnet-parameter-server") / "linnet-parameter-server")
         self.address = f"unix:{folder}/socket"
         self.command = [tool, str(model), "--listen", self.address, "--folder", f"{folder}/job", *options]
         self.starts = 0
@@ -534,7 +534,7 @@ def test_killed_servers_lose_nothing(kills: int, tmp_path: Path) -> None:
 
 
 def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
-    tool = str(build("release", "linnet-serve") / "linnet-serve")
+    tool = str(build("release", "linnet-parameter-server") / "linnet-parameter-server")
     (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
     model = str(tmp_path / "model.lnt")
     for arguments, status, words in [
@@ -551,7 +551,7 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
     ]:  # fmt: skip
         done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (status, ""), (arguments, done)
-        assert done.stderr.startswith("linnet-serve: error: ") and done.stderr.count("\n") == 1
+        assert done.stderr.startswith("linnet-parameter-server: error: ") and done.stderr.count("\n") == 1
         assert words in done.stderr, done.stderr
     with pytest.raises(linnet.UsageError, match="workers"):
         Server(counting(), workers=0)

@@ -32,7 +32,7 @@ def _files(folder: Path) -> None:
     inputs = {"cells": cells, "all": everything, "rows": rows, "ids": ids}
     linnet.sync.signatures(graph, loss, linnet.SGD(1.0), inputs)
     for count in (1, 2):
-        parts = linnet.sync.partition(graph, count, split=[])
+        parts = linnet.sync.shard(graph, count, split=[])
         parts.worker.save(folder / f"worker_of_{count}.lnt")
         for k, server in enumerate(parts.servers):
             server.save(folder / f"server_{k}_of_{count}.lnt")

@@ -21,7 +21,7 @@ import pytest
 import linnet
 from linnet import SGD, Adam, Momentum
 from linnet.facade import Graph
-from linnet.sync import Server, Worker, partition
+from linnet.sync import Server, Worker, shard
 from tests.native import ROOT
 from tests.sync_reference import Arrays, Cluster
 from tests.sync_worker_script import batch
@@ -122,7 +122,7 @@ def test_killed_workers_change_nothing(tmp_path: Path) -> None:
 
 def serve(model: Path, folder: Path, address: str, workers: int) -> tuple[subprocess.Popen[str], str]:
     command = [
-        sys.executable, "-m", "linnet", "serve", str(model), "--listen", address, "--workers", str(workers),
+        sys.executable, "-m", "linnet", "parameter-server", str(model), "--listen", address, "--workers", str(workers),
         "--folder", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
@@ -158,7 +158,7 @@ def test_a_killed_server_loses_nothing_and_doubles_nothing(tmp_path: Path) -> No
 def test_several_shards(remote: bool) -> None:
     """Groups on three servers, a table split by rows; in one case no worker has the table."""
     whole = build(embedded, lambda: Adam(0.05, lazy=True), remote=remote)
-    parts, workers, steps = partition(whole, 3, split=["embedding/weight"]), 2, 6
+    parts, workers, steps = shard(whole, 3, split=["embedding/weight"]), 2, 6
     servers = [Server(graph, workers=workers) for graph in parts.servers]
     for server in servers:
         server.start()
@@ -174,9 +174,9 @@ def test_several_shards(remote: bool) -> None:
     try:
         threads(workers, work)
         cluster = reference(parts.worker, parts.servers, workers, steps)
-        for shard, server in enumerate(servers):
+        for number, server in enumerate(servers):
             assert server.status()["version"] == steps
-            same(server.store, cluster, shard)
+            same(server.store, cluster, number)
     finally:
         for server in servers:
             server.stop()
@@ -184,7 +184,7 @@ def test_several_shards(remote: bool) -> None:
 
 
 def test_the_server_of_shard_0_gives_numbers() -> None:
-    parts = partition(build(plain, lambda: Momentum(0.1)), 2)
+    parts = shard(build(plain, lambda: Momentum(0.1)), 2)
     first, second = (Server(graph, workers=2) for graph in parts.servers)
     with (
         first,

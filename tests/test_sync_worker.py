@@ -42,7 +42,7 @@ def table_model(remote: bool) -> linnet.Model:
     table = graph.variables["embedding/weight"]
     loss = (nn.dense(nn.flatten(rows), 2) * 1.0).mean()
     linnet.sync.signatures(graph, loss, linnet.SGD(0.5), {"i": i}, remote=[table] if remote else [])
-    return linnet.Model(linnet.sync.partition(graph, 1).worker if remote else graph)
+    return linnet.Model(linnet.sync.shard(graph, 1).worker if remote else graph)
 
 
 def job_of(model: linnet.Model) -> bytes:

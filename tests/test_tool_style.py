@@ -18,7 +18,7 @@ from linnet.ir.function import emit
 from tests.graphs import bytes_of
 from tests.native import build
 
-TOOLS = ("linnet-bench", "linnet-run", "linnet-serve", "linnet-train")
+TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
 FAILED, USAGE = 1, 2
 
 
@@ -72,7 +72,7 @@ def test_wrong_usage(name: str, arguments: list[str], tmp_path: Path) -> None:
 
 
 def test_words_of_the_server(tmp_path: Path) -> None:
-    done = tool("linnet-serve", "m.lnt", "--mode", "async", cwd=tmp_path)
+    done = tool("linnet-parameter-server", "m.lnt", "--mode", "async", cwd=tmp_path)
     assert done.returncode == USAGE and "expected synchronous or asynchronous, got 'async'; see" in done.stderr
 
 

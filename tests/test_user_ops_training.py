@@ -169,7 +169,11 @@ def test_train_commands_take_user_ops(folder: Path, tmp_path: Path, linnet_comma
 @pytest.mark.parametrize("native", [False, True])
 def test_a_job_of_a_server_and_a_worker(folder: Path, native: bool, started: list[subprocess.Popen[str]]) -> None:
     linnet_python = [sys.executable, "-m", "linnet"]
-    tool = [build("release", "linnet-serve") / "linnet-serve"] if native else [*linnet_python, "serve"]
+    tool = (
+        [build("release", "linnet-parameter-server") / "linnet-parameter-server"]
+        if native
+        else [*linnet_python, "parameter-server"]
+    )
     listen = ["--listen", "127.0.0.1:0"]
     refused = _start(started, *tool, folder / "job.lnt", *listen)
     assert MISSING in refused.communicate(timeout=60)[1] and refused.returncode == 1
@@ -215,7 +219,7 @@ def test_launched_workers_load_the_ops(folder: Path, servers: int, tmp_path: Pat
 
 
 def test_split_and_join_need_no_user_ops(folder: Path, tmp_path: Path, linnet_command: Cli) -> None:
-    done = linnet_command("split", folder / "job.lnt", "--servers", 2, "-o", tmp_path)
+    done = linnet_command("shard", folder / "job.lnt", "--servers", 2, "-o", tmp_path)
     assert done.returncode == 0, done.stderr
     user_ops = linnet.load_user_ops(folder / "libcrop.so")
     states = [tmp_path / f"state-{k}" for k in range(2)]
@@ -232,7 +236,7 @@ def test_split_and_join_need_no_user_ops(folder: Path, tmp_path: Path, linnet_co
         server.close()
         (snapshot,) = state.glob("snapshot*")
         snapshots.append(f"{file}={snapshot}")
-    done = linnet_command("join", folder / "job.lnt", *snapshots, "-o", tmp_path / "whole.lnt")
+    done = linnet_command("merge", folder / "job.lnt", *snapshots, "-o", tmp_path / "whole.lnt")
     assert done.returncode == 0, done.stderr
     before, after = (linnet.Graph.load(path).variables for path in (folder / "job.lnt", tmp_path / "whole.lnt"))
     assert all((before[name].value != after[name].value).any() for name in ("factors", "weights"))

@@ -51,17 +51,17 @@ def test_every_command_that_writes_a_file_of_results_has_o() -> None:
 
 def test_modes_and_compressions_are_the_same_words() -> None:
     assert set(SERVER_MODES) <= set(STRATEGY_MODES) and set(SERVER_MODES) <= set(simulate.setting.MODES)
-    text = run([str(build("release", *TOOLS) / "linnet-serve"), "--help"])
+    text = run([str(build("release", *TOOLS) / "linnet-parameter-server"), "--help"])
     assert "--mode MODE           synchronous (default), or asynchronous:" in text
     for name in ("none", "f16", "bf16", "i8", "topk:0.01", "1bit"):
         assert simulate.ratio(name) <= 1 and Compression.parse(name)
-    for name in ("linnet serve", "linnet simulate"):
+    for name in ("linnet parameter-server", "linnet simulate"):
         assert any("--backup" in p.opts for p in COMMANDS[name].params)
     assert "\n  --backup N " in text
 
 
 def test_backup_workers_of_a_server() -> None:
-    done = CliRunner().invoke(cli, ["serve", "m.lnt", "--workers", "2", "--backup", "2"])
+    done = CliRunner().invoke(cli, ["parameter-server", "m.lnt", "--workers", "2", "--backup", "2"])
     assert done.exit_code == 2 and "2 must be less than --workers 2" in done.output + done.stderr
 
 

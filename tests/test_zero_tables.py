@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
 SERVER = """
 from linnet.sync import Server, Worker
 linnet.sync.signatures(graph, loss, linnet.AdaGrad(0.1), {"words": words, "t": t}, remote=[graph.variables["table/weight"]])
-parts = linnet.sync.partition(graph, servers=1)
+parts = linnet.sync.shard(graph, servers=1)
 before = resident()
 with tempfile.TemporaryDirectory() as folder:
     server = Server(parts.servers[0], folder=folder)

@@ -31,7 +31,10 @@ def package() -> Path:
     wanted["errors"] = ROOT / "docs" / "errors"
     libraries = ("liblinnet.so", "liblinnet.so.0", "liblinnet_sync.so", "liblinnet_opencl.so", "liblinnet_cuda.so")
     wanted |= {f"lib/{name}": NATIVE / name for name in libraries}
-    wanted |= {f"bin/{name}": NATIVE / name for name in ("linnet-bench", "linnet-run", "linnet-serve", "linnet-train")}
+    wanted |= {
+        f"bin/{name}": NATIVE / name
+        for name in ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
+    }
     for name, target in wanted.items():
         (inside / name).parent.mkdir(parents=True, exist_ok=True)
         _link(inside / name, target)

@@ -1,6 +1,6 @@
 /* worker.c - trains a model together with other machines: pulls parameters from a server, computes gradients on its own
  * data, pushes them. linnet.sync.signatures (Python) makes the file: `grad` has inputs x, f32 [batch, 28, 28], and t,
- * i32 [batch], the output loss, and the gradients. `linnet serve digits.lnt --workers 2` is the server.
+ * i32 [batch], the output loss, and the gradients. `linnet parameter-server digits.lnt --workers 2` is the server.
  *
  *   cc worker.c -Iruntime_c/include build/liblinnet_sync.a build/liblinnet.a -lm -lpthread -ldl -o worker
  *   ./worker digits.lnt 127.0.0.1:4000 0 train-images-idx3-ubyte train-labels-idx1-ubyte 1000 [cuda:0]

@@ -1,4 +1,4 @@
-# The native tools: linnet-bench, linnet-run, linnet-train and, where liblinnet_sync is built, linnet-serve.
+# The native tools: linnet-bench, linnet-run, linnet-train and, where liblinnet_sync is built, linnet-parameter-server.
 # They link the static libraries, so that each is one file, which may be copied to another machine.
 
 function(linnet_tool name library)
@@ -28,7 +28,11 @@ linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c n
 linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_lock.c train_loop.c train_nan.c
             train_order.c train_program.c train_setup.c)
 if(LINNET_SYNC)
-  linnet_tool(linnet-serve linnet_sync_static linnet_serve.c values.c)
+  linnet_tool(linnet-parameter-server linnet_sync_static linnet_parameter_server.c values.c)
+  if(UNIX) # the old name, for one version
+    add_custom_command(TARGET linnet-parameter-server POST_BUILD
+                       COMMAND ${CMAKE_COMMAND} -E create_symlink linnet-parameter-server linnet-serve)
+  endif()
 endif()
 
 # linnet-run alone links decoders, each if it is there; a tool without one says how to get it.

@@ -113,7 +113,7 @@ def launch(
                 tensor="--servers",
                 expected="0 together with --nodes",
                 got=str(servers),
-                hint="to use servers on several machines, start linnet serve on each and set LINNET_SERVERS",
+                hint="to use servers on several machines, start linnet parameter-server on each and set LINNET_SERVERS",
             )
     return Job(
         command_of(program, arguments, module), workers, servers,

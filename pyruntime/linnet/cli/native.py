@@ -1,4 +1,4 @@
-"""The commands linnet-bench, linnet-run, linnet-serve and linnet-train of a Python installation. Each replaces its own
+"""The commands linnet-bench, linnet-run, linnet-parameter-server and linnet-train of a Python installation. Each replaces its own
 process with the native tool in linnet/bin, so no Python remains. Native builds install the tools directly."""
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ def run() -> NoReturn:
     _become("linnet-run")
 
 
+def parameter_server() -> NoReturn:
+    """linnet-parameter-server: runs a parameter server without Python."""
+    _become("linnet-parameter-server")
+
+
 def serve() -> NoReturn:
-    """linnet-serve: runs a parameter server without Python."""
-    _become("linnet-serve")
+    """linnet-serve: the old name of linnet-parameter-server, for one version."""
+    print("linnet-serve: warning: this command is now linnet-parameter-server", file=sys.stderr)
+    parameter_server()
 
 
 def train() -> NoReturn:

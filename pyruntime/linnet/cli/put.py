@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linnet.cli.options import user_ops_of, user_ops_option
-from linnet.cli.serve import link_options
+from linnet.cli.parameter_server import link_options
 
 if TYPE_CHECKING:
     from linnet.sync import Link

@@ -3,29 +3,44 @@ group."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from linnet.cli.launch import launch
+from linnet.cli.parameter_server import parameter_server
 from linnet.cli.put import put
-from linnet.cli.serve import serve
+from linnet.cli.shard import merge, shard
 from linnet.cli.simulate import simulate
-from linnet.cli.split import join, split
 from linnet.cli.sync_key import sync_key
 from linnet.cli.timeline import timeline
 from linnet.cli.top import top
 from linnet.cli.worker import worker
 
+
+def _renamed(old: str, command: click.Command) -> click.Command:
+    """The command under its old name, for one version. It says the new name on stderr, and help does not list it."""
+
+    @click.pass_context
+    def run(context: click.Context, /, **options: Any) -> Any:
+        click.echo(f"linnet: warning: `linnet {old}` is now `linnet {command.name}`", err=True)
+        return context.invoke(command, **options)
+
+    return click.Command(old, callback=run, params=command.params, help=command.help, hidden=True)
+
+
 COMMANDS: Final[tuple[click.Command, ...]] = (
-    join,
     launch,
+    merge,
+    parameter_server,
     put,
-    serve,
+    shard,
     simulate,
-    split,
     sync_key,
     timeline,
     top,
     worker,
+    _renamed("serve", parameter_server),
+    _renamed("split", shard),
+    _renamed("join", merge),
 )

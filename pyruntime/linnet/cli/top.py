@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linnet.cli.serve import link_options
+from linnet.cli.parameter_server import link_options
 from linnet.clib.errors import Error
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Watch:
         if not self.reports:
             raise Error(
                 "no server answers: " + "; ".join(self.trouble),
-                hint="check the addresses; `linnet serve` and `linnet launch` print them",
+                hint="check the addresses; `linnet parameter-server` and `linnet launch` print them",
             )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linnet.cli.options import note, session_options, user_ops_of, user_ops_option
-from linnet.cli.serve import link_options
+from linnet.cli.parameter_server import link_options
 from linnet.clib.errors import SyncError
 
 if TYPE_CHECKING:

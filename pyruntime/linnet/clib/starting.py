@@ -7,7 +7,7 @@ import os
 import sys
 from types import TracebackType
 
-COMMANDS = ("linnet", "linnet-bench", "linnet-run", "linnet-serve", "linnet-train")
+COMMANDS = ("linnet", "linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-serve", "linnet-train")
 
 
 def command_of(words: list[str]) -> str:

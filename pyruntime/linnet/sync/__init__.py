@@ -11,22 +11,22 @@ from linnet.clib.arguments import checked as _checked
 if TYPE_CHECKING:
     from linnet.sync.compression import Compression
     from linnet.sync.contract import signatures
-    from linnet.sync.joining import join
     from linnet.sync.link import Link, status
+    from linnet.sync.merging import merge
     from linnet.sync.ring import Ring
     from linnet.sync.ring_training import RingTrainer
     from linnet.sync.server import Server
-    from linnet.sync.split import Parts, partition
+    from linnet.sync.sharding import Parts, shard
     from linnet.sync.strategy import Strategy
     from linnet.sync.timeline import Timeline
     from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
-    "Parts": "split",
+    "Parts": "sharding",
     "Strategy": "strategy",
-    "join": "joining",
-    "partition": "split",
+    "merge": "merging",
+    "shard": "sharding",
     "signatures": "contract",
     #
     # Server and worker:
@@ -61,16 +61,25 @@ __all__ = [
     "Timeline",
     "Worker",
     "WorkerInfo",
-    "join",
-    "partition",
+    "merge",
+    "shard",
     "signatures",
     "status",
 ]  # fmt: skip
 
 
+# Old names, which the next version no longer has.
+_RENAMED = {"join": "merge", "partition": "shard"}
+
+
 def __getattr__(name: str) -> Any:
     import importlib
+    import warnings
 
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings.warn(f"linnet.sync.{name} is now linnet.sync.{new}", DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     if name not in _LAZY:
         raise AttributeError(f"module 'linnet.sync' has no attribute {name!r}")
     value = _checked(getattr(importlib.import_module(f"linnet.sync.{_LAZY[name]}"), name), f"linnet.sync.{name}")

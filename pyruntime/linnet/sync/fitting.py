@@ -14,7 +14,7 @@ from linnet.session.model import Model
 from linnet.sync import contract
 from linnet.sync.company_run import CompanyRun
 from linnet.sync.serving import Place, Serving
-from linnet.sync.split import partition, worker_part
+from linnet.sync.sharding import shard, worker_part
 from linnet.sync.strategy import Strategy
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import Feed, joined, share_of
@@ -71,7 +71,7 @@ class Company:
         shards = len(self.cluster.servers)
         if shards == 1:
             return self._whole
-        return Model(partition(self._graph(), shards).servers[self.cluster.rank], user_ops=self._whole.user_ops)
+        return Model(shard(self._graph(), shards).servers[self.cluster.rank], user_ops=self._whole.user_ops)
 
     @property
     def serves_only(self) -> bool:

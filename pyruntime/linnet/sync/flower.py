@@ -13,7 +13,7 @@ from linnet import training
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.dtypes import has_floats
-from linnet.sync.split import reads
+from linnet.sync.sharding import reads
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict

@@ -27,7 +27,7 @@ class Server:
     """Serves the variables that the model's `update/...` signatures change. It listens as soon as it is created. `with`
     or `start` runs it in a thread of its own, `run` in the calling thread.
 
-    model: a file from linnet.sync.signatures, or one of the server files from linnet.sync.partition.
+    model: a file from linnet.sync.signatures, or one of the server files from linnet.sync.shard.
     listen: one or several addresses ("host:port", ":0" for loopback and a free port, "unix:PATH", "shm:PATH").
     mode: "synchronous": each update uses the mean of one push from each member of a group. "asynchronous": every push
         is an update, and a worker may be `staleness` steps ahead of the slowest (None: no limit).

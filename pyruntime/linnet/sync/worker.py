@@ -106,7 +106,7 @@ class WorkerInfo:
 class Worker:
     """A worker of a job. Use it with `with`, or call close.
 
-    model: a file from linnet.sync.signatures or linnet.sync.partition, as a path, bytes, Graph or Model.
+    model: a file from linnet.sync.signatures or linnet.sync.shard, as a path, bytes, Graph or Model.
     servers: the address of each shard's server, in any order ("host:port", ":port", "unix:PATH", "shm:PATH").
     store: variables shared with other sessions of the same Model; default: a new one.
     number: number of this worker, which must be the same after a restart; None: the server chooses.

@@ -75,7 +75,7 @@ class History:
             if name not in self.store and name not in self.elsewhere:
                 raise UsageError(
                     "this variable is on the servers, and no server runs in this process", code=102, tensor=name,
-                    hint="merge the servers' snapshots with linnet.sync.join or linnet join",
+                    hint="merge the servers' snapshots with linnet.sync.merge or linnet merge",
                 )  # fmt: skip
             variable.value = self.store[name] if name in self.store else self.elsewhere[name]
         return made

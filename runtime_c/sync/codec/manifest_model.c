@@ -59,7 +59,7 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
         ln_sync_fail(error, LINNET_UNKNOWN_NAME,
                      "the model has no variable '%.*s', but a signature or metadata names it",
                      (int)(length < 80 ? length : 80), name);
-        return ln_sync_hint(error, "linnet.sync.signatures and linnet.sync.partition write consistent files"),
+        return ln_sync_hint(error, "linnet.sync.signatures and linnet.sync.shard write consistent files"),
                LINNET_UNKNOWN_NAME;
     }
     if (ln_sync_manifest_find(m, info.name)) {

@@ -87,7 +87,7 @@ static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t
         ln_sync_fail(error, LINNET_UNKNOWN_NAME,
                      "the model has no variable of this name, but a signature or metadata shares it");
         ln_sync_at(error, text);
-        ln_sync_hint(error, "write the file with linnet.sync.signatures and linnet.sync.partition");
+        ln_sync_hint(error, "write the file with linnet.sync.signatures and linnet.sync.shard");
         return NULL;
     }
     worker_tensor *tensor = &worker->tensors[worker->tensor_count];
@@ -302,7 +302,7 @@ linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error) {
                                                      : "the servers at %.50s and %.50s both have this variable",
                          other->address, link->address);
             ln_sync_at(error, e->name);
-            return ln_sync_hint(error, "give each shard of linnet.sync.partition exactly one server");
+            return ln_sync_hint(error, "give each shard of linnet.sync.shard exactly one server");
         }
     }
     for (int i = 0; i < worker->tensor_count && !worker->config.read_only; i++) {

@@ -99,7 +99,7 @@ def step_of(
 
 def spread_over(step: Step, servers: int) -> float:
     """Fraction of the bytes on the server that has most of them, for this number of servers. Whole variables are
-    assigned largest first, each to the server with the fewest bytes, as linnet.sync.partition does. Tables with sparse
+    assigned largest first, each to the server with the fewest bytes, as linnet.sync.shard does. Tables with sparse
     gradients may be split by rows and count as evenly spread."""
     loads = [0.0] * servers
     for size in sorted(step.variables.values(), reverse=True):

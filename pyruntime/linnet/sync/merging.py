@@ -1,4 +1,4 @@
-"""Merges the values that several servers trained into one model: the inverse of `partition`."""
+"""Merges the values that several servers trained into one model: the inverse of `shard`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from linnet.sync import contract
 Values = Mapping[str, npt.NDArray[Any]] | Store
 
 
-def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, Values | str | Path]]) -> Graph:
+def merge(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, Values | str | Path]]) -> Graph:
     """Returns the whole model with the values of its servers.
 
-    model: the file or graph that was given to `partition`; it is not changed. servers: a pair for each part. Its first
+    model: the file or graph that was given to `shard`; it is not changed. servers: a pair for each part. Its first
     item is the graph or file. Its second item has the variables, as a checkpoint (for example a server's snapshot) or
     as arrays by name (for example a Store). If every server has a step counter, the value of the first server is taken.
     Raises UsageError if a part belongs to another model, or if rows are missing or present twice. Raises FileError.

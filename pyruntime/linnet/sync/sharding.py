@@ -23,7 +23,7 @@ from linnet.sync.rowwise import RowUpdate
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The result of `partition`: the graphs of the servers, the graph of the workers, and the reasons why tables were
+    """The result of `shard`: the graphs of the servers, the graph of the workers, and the reasons why tables were
     kept whole, by the names of the tables."""
 
     servers: list[Graph]
@@ -48,7 +48,7 @@ class Parts:
         return paths
 
 
-def partition(
+def shard(
     model: Graph | str | Path, servers: int, *, split: Sequence[str] | Literal["auto"] = "auto", train: bool = False
 ) -> Parts:
     """Distributes the parameters of a file with the signature `update/all` over several servers.

@@ -1,4 +1,4 @@
-"""The commands `linnet split` and `linnet join`. The first splits a training file into one file per server and one for
+"""The commands `linnet shard` and `linnet merge`. The first splits a training file into one file per server and one for
 workers; the second merges the trained values back."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from linnet.clib.errors import UsageError
     help="Keep the signature `train` in the worker file; federated rounds need it for their local steps.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def split(
+def shard(
     model: Path, servers: int, output: Path, rows: tuple[str, ...], whole: bool, train: bool, as_json: bool
 ) -> None:
     """Split MODEL into server-0.lnt, server-1.lnt, ... and worker.lnt. MODEL is a file written by
@@ -38,9 +38,9 @@ def split(
     Parameters whose updates depend on each other stay together, along with their optimizer state. A table is split by
     rows only if the update of each row depends on that row alone.
     """
-    from linnet.sync import partition
+    from linnet.sync import shard as sharded
 
-    parts = partition(model, servers, split=list(rows) if rows or whole else "auto", train=train)
+    parts = sharded(model, servers, split=list(rows) if rows or whole else "auto", train=train)
     paths = parts.save(output)
     files: list[dict[str, Any]] = [
         {
@@ -75,10 +75,10 @@ def split(
     required=True,
     help="The .lnt file to write, with the trained values.",
 )
-def join(model: Path, parts: tuple[str, ...], output: Path) -> None:
+def merge(model: Path, parts: tuple[str, ...], output: Path) -> None:
     """Write MODEL with the trained values of its servers. Give one argument SERVER.lnt=SNAPSHOT per server: the file
-    that `linnet split` wrote and the server's latest snapshot."""
-    from linnet.sync import join as joined
+    that `linnet shard` wrote and the server's latest snapshot."""
+    from linnet.sync import merge as merged
 
     pairs = [part.partition("=") for part in parts]
     for file, equals, snapshot in pairs:
@@ -89,6 +89,6 @@ def join(model: Path, parts: tuple[str, ...], output: Path) -> None:
                 expected="SERVER.lnt=SNAPSHOT",
                 got=file,
             )
-    graph = joined(model, [(file, snapshot) for file, _, snapshot in pairs])
+    graph = merged(model, [(file, snapshot) for file, _, snapshot in pairs])
     graph.save(output)
     click.echo(f"{output}: {len(graph.variables)} variables of {len(parts)} servers")

@@ -1,4 +1,4 @@
-"""The command `linnet serve`: runs a parameter server in this process."""
+"""The command `linnet parameter-server`: runs a parameter server in this process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-@click.command(short_help="Serve a model's parameters to workers.")
+@click.command("parameter-server", short_help="Serve a model's parameters to workers.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--listen",
@@ -138,7 +138,7 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @user_ops_option
 @link_options
-def serve(
+def parameter_server(
     model: Path, listen: tuple[str, ...], mode: str, workers: int, backup: int, elastic: bool, staleness: int,
     folder: Path | None, durability: str, repair: bool, save_every: int, updates: int, batch: int, metrics: str | None,
     threads: int, user_ops: tuple[str, ...], link: Link,

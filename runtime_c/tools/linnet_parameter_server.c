@@ -1,5 +1,5 @@
-/* linnet_serve.c - a training server without Python: parses options, handles signals, calls linnet_server_run.
- * The model file comes from linnet.sync.signatures. Any kind of worker may connect. */
+/* linnet_parameter_server.c - a training server without Python: parses options, handles signals, calls
+ * linnet_server_run. The model file comes from linnet.sync.signatures. Any kind of worker may connect. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -12,12 +12,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static const char tool[] = "linnet-serve";
-static const char help[] = "usage: linnet-serve MODEL.lnt [--listen ADDRESS]... [options]\n"
-                           "       linnet-serve --status ADDRESS [--key FILE]\n"
+static const char tool[] = "linnet-parameter-server";
+static const char help[] = "usage: linnet-parameter-server MODEL.lnt [--listen ADDRESS]... [options]\n"
+                           "       linnet-parameter-server --status ADDRESS [--key FILE]\n"
                            "Parameter server of a training job: holds the parameters and the optimizer\n"
                            "state, and applies the gradients that workers push. The model is a file written\n"
-                           "by linnet.sync.signatures or linnet.sync.partition (docs/training.md).\n"
+                           "by linnet.sync.signatures or linnet.sync.shard (docs/training.md).\n"
                            "\n"
                            "  --listen ADDRESS      HOST:PORT, :PORT (loopback), unix:PATH, or shm:PATH\n"
                            "                        (processes of one machine). Port 0 lets the system\n"
@@ -296,9 +296,18 @@ static int serve(const options *o) {
     return status;
 }
 
+/* The program was called linnet-serve. The old name is a link that works for one version. */
+static void tell_new_name(const char *called) {
+    const char *name = called ? strrchr(called, '/') : NULL;
+    name = name ? name + 1 : called;
+    if (name && strcmp(name, "linnet-serve") == 0)
+        fprintf(stderr, "linnet-serve: warning: this command is now %s\n", tool);
+}
+
 int main(int argc, char **argv) {
     options o;
     int status;
+    tell_new_name(argc > 0 ? argv[0] : NULL);
     memset(&o, 0, sizeof o);
     linnet_server_config_init(&o.config);
     linnet_link_config_init(&o.link);
