@@ -133,6 +133,9 @@ struct linnet_session {
     linnet_parallel_for parallel_for;
     void *parallel_context;
     ln_threads *threads;
+    /* How the session runs, chosen when it is created (run/drive.h, run/steps.h): */
+    linnet_status (*run)(struct linnet_session *session, bool submits, linnet_error *error);
+    linnet_status (*run_steps)(struct linnet_session *session, ln_instance *instance, linnet_error *error);
     ln_instance root;
     ln_instance *last;          /* last instance of the last run's chain */
     ln_session_output *outputs; /* per fetch */

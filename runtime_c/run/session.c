@@ -10,10 +10,13 @@
 #include "plan/graph/refusals.h"
 #include "plan/plan_create.h"
 #include "run/device.h"
+#include "run/drive.h"
+#include "run/drive_devices.h"
 #include "run/held.h"
 #include "run/instance.h"
 #include "run/operand.h"
 #include "run/segment.h"
+#include "run/steps.h"
 #include "run/submit.h"
 #include "linnet_ext.h"
 
@@ -164,10 +167,13 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
                    sizeof step->call.outputs[o].dims);
     }
     ln_session_no_outputs(s);
+    s->run = ln_run_here;
     if (ln_device_count(plan->n_devices) > 0) {
+        s->run = ln_run_with_devices;
         ln_submit_prepare(s);
         ln_held_prepare(s);
     }
+    ln_choose_steps(s);
     s->first_bytes = s->memory.bytes;
     *out = s;
     return LINNET_OK;

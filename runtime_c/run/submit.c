@@ -2,6 +2,7 @@
  * what comes before them is as in any run. */
 #include "run/submit.h"
 
+#include "run/drive_devices.h"
 #include "run/run.h"
 #include "run/watch.h"
 #include "linnet_ext.h"

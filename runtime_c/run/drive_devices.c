@@ -1,0 +1,48 @@
+/* drive_devices.c - the driver of sessions with devices: their queues may still have earlier work, and their memory may
+ * be bound to inputs and outputs. */
+#include "run/drive_devices.h"
+
+#include "model/store.h"
+#include "run/bind_device.h"
+#include "run/device.h"
+#include "run/drive.h"
+#include "run/held.h"
+#include "run/store_lock.h"
+
+linnet_status ln_drain(linnet_session *s, linnet_error *error) {
+    linnet_status status = s->keeps ? ln_lock_for_run(s, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
+    status = ln_queues_drain(s, error);
+    if (s->keeps) ln_store_unlock(s->store);
+    return status;
+}
+
+/* What comes after the steps where devices work. */
+static linnet_status end_on_devices(linnet_session *s, ln_instance *instance, linnet_status status,
+                                    linnet_error *error) {
+    if (status != LINNET_OK)
+        ln_queues_abandon(s, instance, status == LINNET_CANCELLED || status == LINNET_DEADLINE_EXCEEDED);
+    else if (s->skipped == 0)
+        status = ln_device_commit(s, instance, error);
+    else if (s->refreshed) /* the device may not have read the variable, and others may write it from now on */
+        status = ln_queues_drain(s, error);
+    else
+        s->pending = true;
+    return status;
+}
+
+linnet_status ln_run_with_devices(linnet_session *s, bool submits, linnet_error *error) {
+    ln_instance *last = &s->root;
+    linnet_status status = s->pending && !(submits && s->stacks) ? ln_drain(s, error) : LINNET_OK;
+    if (status == LINNET_OK) status = ln_run_begin(s, error);
+    if (status != LINNET_OK) return status;
+    s->skipped = submits && !s->staged ? s->waits : 0;
+    s->refreshed = false;
+    if (s->staged) status = ln_stays_fetch(s, error);
+    if (status == LINNET_OK) status = ln_run_segments(s, &last, error);
+    if (status == LINNET_OK && s->staged) status = ln_stays_store(s, error);
+    if (status == LINNET_OK && s->exclusive) ln_run_commit(s, last);
+    status = end_on_devices(s, last, status, error);
+    ln_run_end(s);
+    return status;
+}
