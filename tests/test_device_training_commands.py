@@ -31,7 +31,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 
     def plan(self: Session, *arguments: Any, **options: Any) -> Any:
         made = usual(self, *arguments, **options)
-        found.setdefault(self.signature, set()).update(device.name for device in self._devices)
+        found.setdefault(self.signature, set()).update(device.name for device in self._options.devices)
         return made
 
     monkeypatch.setattr(Session, "_plan", plan)

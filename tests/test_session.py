@@ -3,7 +3,9 @@ do not change results, and a plan's figures about itself."""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import inspect
 import os
 import threading
 import time
@@ -18,6 +20,7 @@ import linnet
 from linnet import ops
 from linnet.builder.mapping import pointwise
 from linnet.facade import Graph
+from linnet.session.options import SessionFields
 from tests.capi import ffi
 from tests.capi import lib as library
 from tests.graphs import bytes_of, feeds
@@ -520,3 +523,15 @@ def test_wrong_types_are_said(arguments: tuple[Any, ...], options: dict[str, Any
     with pytest.raises(linnet.UsageError) as raised:
         linnet.Session(*arguments, **options)
     assert expected in raised.value.expected and raised.value.got
+
+
+def test_the_options_of_sessions_are_declared_once() -> None:
+    """Session takes the fields of SessionOptions, with their types and defaults, and so does the type checker's list."""
+    fields = {field.name: (field.default, field.type) for field in dataclasses.fields(linnet.SessionOptions)}
+    parameters = inspect.signature(linnet.Session).parameters
+    assert {name: (parameters[name].default, parameters[name].annotation) for name in fields} == fields
+    assert {n: getattr(t, "__forward_arg__", t) for n, t in SessionFields.__annotations__.items()} == {
+        name: kind for name, (_, kind) in fields.items()
+    }
+    with pytest.raises(TypeError, match="max_byte.*Did you mean .*max_bytes"):
+        linnet.Session(linnet.Graph(), max_byte=3)  # type: ignore[call-arg]

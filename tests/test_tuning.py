@@ -259,7 +259,7 @@ def test_the_command_shows_why(
 def test_what_is_measured_is_planned(tmp_path: Path) -> None:
     """tune -> plan: the file names the fastest kernels, and a plan with it has them."""
     network().save(tmp_path / "model.lnt")
-    found = tune(tmp_path / "model.lnt", seconds=0.2, threads=1)
+    found = tune(tmp_path / "model.lnt", seconds=0.2, options=linnet.SessionOptions(threads=1))
     before = choices(linnet.Model(tmp_path / "model.lnt"), threads=1)
     several = {c.key: [k.kernel for k in c.candidates if not k.why and (k.chosen or not k.reference)] for c in before}
     assert {m.key: sorted(m.times) for m in found.measured} == {
@@ -303,7 +303,7 @@ def test_a_kernel_that_is_slow_here_is_replaced(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("linnet.session.tune.Session", Wrong)
     monkeypatch.setattr("linnet.session.tune.Planner", WrongPlanner)
-    found = tune(tmp_path / "model.lnt", seconds=0.3, threads=1)
+    found = tune(tmp_path / "model.lnt", seconds=0.3, options=linnet.SessionOptions(threads=1))
     (measured,) = found.measured
     assert measured.before == slow and measured.best != slow and measured.ratio < 0.97
     assert found.kept and found.after_ms < found.before_ms
@@ -383,5 +383,5 @@ def test_lines_are_kept_only_if_the_whole_model_is_faster(
     )
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: ([measured], 1))
     monkeypatch.setattr(tuning, "_compared", lambda *_: (1.0, after))
-    found = tune(tmp_path / "model.lnt", seconds=0.1, threads=1)
+    found = tune(tmp_path / "model.lnt", seconds=0.1, options=linnet.SessionOptions(threads=1))
     assert found.kept == (after < 1) and (f"{choice.key} = {other}" in found.text) == (after < 1)

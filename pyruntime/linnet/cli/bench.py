@@ -7,25 +7,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linnet.cli.options import (
     CommandLineError,
-    devices_of,
-    devices_option,
-    isa_max_option,
     json_option,
-    max_bytes_option,
-    max_device_bytes_option,
     note_batches,
-    precision_option,
+    session_options,
     shapes_of,
     shapes_option,
     signature_option,
-    threads_option,
-    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -35,6 +28,9 @@ from linnet.report.tables import region as _region
 from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
+
+if TYPE_CHECKING:
+    from linnet.session.options import SessionOptions
 
 _PRODUCTS = {"f32_gflops": "GFLOP/s (f32)", "i8_gops": "GOP/s (i8)"}
 _COPIES = {"cache_gbs": "(cache)", "shared_gbs": "(shared)", "memory_gbs": "(memory)"}
@@ -47,28 +43,16 @@ _COPIES = {"cache_gbs": "(cache)", "shared_gbs": "(shared)", "memory_gbs": "(mem
     "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure."
 )
 @signature_option
-@threads_option
-@isa_max_option
-@precision_option
-@max_bytes_option
-@max_device_bytes_option
+@session_options()
 @user_ops_option
-@devices_option
-@tuning_option
 @json_option
 def bench(
     model: Path,
     inputs: Sequence[str],
     seconds: float,
     signature: str,
-    threads: int | None,
-    isa_max: str | None,
-    precision: str,
-    max_bytes: int,
-    max_device_bytes: int,
     user_ops: Sequence[str],
-    devices: Sequence[str],
-    tuning: Path | None,
+    options: SessionOptions,
     as_json: bool,
 ) -> None:
     """Time MODEL on random input: load, plan, first run, steady-state runs, and each op."""
@@ -83,16 +67,10 @@ def bench(
     report = measure(
         model,
         signature=signature,
-        threads=threads,
-        isa_max=isa_max,
-        precision=precision,
-        max_bytes=max_bytes,
-        max_device_bytes=max_device_bytes,
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),
-        devices=devices_of(devices),
-        tuning=tuning,
+        options=options,
     )
     note_batches({entry["name"]: entry["shape"] for entry in report["inputs"] if entry["assumed"]})
     for text in warnings(report["before"], report["after"]):
@@ -114,7 +92,7 @@ def bench(
     beside = sum("fork" in op for op in report["ops"])
     overlap = f"; {beside} of them run side by side on several threads" if beside else ""
     _say(f"the medians of the ops add up to {report['steps_ms']:.3f} ms{overlap}")
-    if devices:
+    if options.devices:
         _say(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
     _say(f"machine {machine_text(report['machine'])}", " " * 8)
     _say(f"before  {state_text(report['before'])}", " " * 8)

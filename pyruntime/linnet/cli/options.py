@@ -160,26 +160,43 @@ def refuse_same(output: Path | None, model: Path) -> None:
         )  # fmt: skip
 
 
-def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where and how the sessions of a trainer compute. The command receives them as one
-    argument `options`, a linnet.SessionOptions. Without --device, LINNET_DEVICE names the device (`linnet launch`)."""
+# The command-line option of each field of linnet.SessionOptions that commands set.
+_SESSION: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "threads": threads_option,
+    "isa_max": isa_max_option,
+    "precision": precision_option,
+    "devices": devices_option,
+    "max_bytes": max_bytes_option,
+    "max_device_bytes": max_device_bytes_option,
+    "tuning": tuning_option,
+}
 
-    @functools.wraps(command)
-    def with_options(
-        *, threads: int | None, devices: Sequence[str], precision: str, max_bytes: int, max_device_bytes: int, **others: Any
-    ) -> Any:  # fmt: skip
-        from linnet.session.options import SessionOptions
 
-        options = SessionOptions(
-            threads=threads, devices=devices_of(devices), precision=precision, max_bytes=max_bytes,
-            max_device_bytes=max_device_bytes,
-        ).or_device(os.environ.get("LINNET_DEVICE", ""))  # fmt: skip
-        return command(options=options, **others)
+def session_options(*fields: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options that say where and how a command's sessions compute: those of these fields of
+    linnet.SessionOptions, or all. The command receives them as one argument `options`. Without --device, LINNET_DEVICE
+    names the device (`linnet launch`)."""
+    taken = fields or tuple(_SESSION)
 
-    made: Callable[..., Any] = with_options
-    for option in (max_device_bytes_option, max_bytes_option, precision_option, devices_option, threads_option):
-        made = option(made)
-    return made
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> Any:
+            from linnet.session.options import SessionOptions
+
+            values = {field: given.pop(field) for field in taken}
+            if "devices" in values:
+                values["devices"] = devices_of(values["devices"])
+            options = SessionOptions(**values)
+            if "devices" in values:
+                options = options.or_device(os.environ.get("LINNET_DEVICE", ""))
+            return command(options=options, **given)
+
+        made: Callable[..., Any] = with_options
+        for field in reversed(taken):
+            made = _SESSION[field](made)
+        return made
+
+    return decorate
 
 
 def devices_of(names: Sequence[str]) -> list[Device]:

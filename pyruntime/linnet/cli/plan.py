@@ -14,19 +14,12 @@ import click
 
 from linnet.cli.options import (
     CommandLineError,
-    devices_of,
-    devices_option,
-    isa_max_option,
     json_option,
-    max_bytes_option,
-    max_device_bytes_option,
     pairs,
-    precision_option,
+    session_options,
     shapes_option,
     signature_option,
     strict_dims_option,
-    threads_option,
-    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -41,6 +34,7 @@ from linnet.report.tables import table as _table
 if TYPE_CHECKING:
     from linnet.session.changes import PassChange
     from linnet.session.choices import Choice
+    from linnet.session.options import SessionOptions
 
 
 @click.command(short_help="Show how much memory a model needs.")
@@ -53,14 +47,8 @@ if TYPE_CHECKING:
 @click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")
 @signature_option
 @strict_dims_option
-@threads_option
-@isa_max_option
-@precision_option
-@max_bytes_option
-@max_device_bytes_option
+@session_options()
 @user_ops_option
-@devices_option
-@tuning_option
 @json_option
 def plan(
     model: Path,
@@ -70,14 +58,8 @@ def plan(
     snapshot: bool,
     signature: str,
     strict_dims: bool | None,
-    threads: int | None,
-    isa_max: str | None,
-    precision: str,
-    max_bytes: int,
-    max_device_bytes: int,
     user_ops: Sequence[str],
-    devices: Sequence[str],
-    tuning: Path | None,
+    options: SessionOptions,
     as_json: bool,
 ) -> None:
     """Show how much memory MODEL needs: the exact amount for one shape, or an upper bound for a range of shapes."""
@@ -92,16 +74,10 @@ def plan(
     planner = Planner(
         model,
         signature,
-        threads=threads,
-        isa_max=isa_max,
-        precision=precision,
-        max_bytes=max_bytes,
-        max_device_bytes=max_device_bytes,
         strict_dims=strict_dims,
         snapshot=snapshot,
         user_ops=user_ops_of(user_ops),
-        devices=devices_of(devices),
-        tuning=tuning,
+        **options.fields,
     )
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
@@ -113,7 +89,7 @@ def plan(
     }  # fmt: skip
     places = Counter(step.device for step in planner.steps if step.op != "transfer")
     transfers = len(planner.steps) - places.total()
-    if devices:
+    if options.devices:
         report |= {"steps_on": places, "transfers": transfers}
     choices = planner.choices if why else []
     if why:
@@ -135,13 +111,13 @@ def plan(
     )
     if beside := sum(step.fork > 0 for step in planner.steps):
         click.echo(f"{_count(beside, 'step')} side by side with others, each on one thread")
-    if devices:
+    if options.devices:
         _say(_places(places, transfers, info["fallbacks"]))
     if passes:
         _show_passes(changes)
     if why:
-        for name in devices:
-            _show_missing(name)
+        for device in options.devices:
+            _show_missing(device if isinstance(device, str) else device.name)
         _show_why(choices)
         if info["segments"] > 1:
             _say("Later steps are planned in the run, because their shapes depend on data.")

@@ -14,22 +14,15 @@ import click
 
 from linnet.cli.options import (
     CommandLineError,
-    devices_of,
-    devices_option,
     dims,
-    isa_max_option,
     json_option,
     known,
-    max_bytes_option,
-    max_device_bytes_option,
     note_batches,
     pairs,
-    precision_option,
+    session_options,
     shapes_of,
     signature_option,
     strict_dims_option,
-    threads_option,
-    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -39,6 +32,8 @@ from linnet.report.tables import table as _table
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from linnet.session.options import SessionOptions
 
 
 _FIGURES = ("min", "mean", "max")
@@ -88,14 +83,8 @@ _PRINTED = 16  # elements; the values of smaller outputs are printed, as linnet-
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop the run after this many seconds.")
 @signature_option
 @strict_dims_option
-@threads_option
-@isa_max_option
-@precision_option
-@max_bytes_option
-@max_device_bytes_option
+@session_options()
 @user_ops_option
-@devices_option
-@tuning_option
 @json_option
 def run(
     model: Path,
@@ -110,14 +99,8 @@ def run(
     timeout: float | None,
     signature: str,
     strict_dims: bool | None,
-    threads: int | None,
-    isa_max: str | None,
-    precision: str,
-    max_bytes: int,
-    max_device_bytes: int,
     user_ops: Sequence[str],
-    devices: Sequence[str],
-    tuning: Path | None,
+    options: SessionOptions,
     as_json: bool,
 ) -> None:
     """Run MODEL once on .npy arrays, images or audio, each given as FILE or with --input. Prints the labels, boxes and
@@ -167,17 +150,11 @@ def run(
     session = Session(
         opened,
         signature,
-        threads=threads,
-        isa_max=isa_max,
-        precision=precision,
-        max_bytes=max_bytes,
-        max_device_bytes=max_device_bytes,
         fetches=list(fetches) or None,
         input_shapes=planned if trace_file is not None or random else None,
         trace=trace_file is not None,
         strict_dims=strict_dims,
-        devices=devices_of(devices),
-        tuning=tuning,
+        **options.fields,
     )
     if checkpoint is not None:
         session.variables.load(checkpoint)

@@ -238,7 +238,7 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
     type=click.Path(path_type=Path),
     help="File for the trained model (.lnt). It can be run or trained further.",
 )
-@session_options
+@session_options()
 @user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print the last record as one JSON object.")
 def train(
@@ -348,7 +348,7 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     metavar="DIR",
     help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
 )
-@session_options
+@session_options()
 @click.option(
     "-o",
     "--output",

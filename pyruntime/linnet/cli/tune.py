@@ -8,25 +8,27 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from linnet.cli.options import (
     CommandLineError,
-    isa_max_option,
     json_option,
     note_batches,
-    precision_option,
+    session_options,
     shapes_of,
     shapes_option,
     signature_option,
-    threads_option,
     user_ops_of,
     user_ops_option,
 )
 from linnet.report.tables import count as _count
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
+
+if TYPE_CHECKING:
+    from linnet.session.options import SessionOptions
 
 
 @click.command(short_help="Measure which kernels are fastest on this machine.")
@@ -49,9 +51,7 @@ from linnet.report.tables import table as _table
     "--seconds", type=click.FloatRange(0.01), default=10.0, show_default=True, help="How many seconds to measure."
 )
 @signature_option
-@threads_option
-@isa_max_option
-@precision_option
+@session_options("threads", "isa_max", "precision")
 @user_ops_option
 @json_option
 def tune(
@@ -61,10 +61,8 @@ def tune(
     inputs: Sequence[str],
     seconds: float,
     signature: str,
-    threads: int | None,
-    isa_max: str | None,
-    precision: str,
     user_ops: Sequence[str],
+    options: SessionOptions,
     as_json: bool,
 ) -> None:
     """Run MODEL on random input, and run each op with every kernel that can compute it. The fastest kernels are written
@@ -106,13 +104,11 @@ def tune(
     found = measure(
         model,
         signature=signature,
-        threads=threads,
-        isa_max=isa_max,
-        precision=precision,
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),
         rates=rates,
+        options=options,
     )
     note_batches(found.assumed)
     path = output or model.with_suffix(".tuning")

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     default=60.0,
     help="Give up after this many seconds without a server.",
 )
-@session_options
+@session_options()
 @click.option("--log", type=click.IntRange(1), default=10, show_default=True, help="Number of steps between log lines.")
 @user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects instead of lines.")

@@ -17,9 +17,9 @@ from linnet.file.reader import read
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
 from linnet.session import machine
-from linnet.session.device import Device
 from linnet.session.model import Model
 from linnet.session.open_sizes import open_batches
+from linnet.session.options import SessionOptions
 from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
 from linnet.session.step_times import timed_steps
@@ -33,16 +33,10 @@ def measure(
     path: str | Path,
     *,
     signature: str = "infer",
-    threads: int | None = None,
-    isa_max: str | None = None,
-    precision: str = "f32",
     seconds: float = 2.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
-    tuning: str | Path | None = None,
-    devices: Sequence[str | Device] = (),
-    max_bytes: int = 0,
-    max_device_bytes: int = 0,
+    options: SessionOptions | None = None,
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
@@ -56,10 +50,9 @@ def measure(
     specs = model.inputs(signature)
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
-    options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
-    options |= {"devices": devices, "precision": precision}
-    options |= {"max_bytes": max_bytes, "max_device_bytes": max_device_bytes}
-    session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
+    chosen = (options or SessionOptions()).opened()
+    # Rejects shapes for which there is too little memory.
+    session = Session(model, signature, input_shapes=shapes, **chosen.fields)
     feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
     begin_first = time.perf_counter_ns()
     session.run(feeds)
@@ -67,7 +60,7 @@ def measure(
     before = machine.state()
     times = steady_times(session, seconds)
     after, peak = machine.state(), machine.peak_rss()
-    traced = Session(model, signature, store=session.variables, trace=True, **options)
+    traced = Session(model, signature, store=session.variables, trace=True, input_shapes=shapes, **chosen.fields)
     steps = timed_steps(traced, lambda: traced.run(feeds), min(_TRACED_RUNS, len(times)))
     info, steady = session.plan_info, np.sort(np.array(times)) / 1e6
     return {
@@ -92,7 +85,7 @@ def measure(
         "before": before,
         "after": after,
         "peak_rss": peak,
-        **(_places(traced) if devices else {}),
+        **(_places(traced) if chosen.devices else {}),
         "ops": [
             {
                 "name": s.name,

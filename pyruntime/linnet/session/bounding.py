@@ -18,7 +18,7 @@ from linnet.session.planned import COUNTED, REGIONS, Planned, info_of
 
 if TYPE_CHECKING:
     from linnet.session.bounds import MemoryBound, Range, Shapes, Space
-    from linnet.session.device import Device
+    from linnet.session.options import SessionOptions
 
 TOO_LARGE = 306
 # Limits for planning a range shape by shape: the number of shapes, and the total work. Work is counted in steps;
@@ -32,9 +32,8 @@ class Planning(Protocol):
     model: Model
     signature: str
     _fetches: tuple[str, ...] | None
-    _max_bytes: int
+    _options: SessionOptions
     _limit: int
-    _devices: tuple[Device, ...]
     _frame: Shapes | None
     _plans: OrderedDict[Any, Planned]
 
@@ -118,7 +117,7 @@ def find(session: Planning, ranges: Mapping[str, Range]) -> tuple[MemoryBound, S
             _leave_room(most)
             if (failure := _plan_all(session, [corner], most, frame)) is not None:
                 raise failure
-    if session._max_bytes and not most.unbounded and most.arena + most.beside > session._max_bytes:
+    if session._options.max_bytes and not most.unbounded and most.arena + most.beside > session._options.max_bytes:
         raise _too_little(session, f"{most.arena + most.beside} bytes", "for some shape within the bounds")
     regions = most.regions | {"total": sum(most.regions[name] for name in COUNTED) + most.later}
     found = MemoryBound(
@@ -137,7 +136,7 @@ def _plan_all(
         try:
             most.add(session._make_plan(one, session._fetches, frame=frame), one)
         except (GraphError, UsageError) as error:
-            if error.code == TOO_LARGE and session._max_bytes:
+            if error.code == TOO_LARGE and session._options.max_bytes:
                 raise _too_little(session, error.got, f" at {one}") from None
             first = first or error
             most.refused += 1
@@ -167,7 +166,7 @@ def _why_not(session: Planning, space: Space, most: _Most) -> str:
     reason = growth.obstacle(graph, session.signature, space.loose)
     if any(low == 0 for dims in space.ranges.values() for low, _ in dims):
         reason = reason or "a range starts at 0"
-    if session._devices:
+    if session._options.devices:
         reason = reason or "devices plan their own memory"
     if not reason:
         return ""
@@ -180,7 +179,7 @@ def _why_not(session: Planning, space: Space, most: _Most) -> str:
 
 def _too_little(session: Planning, got: str, where: str) -> GraphError:
     return GraphError(
-        f"max_bytes is too small{where}", code=TOO_LARGE, expected=f"at most {session._max_bytes} bytes", got=got,
+        f"max_bytes is too small{where}", code=TOO_LARGE, expected=f"at most {session._options.max_bytes} bytes", got=got,
         hint="raise max_bytes or narrow the bounds",
     )  # fmt: skip
 

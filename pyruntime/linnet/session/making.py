@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from linnet.clib.errors import UsageError, nearest
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
+from linnet.clib.precision import precision_number
 from linnet.session.model import Model, TensorSpec, wrong_shape
+from linnet.session.options import devices_of
 
 if TYPE_CHECKING:
     from linnet.session.bounds import Shapes
-    from linnet.session.device import Device
+    from linnet.session.options import SessionOptions
 
 
 class Made(Protocol):
@@ -22,31 +24,16 @@ class Made(Protocol):
     model: Model
     signature: str
     _specs: dict[str, TensorSpec]
-    _threads: int
-    _isa_max: str | None
-    _precision: int
-    _devices: tuple[Device, ...]
-    _placement: dict[str, str]
+    _options: SessionOptions
     _tuning: bytes | None
     _snapshot: bool
     _strict_dims: bool | None
     _reference: bool
-    _max_bytes: int
-    _max_device_bytes: int
     _keeps_changes: bool
 
     def _spec(self, name: str) -> TensorSpec: ...
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None: ...
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError: ...
-
-
-def devices_of(device: str | Device | None, devices: Sequence[str | Device]) -> tuple[Device, ...]:
-    """The devices of a Session's arguments (see linnet.session.device.chosen)."""
-    if device is None and devices == ():
-        return ()
-    from linnet.session.device import chosen
-
-    return chosen(device, devices)
 
 
 def plan(
@@ -79,19 +66,21 @@ def plan(
         names = ffi.new("char *[]", texts or [ffi.NULL])
         keep += [texts, names]
         config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
-    config.threads, config.precision = session._threads, session._precision
-    if session._isa_max is not None:
-        keep.append(ffi.new("char[]", session._isa_max.encode()))
+    options = session._options
+    devices = [device.pointer for device in devices_of(None, options.devices)]
+    config.threads, config.precision = options.threads or 0, precision_number(options.precision)
+    if options.isa_max is not None:
+        keep.append(ffi.new("char[]", options.isa_max.encode()))
         config.isa_max = keep[-1]
-    if session._devices:
-        pointers = ffi.new("const linnet_device *[]", [device.pointer for device in session._devices])
+    if devices:
+        pointers = ffi.new("const linnet_device *[]", devices)
         keep.append(pointers)
-        config.devices, config.device_count = pointers, len(session._devices)
-    if session._placement:
-        _check_placement(session.model, session._placement)
-        hints = ffi.new("linnet_placement[]", len(session._placement))
+        config.devices, config.device_count = pointers, len(devices)
+    if options.placement:
+        _check_placement(session.model, options.placement)
+        hints = ffi.new("linnet_placement[]", len(options.placement))
         keep.append(hints)
-        for hint, names in zip(hints, session._placement.items(), strict=True):
+        for hint, names in zip(hints, options.placement.items(), strict=True):
             keep += [ffi.new("char[]", name.encode()) for name in names]
             hint.node, hint.device = keep[-2:]
         config.placement, config.placement_count = hints, len(hints)
@@ -102,8 +91,8 @@ def plan(
     config.passes = int(session._keeps_changes)
     config.strict_dims = bool(session._strict_dims)
     config.reference = 2 if frame is not None else int(session._reference)
-    config.max_bytes = max(session._max_bytes - beside, 1) if session._max_bytes else 0
-    config.max_device_bytes = session._max_device_bytes
+    config.max_bytes = max(options.max_bytes - beside, 1) if options.max_bytes else 0
+    config.max_device_bytes = options.max_device_bytes
     out = ffi.new("linnet_plan **")
     if lib.linnet_plan_create(session.model.pointer, config, out, error):
         failure = exception(error)

@@ -1,26 +1,65 @@
-"""SessionOptions: where and how the sessions of a training run compute. Trainers take them as one value and pass this
-value on, so that a new option of Session is added here and in no trainer."""
+"""SessionOptions: where and how sessions compute. Session, trainers and commands take these options as one value and pass it
+on. A new option is a field of SessionOptions and SessionFields here, a line of `making.plan`, which gives it to the C library,
+and an option of the command line in `linnet.cli.session_options`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from linnet.clib.errors import UsageError
-from linnet.session.making import devices_of
-from linnet.session.session import Session
+from linnet.clib.arguments import at_least
+from linnet.clib.errors import UsageError, nearest
+from linnet.clib.precision import precision_number
+from linnet.session.model import isa_names, wrong_type
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from linnet.session.device import Device
-    from linnet.session.model import Model, Store
+
+Made = TypeVar("Made", bound=Callable[..., None])
+
+
+class SessionFields(TypedDict, total=False):
+    """The fields of SessionOptions, as keyword arguments of Session."""
+
+    threads: int | None
+    isa_max: str | None
+    precision: str
+    device: str | Device | None
+    devices: Sequence[str | Device]
+    placement: Mapping[str, str] | None
+    max_bytes: int
+    max_device_bytes: int
+    tuning: str | Path | bytes | None
+    bind_threads: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """Options for all sessions of a trainer, such as linnet.fit(options=...). Each field is the argument of Session with
-    the same name. max_bytes and max_device_bytes limit each session on its own."""
+    """Where and how sessions compute. Session takes each field as an argument of its own; trainers such as linnet.fit take
+    all of them as options=.
+
+    threads: None for the number of cores in the largest CPU cluster.
+    isa_max: one of isa_names().
+    precision: the precision in which kernels and devices may compute sums of floats: "f32", "f16", "bf16" or "tf32".
+        This is a permission, not a demand. "direct": f32 without Winograd's method (docs/numerics.md).
+    device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
+        costs say that the CPU is faster. Everything else runs on the CPU.
+    devices: several of them, in order of preference; pass `device` or `devices`, not both.
+    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
+        several names match a node, the first one applies.
+    max_bytes: limit for everything that one session holds (memory_kept). Plans of earlier shapes are dropped to make
+        room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
+        instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
+        iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device's memory.
+    tuning: a file that `linnet tune` wrote, or its bytes. Its choices of kernels override those of the cost model.
+    bind_threads: each worker thread stays on one core of the largest cluster if the system allows it. The caller's
+        thread is not bound.
+    """
 
     threads: int | None = None
     isa_max: str | None = None
@@ -32,6 +71,15 @@ class SessionOptions:
     max_device_bytes: int = 0
     tuning: str | Path | bytes | None = None
     bind_threads: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and (not isinstance(self.threads, int) or self.threads < 0):
+            raise wrong_type("threads", "a number of threads, or None for the machine's default", self.threads)
+        if self.isa_max is not None and not isinstance(self.isa_max, str):
+            raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), self.isa_max)
+        precision_number(self.precision)
+        at_least("max_bytes", self.max_bytes, 0)
+        at_least("max_device_bytes", self.max_device_bytes, 0)
 
     @staticmethod
     def of(options: SessionOptions | None, **given: Any) -> SessionOptions:
@@ -47,8 +95,27 @@ class SessionOptions:
                     f"both {name}= and options.{twice} are given", code=101, tensor=name, expected="one of them",
                     got=f"{name}={named[name]!r} and {twice}={getattr(options, twice)!r}", hint=f"leave out {name}=",
                 )  # fmt: skip
-        made = dataclasses.replace(options, **named)
-        return dataclasses.replace(made, device=None, devices=devices_of(made.device, made.devices))
+        return dataclasses.replace(options, **named).opened()
+
+    @staticmethod
+    def from_fields(given: Mapping[str, Any]) -> SessionOptions:
+        """The options of Session's keyword arguments. Raises TypeError for a keyword that is none of them."""
+        known = [field.name for field in dataclasses.fields(SessionOptions)]
+        for name in given:
+            if name not in known:
+                near = nearest(name, known)
+                hint = f". Did you mean {near}?" if near else ""
+                raise TypeError(f"Session() got an unexpected keyword argument {name!r}{hint}")
+        return SessionOptions(**given)
+
+    def opened(self) -> Self:
+        """The same options with loaded devices, all of them in `devices`. Raises the errors of load_device."""
+        return dataclasses.replace(self, device=None, devices=devices_of(self.device, self.devices))
+
+    @property
+    def fields(self) -> SessionFields:
+        """Keyword arguments for Session."""
+        return cast(SessionFields, {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
     @property
     def device_names(self) -> list[str]:
@@ -59,11 +126,29 @@ class SessionOptions:
         """These options. If they name no device, with the device of this name ("": none)."""
         return self if self.devices or self.device is not None or not name else SessionOptions.of(self, device=name)
 
-    def session(self, model: Model, signature: str, store: Store | None = None) -> Session:
-        """A session with these options. Raises the errors of Session."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Session(model, signature, store=store, **fields)
-
     def on_cpu(self) -> SessionOptions:
         """The same options without devices."""
         return dataclasses.replace(self, device=None, devices=(), placement=None, max_device_bytes=0)
+
+
+def devices_of(device: str | Device | None, devices: Sequence[str | Device]) -> tuple[Device, ...]:
+    """The devices of a Session's arguments (see linnet.session.device.chosen)."""
+    if device is None and devices == ():
+        return ()
+    from linnet.session.device import chosen
+
+    return chosen(device, devices)
+
+
+def with_session_options(function: Made) -> Made:
+    """Shows the fields of SessionOptions in the signature of a function that takes them as **options, for help(), for the
+    documentation, and for the check of arguments."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    fields = [
+        inspect.Parameter(field.name, keyword, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(SessionOptions)
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]
+    return function

@@ -13,26 +13,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.clib.arguments import at_least, unchecked
+from linnet.clib.arguments import unchecked
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
-from linnet.clib.precision import precision_number
 from linnet.ir.dtypes import packed
 from linnet.session import bounding, making
 from linnet.session.lifetime import Closes
-from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, isa_names, wrong_shape, wrong_type
+from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, wrong_shape, wrong_type
+from linnet.session.options import SessionOptions, with_session_options
 from linnet.session.planned import REGIONS, Planned, facts_of, info_of, special_of, steps_of
 from linnet.session.running import Runner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from typing_extensions import Unpack
+
     from linnet.ir.graph import Graph
     from linnet.ir.user_op import UserOp
     from linnet.session import binding
     from linnet.session.bounds import Dim, MemoryBound, Range, Shapes, Space
-    from linnet.session.device import Device
+    from linnet.session.device import Device  # noqa: F401  # a field of SessionOptions names it
+    from linnet.session.options import SessionFields
     from linnet.session.step import Step
 
 _PLANS_KEPT = 8
@@ -42,23 +45,11 @@ class Session(Closes):
     """Runs one signature of a model.
 
     model: a path, the bytes of a .lnt file, a Graph, or a Model.
-    threads: None for the number of cores in the largest CPU cluster.
-    isa_max: one of isa_names().
-    precision: the precision in which kernels and devices may compute sums of floats: "f32", "f16", "bf16" or "tf32".
-        This is a permission, not a demand. "direct": f32 without Winograd's method (docs/numerics.md).
     fetches: names of outputs, of any tensors, or of steps (their first result); None: all outputs of the signature.
     input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
     store: variables shared with other sessions of the same Model; default: a private one.
     trace: time every step (see `steps`).
     reference: use only scalar kernels, without fusion.
-    max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
-        room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
-        instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
-        iterations is known only in the run (docs/autodiff.md). max_device_bytes: a limit for each device's memory.
-    device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless its
-        costs say that the CPU is faster. devices: several devices instead, in order of preference.
-    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
-        several names match a node, the first one applies.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
         may share a session; their runs then take turns.
@@ -73,32 +64,24 @@ class Session(Closes):
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
-    tuning: a file that `linnet tune` wrote, or its bytes. Its choices of kernels override those of the cost model.
-    bind_threads: each worker thread stays on one core of the largest cluster if the system allows it. The caller's
-        thread is not bound.
+    options: the fields of SessionOptions, which says what they mean: threads, isa_max, precision, device, devices,
+        placement, max_bytes, max_device_bytes, tuning, bind_threads.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
     _keeps_changes = False  # whether plans keep what each pass changed: session/planner.py
 
+    @with_session_options
     def __init__(
         self,
         model: str | Path | bytes | Graph | Model,
         signature: str = "infer",
         *,
-        threads: int | None = None,
-        isa_max: str | None = None,
-        precision: str = "f32",
         fetches: Sequence[str] | None = None,
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         store: Store | None = None,
         trace: bool = False,
         reference: bool = False,
-        max_bytes: int = 0,
-        max_device_bytes: int = 0,
-        device: str | Device | None = None,
-        devices: Sequence[str | Device] = (),
-        placement: Mapping[str, str] | None = None,
         arena: Array | bytearray | None = None,
         count_special: bool = False,
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
@@ -106,16 +89,12 @@ class Session(Closes):
         strict_dims: bool | None = None,
         snapshot: bool = False,
         user_ops: Iterable[UserOp] = (),
-        tuning: str | Path | bytes | None = None,
-        bind_threads: bool = False,
+        **options: Unpack[SessionFields],
     ) -> None:
+        self._options = SessionOptions.from_fields(options).opened()
         self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
             model.verify()
-        if threads is not None and (not isinstance(threads, int) or threads < 0):
-            raise wrong_type("threads", "a number of threads, or None for the machine's default", threads)
-        if isa_max is not None and not isinstance(isa_max, str):
-            raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
         if store is not None and store.model is not self.model:
             hint = "create both from the same linnet.Model object"
             raise UsageError("the store belongs to another model", code=101, hint=hint)
@@ -126,15 +105,11 @@ class Session(Closes):
         self._fed: dict[str, TensorSpec] = {}  # other tensors that were fed
         self._bindings: weakref.WeakSet[binding.Binding] = weakref.WeakSet()
         self._fetches = None if fetches is None else tuple(fetches)
-        self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
-        self._precision, self._bind_threads = precision_number(precision), bind_threads
-        self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
-        self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
-        self._devices = making.devices_of(device, devices)
-        self._placement = dict(placement or {})
+        self._trace, self._reference = trace, reference
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
+        tuning = self._options.tuning
         if tuning is not None and not isinstance(tuning, bytes):
             from linnet.file import tuning as tuning_file
 
@@ -147,7 +122,7 @@ class Session(Closes):
         self._ranges: dict[str, Range] = {}
         self._space: Space | None = None
         self._frame: Shapes | None = None  # shapes of the plan whose layout has room for any plan within the bounds
-        self._limit = max_bytes  # for everything that is held; plans are dropped to stay below it
+        self._limit = self._options.max_bytes  # for everything that is held; plans are dropped to stay below it
         self.bound: MemoryBound | None = None
         self._begin(bounds, input_shapes)
 
@@ -172,7 +147,7 @@ class Session(Closes):
         if fixed:
             self._planned(shapes, self._fetches)
         else:
-            self.variables._check(self._max_bytes)
+            self.variables._check(self._options.max_bytes)
 
     def _take_bounds(self, ranges: dict[str, Range]) -> None:
         """Finds the most memory that any shape in the range takes, and gets the arena."""
@@ -181,7 +156,7 @@ class Session(Closes):
         self.bound, self._frame = bounding.find(self, ranges)
         self._ranges, self._space = ranges, Space(ranges, self.model.dim_names(self.signature))
         if not self.bound.unbounded:
-            self._limit = self._max_bytes or self.bound.total
+            self._limit = self._options.max_bytes or self.bound.total
         if not self.bound.unbounded or self._arena is None:
             self._arena = bounding.arena_for(self.bound, self._arena)
 
@@ -384,7 +359,7 @@ class Session(Closes):
         lib, error = library(), ffi.new("linnet_error *")
         plan, most = bounding.fitting(self, shapes, fetches, separate)
         session_config = new_struct("linnet_session_config")
-        session_config.max_bytes, session_config.bind_threads = most, bool(self._bind_threads)
+        session_config.max_bytes, session_config.bind_threads = most, self._options.bind_threads
         session_config.trace, session_config.count_special = bool(self._trace), bool(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)

@@ -19,6 +19,7 @@ from linnet.ir.user_op import UserOp
 from linnet.session.choices import Choice, keys_of
 from linnet.session.model import Model, string_of
 from linnet.session.open_sizes import open_batches
+from linnet.session.options import SessionOptions
 from linnet.session.planner import Planner
 from linnet.session.random_inputs import random_feeds
 from linnet.session.session import Session
@@ -67,13 +68,11 @@ def tune(
     path: str | Path,
     *,
     signature: str = "infer",
-    threads: int | None = None,
-    isa_max: str | None = None,
-    precision: str = "f32",
     seconds: float = 10.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
     rates: Mapping[str, float] | None = None,
+    options: SessionOptions | None = None,
 ) -> Tuned:
     """Measures for about `seconds` on random input. Reference kernels are not measured. rates: the rates of the machine
     (linnet.machine). Plans use them to choose kernels, and the file includes them. Raises UsageError if an input has no
@@ -83,11 +82,11 @@ def tune(
     specs = model.inputs(signature)
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
-    options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max, "precision": precision}
-    Session(model, input_shapes=shapes, **options)  # rejects shapes for which there is too little memory
+    fields: dict[str, Any] = {"signature": signature, **(options or SessionOptions()).fields}
+    Session(model, input_shapes=shapes, **fields)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, partial(usable_shapes, model, signature, shapes))
-    options["rates"] = rates or {}
-    planner = Planner(model, **_tuned(options, {}))
+    fields["rates"] = rates or {}
+    planner = Planner(model, **_tuned(fields, {}))
     planner.plan(shapes)
     info = planner.plan_info
     machine = (string_of(library().linnet_version()), info["isa"], info["threads"])
@@ -96,7 +95,7 @@ def tune(
         lines = [tuning_file.Line(key, kernel, comments.get(key, "")) for key, kernel in chosen.items()]
         return tuning_file.text_of(lines, *machine, rates=rates)
 
-    measured, turns = measure(model, planner.choices, feeds, 0.7 * seconds, 2, input_shapes=shapes, **options)
+    measured, turns = measure(model, planner.choices, feeds, 0.7 * seconds, 2, input_shapes=shapes, **fields)
     better = {m.key: m.best for m in measured if m.best != m.before}
     comments = {
         m.key: f"{', '.join(m.steps)}: {m.times[m.best] / 1e3:.2f} us, {m.before} takes {m.times[m.before] / 1e3:.2f}"
@@ -105,7 +104,7 @@ def tune(
     if not better:
         before = after = 0.0
     else:
-        both = [_session(model, kernels, feeds, input_shapes=shapes, **options) for kernels in ({}, better)]
+        both = [_session(model, kernels, feeds, input_shapes=shapes, **fields) for kernels in ({}, better)]
         before, after = _compared(both[0], both[1], 0.3 * seconds)
     kept = bool(better) and after < before
     text = text_for(better if kept else {}, comments)

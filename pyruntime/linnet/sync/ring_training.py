@@ -15,6 +15,7 @@ from linnet.facade import Graph
 from linnet.session.device import Device
 from linnet.session.model import Model, Store, TensorSpec
 from linnet.session.options import SessionOptions
+from linnet.session.session import Session
 from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, NOT_FINITE, UPDATE, names_in
 from linnet.sync.ring import Ring
 
@@ -63,9 +64,9 @@ class RingTrainer:
         """Number of steps whose gradients were not finite. They changed nothing, as with servers."""
         self._lenient = self.model.metadata(NOT_FINITE) == "update"
         chosen = SessionOptions.of(options, threads=threads, device=device)
-        self._grad = chosen.session(self.model, GRAD, self.store)
+        self._grad = Session(self.model, GRAD, store=self.store, **chosen.fields)
         # On the CPU, updates have the same bits in all ranks, whatever their devices.
-        self._update = chosen.on_cpu().session(self.model, UPDATE, self.store)
+        self._update = Session(self.model, UPDATE, store=self.store, **chosen.on_cpu().fields)
         self._averaged = names_in({AVERAGE: self.model.metadata(AVERAGE) or ""}, AVERAGE)
         self._counted = names_in({COUNT: self.model.metadata(COUNT) or ""}, COUNT)
         outputs = self.model.outputs(GRAD)

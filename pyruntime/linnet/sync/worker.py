@@ -240,7 +240,7 @@ class Worker:
     def session(self, signature: str = GRAD) -> Session:
         """The session of a signature on the worker's store. It is created on first use."""
         if signature not in self._sessions:
-            self._sessions[signature] = self._options.session(self.model, signature, self.store)
+            self._sessions[signature] = Session(self.model, signature, store=self.store, **self._options.fields)
         return self._sessions[signature]
 
     def _looked_up(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Planned | None, dict[str, tuple[int, ...]]]:

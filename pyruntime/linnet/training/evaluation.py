@@ -40,9 +40,11 @@ def evaluate(
     """
     from linnet.session.model import Model
     from linnet.session.options import SessionOptions
+    from linnet.session.session import Session
 
     made = model if isinstance(model, Model) else Model(model)
-    session = SessionOptions.of(options, threads=threads, device=device).session(made, signature, store)
+    chosen = SessionOptions.of(options, threads=threads, device=device)
+    session = Session(made, signature, store=store, **chosen.fields)
     feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=0, training=False)
     return over(session, feed)
 

@@ -165,7 +165,7 @@ def finetune(
         _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
         started = time.monotonic()
         given: Any = {}
-        session = chosen.session(Model(graph), "features")
+        session = Session(Model(graph), "features", **chosen.fields)
         if unfreeze:
             sets: list[Any] = [train, held]
             some = np.random.default_rng(seed).permutation(len(train))[:256]

@@ -18,6 +18,7 @@ from linnet.facade import Graph
 from linnet.session.device import Device
 from linnet.session.model import Model
 from linnet.session.options import SessionOptions
+from linnet.session.session import Session
 from linnet.training.beginning import begin, model_of, source_of, total_of
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
@@ -158,7 +159,7 @@ def _checked(model: Model, train: str, accumulate: int) -> str:
 def _validate_by(run: TrainingRun, signature: str, data: Data, batch_size: int | None, seed: int) -> Any:
     """Makes the run validate with this data, and returns a description of the data."""
     checked_signature(run.model, signature, "for validation")
-    session = run.options.session(run.model, signature, run.store)
+    session = Session(run.model, signature, store=run.store, **run.options.fields)
     feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=seed, training=False)
     run.validate = session, feed
     run.known = [spec.name for spec in (*run.model.inputs(run.signature), *session.inputs)]

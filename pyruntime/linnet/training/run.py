@@ -72,8 +72,8 @@ class TrainingRun:
     ) -> None:
         self.model, self.store, self.signature = model, Store(model), signature
         self.options, self.accumulate = options, accumulate
-        self.session = options.session(model, signature, self.store)
-        self._apply = options.session(model, "apply", self.store) if accumulate > 1 else None
+        self.session = Session(model, signature, store=self.store, **options.fields)
+        self._apply = Session(model, "apply", store=self.store, **options.fields) if accumulate > 1 else None
         self.feed, self.callbacks, self.saver, self.directory = feed, [*callbacks, saver], saver, directory
         self.step = self.epoch = self.batch = 0
         self.total: int | None = None

@@ -53,6 +53,7 @@ def step_of(
     """
     from linnet.facade import Graph
     from linnet.session.bench import measure
+    from linnet.session.options import SessionOptions
     from linnet.session.random_inputs import random_feeds
     from linnet.session.session import Session
 
@@ -69,7 +70,8 @@ def step_of(
             got=", ".join(names) or "none",
             hint="add it with linnet.sync.signatures or linnet.training.signatures",
         )
-    timed = measure(model, signature=chosen, threads=threads, seconds=seconds, input_shapes=shapes, user_ops=user_ops)
+    options = SessionOptions(threads=threads)
+    timed = measure(model, signature=chosen, seconds=seconds, input_shapes=shapes, user_ops=user_ops, options=options)
     session = Session(Path(model), chosen, threads=threads, user_ops=user_ops)
     feeds = random_feeds(session.inputs, dict(shapes or {}))
     examples = next((value.shape[0] for value in feeds.values() if value.ndim), 1)
