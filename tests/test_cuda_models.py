@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 
+import linnet
 from tests import nets, zoo
 from tests.cuda_device import clean, cuda_device
 from tests.device_models import DTYPES, compare_model, compare_training_step
+from tests.test_opencl_attention import graph_of, operands
 
 pytestmark = pytest.mark.usefixtures("few_objects")
 
@@ -40,6 +43,24 @@ def test_small_models(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("name", [*nets.NETS, *zoo.names()])
 def test_all_models(name: str, dtype: str) -> None:
     compare(name, dtype)
+
+
+@pytest.mark.parametrize("past", [0, 50])
+def test_attention(past: int) -> None:
+    """Keys of this call alone, and with all other operands and attributes."""
+    feeds, attributes = operands((2, 3), 20, 70, 8, 12, past), {}
+    if past:
+        feeds |= {"lengths": np.array([13, past], np.int32), "mask": np.arange(20 * 120).reshape(20, 120) % 7 > 1}
+        attributes = {"causal": "end", "window": 40, "cap": 2.0}
+    graph = graph_of(feeds, **attributes)
+    with clean():
+        session = linnet.Session(graph, device=cuda_device())
+        assert {step.device for step in session.steps if step.op == "attention"} == {"cuda"}
+        got = session.run(feeds)["y"]
+        session.close()
+        del session
+        gc.collect()
+    np.testing.assert_allclose(got, linnet.Session(graph).run(feeds)["y"], rtol=0, atol=1e-5)
 
 
 def test_a_training_step_uses_the_device_and_agrees() -> None:

@@ -62,16 +62,6 @@ def convolution(*, sums: bool) -> Graph:
     return graph.freeze()
 
 
-def attention(*, shows_weights: bool) -> Graph:
-    """softmax(q k^T) v. Whoever reads the weights keeps the device from running it as one kernel."""
-    graph = Graph(seed=0)
-    q, k, v = (graph.placeholder(name, (2, 16, 8)) for name in "qkv")
-    weights = ops.softmax(ops.matmul(q, ops.transpose(k, (0, 2, 1))), axis=-1)
-    outputs = {"y": ops.matmul(weights, v), **({"w": weights} if shows_weights else {})}
-    graph.signature("infer", {"q": q, "k": k, "v": v}, outputs)
-    return graph.freeze()
-
-
 def images(graph: Graph, folder: Path) -> dict[str, bytes]:
     """The codes of a model's programs by their hashes, as NVRTC's stand-in compiles them."""
     folder.mkdir()
@@ -80,18 +70,17 @@ def images(graph: Graph, folder: Path) -> dict[str, bytes]:
 
 
 class Packed:
-    """A pack of the programs of two models, and models that need others too."""
+    """A pack of the programs of a model, and a model that needs others too."""
 
     def __init__(self, folder: Path) -> None:
         need_standins()
         self.folder = folder
-        self.codes = images(convolution(sums=False), folder / "a") | images(attention(shows_weights=True), folder / "b")
+        self.codes = images(convolution(sums=False), folder / "a")
         self.pack = folder / "programs"
         self.pack.write_bytes(tool().pack(self.codes, 13000))
         models = {
             "conv": convolution(sums=False),
             "sums": convolution(sums=True),
-            "attention": attention(shows_weights=False),
         }
         for name, graph in models.items():
             graph.save(folder / f"{name}.lnt")
@@ -140,12 +129,6 @@ def test_a_model_of_the_pack_runs_on_the_gpu(packed: Packed) -> None:
 def test_other_steps_run_on_the_cpu(packed: Packed) -> None:
     places = packed.run("sums")
     assert places["conv"] == places["softmax"] == ["cuda"] and places["reduce"] == ["cpu"]
-
-
-def test_attention_runs_as_its_steps(packed: Packed) -> None:
-    """The pack has the programs of the steps, and not the one of all of them together."""
-    places = packed.run("attention")
-    assert places["matmul"] == ["cuda"] * 2 and places["softmax"] == ["cuda"]
 
 
 def test_without_a_pack_all_runs_on_the_cpu(packed: Packed) -> None:

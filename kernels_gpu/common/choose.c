@@ -1,9 +1,7 @@
 /* choose.c - chooses the kernel of a step by its modelled time, and plans its launches. */
 #include "kernels_gpu/common/choose.h"
-#include "kernels_gpu/common/attention.h"
 #include "kernels_gpu/common/failures.h"
 #include "kernels_gpu/common/kernels.h"
-#include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"
 
 #include <stdlib.h>
@@ -55,45 +53,24 @@ double lg_cost(const lg_machine *machine, bool modelled, const linnet_step *step
     return modelled ? ns : 1e-6 * ns; /* a device that was asked for gets all that it can run */
 }
 
-/* Plans the first of the steps: several that one kernel runs, or one. Returns their number, and the kernel's name; 0:
- * no kernel can run the first. */
-static int plan_steps(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
-                      const char **name) {
+/* Plans the step. Returns its kernel; NULL: none can run it. */
+static const lg_kernel *plan_step(const lg_machine *machine, const linnet_step *step, lg_plan *plan) {
     double cost = 0;
-    const int several = lg_match_attention(machine, steps, count, plan, NULL);
-    if (several > 0 && !plan->failed) {
-        *name = "attention";
-        return several;
-    }
-    lg_plan_free(plan);
     lg_step *s = malloc(sizeof *s);
-    const lg_kernel *kernel = s != NULL && lg_step_open(s, machine, steps[0]) ? lg_choose(s, &cost) : NULL;
-    if (kernel != NULL) {
-        kernel->build(s, plan);
-        *name = kernel->name;
-    }
+    const lg_kernel *kernel = s != NULL && lg_step_open(s, machine, step) ? lg_choose(s, &cost) : NULL;
+    if (kernel != NULL) kernel->build(s, plan);
     free(s);
-    return kernel != NULL && !plan->failed;
+    return plan->failed ? NULL : kernel;
 }
 
-/* Whether the values between steps that one kernel runs have no memory, as the claim has asked. */
-static bool are_inside(const lg_machine *machine, const linnet_work *work) {
-    for (int i = 0; i + 1 < work->count; ++i)
-        for (int o = 0; o < machine->host->step_output_count(work->steps[i]); ++o)
-            if (work->outputs[i][o].buffer != 0) return false;
-    return true;
-}
-
-void lg_claim_steps(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
-                    linnet_claim *out) {
-    out->count = plan_steps(machine, steps, count, plan, &out->kernel);
-    out->fused = out->count > 1;
+void lg_claim_step(const lg_machine *machine, const linnet_step *step, lg_plan *plan, linnet_claim *out) {
+    const lg_kernel *kernel = plan_step(machine, step, plan);
+    out->count = kernel != NULL;
+    if (kernel != NULL) out->kernel = kernel->name;
     out->scratch_bytes = plan->scratch_bytes;
     out->packed_bytes = plan->packed.length;
 }
 
 int lg_plan_work(const lg_machine *machine, const linnet_work *work, lg_plan *plan) {
-    const char *name;
-    if (!are_inside(machine, work)) return LINNET_DEVICE_REFUSES;
-    return plan_steps(machine, work->steps, work->count, plan, &name) == work->count ? 0 : LG_BAD_STEP;
+    return work->count == 1 && plan_step(machine, work->steps[0], plan) != NULL ? 0 : LG_BAD_STEP;
 }

@@ -9,11 +9,10 @@ const lg_kernel *lg_choose(const lg_step *s, double *cost_ns);
 /* `cost` of a device: nanoseconds; negative: no kernel can run the step. Without `modelled`, the device gets every step
  * that it can run. */
 double lg_cost(const lg_machine *machine, bool modelled, const linnet_step *step);
-/* `claim` of a device: plans the first of the steps, several if one kernel runs them, and fills the claim. Its count is
- * 0 if no kernel can run the first. The caller frees the plan. */
-void lg_claim_steps(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
-                    linnet_claim *out);
-/* Plans the steps of a claim again, for `prepare`. Returns a code. The caller frees the plan. */
+/* `claim` of a device: plans the step, and fills the claim. Its count is 0 if no kernel can run the step. The caller
+ * frees the plan. */
+void lg_claim_step(const lg_machine *machine, const linnet_step *step, lg_plan *plan, linnet_claim *out);
+/* Plans the step of a claim again, for `prepare`. Returns a code. The caller frees the plan. */
 int lg_plan_work(const lg_machine *machine, const linnet_work *work, lg_plan *plan);
 
 #endif

@@ -6,7 +6,7 @@
 #include "kernels_gpu/common/text.h"
 #include "linnet_device.h"
 
-enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72, LG_MOST_STEPS = 4 /* of a claim of a kernel */ };
+enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72 };
 enum { LG_SPACE = 3 /* spatial dimensions of windows */ };
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
@@ -78,7 +78,6 @@ typedef struct lg_tensor_map {
 
 typedef struct lg_argument {
     int32_t kind, index; /* of an operand; LG_MAP: of `maps` */
-    int32_t step;        /* of the claim: whose operand it is; that of the launch when it was passed */
     int32_t integer;
     float real;
 } lg_argument;
@@ -91,7 +90,6 @@ typedef struct lg_launch {
     const char *kernel;
     lg_argument arguments[LG_MOST_ARGUMENTS];
     int n_arguments;
-    int step;         /* of the claim, whose operands lg_pass passes; 0 at first */
     size_t global[3]; /* work items that are needed; a backend rounds up to `local` */
     size_t local[3];
     size_t shared_bytes; /* CUDA: dynamic shared memory */

@@ -48,7 +48,7 @@ static lg_argument *argument(lg_launch *launch, lg_kind kind) {
 
 void lg_pass(lg_launch *launch, lg_kind kind, int index) {
     lg_argument *a = argument(launch, kind);
-    a->step = launch->step, a->index = index;
+    a->index = index;
 }
 void lg_pass_integer(lg_launch *launch, int64_t value) { argument(launch, LG_INTEGER)->integer = (int32_t)value; }
 void lg_pass_real(lg_launch *launch, double value) { argument(launch, LG_REAL)->real = (float)value; }

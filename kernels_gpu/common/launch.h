@@ -10,7 +10,7 @@ void lg_plan_free(lg_plan *plan);
 lg_launch *lg_add(lg_plan *plan, const char *kernel);
 void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z);
 void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
-void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand of launch->step, scratch or packed memory */
+void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand, scratch or packed memory */
 void lg_pass_integer(lg_launch *launch, int64_t value);   /* the low 32 bits: `can` has seen to it that it fits */
 void lg_pass_real(lg_launch *launch, double value);
 void lg_pass_map(lg_launch *launch, const lg_tensor_map *map);

@@ -236,36 +236,6 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     free(convert), free(block);
 }
 
-void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s) {
-    lg_text coordinates = {0}, body = {0}, *out = &launch->source;
-    char *block = s->has_map ? block_of(s, s->machine->host->step_map_source) : NULL;
-    const int dtype = s->result.dtype, to = s->outputs[0].dtype;
-    plan->failed |= s->has_map && block == NULL;
-    if (block != NULL) {
-        /* A map reads its input as it is stored, an epilogue the float. */
-        const bool rounds = dtype != LINNET_F32 && !s->has_epilogue;
-        lg_put(&body, "const %s x%d=", rounds ? lg_type_of(dtype) : "float", (int)s->map.result);
-        lg_put(&body, rounds ? "ln_f32_to_%s(lg_value);\n" : "lg_value;\n", lg_word_of(dtype));
-        put_operands(plan, launch, s, block, &body);
-        put_constants(launch, s, block, &body);
-        lg_put_text(&body, block);
-        lg_put(&body, to == LINNET_F32 ? "return y0;\n" : "return ln_%s_to_f32(y0);\n", lg_word_of(to));
-    } else {
-        lg_put_text(&body, "return lg_value;\n");
-    }
-    if (body.at != NULL) put_coordinates(launch, &coordinates, &s->outputs[0], body.at);
-    put_extras(plan, launch);
-    lg_put(out, "#define LG_EXTRA_NAMES ");
-    put_names(out, launch->extras.at);
-    lg_put(out, "\nLG_FUNCTION float lg_score(float lg_value,const int at LG_EXTRAS){\n");
-    if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
-    if (body.at != NULL) lg_put_text(out, body.at);
-    lg_put(out, "}\n");
-    plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
-    lg_free(&coordinates), lg_free(&body);
-    free(block);
-}
-
 bool lg_can_store(const lg_step *s) {
     for (int i = 0; i < s->n_outputs; ++i) {
         if (i > 0 && s->outputs[i].dtype == LINNET_NONE) continue;

@@ -12,9 +12,5 @@
 void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s);
 /* Whether lg_put_store can. */
 bool lg_can_store(const lg_step *s);
-/* Writes the function lg_score(value, at LG_EXTRAS), which gives the float that the step's epilogue or map makes of the
- * value at element `at`, and the text LG_EXTRAS. Of a map, the value is input map.result, which must be set and is not
- * read from memory. Without a map, the result is the value. The kernel passes LG_EXTRA_NAMES on. */
-void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s);
 
 #endif

@@ -1,5 +1,4 @@
-/* work.c - claims of the CUDA backend: each is one step, or several that one kernel runs, as one or several launches.
- */
+/* work.c - claims of the CUDA backend: each is one step, as one or several launches. */
 #include "kernels_gpu/cuda/work.h"
 #include "kernels_gpu/common/checks.h"
 #include "kernels_gpu/common/choose.h"
@@ -13,15 +12,9 @@
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
     lg_plan plan = {0};
-    for (;; count = 1) { /* without a compiler: several steps with one program, else the first one, else the CPU */
-        lg_claim_steps(&d->machine, steps, count, &plan, out);
-        if (out->count == 0 || d->compiles || lg_has_programs(d, &plan)) break;
-        lg_plan_free(&plan);
-        if (out->count == 1) {
-            out->count = 0;
-            break;
-        }
-    }
+    (void)count;
+    lg_claim_step(&d->machine, steps[0], &plan, out);
+    if (out->count == 1 && !d->compiles && !lg_has_programs(d, &plan)) out->count = 0;
     for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
     lg_plan_free(&plan);
     return 0;
@@ -48,10 +41,10 @@ static void free_state(lg_device *d, lg_state *state, bool current) {
 static CUdeviceptr address_of(const linnet_span *span) { return span->buffer == 0 ? 0 : span->buffer + span->offset; }
 
 /* Where the operand of an argument or of a tensor map is. */
-static CUdeviceptr operand(const linnet_work *work, int kind, int step, int index) {
+static CUdeviceptr operand(const linnet_work *work, int kind, int index) {
     switch (kind) {
-    case LG_INPUT: return address_of(&work->inputs[step][index]);
-    case LG_OUTPUT: return address_of(&work->outputs[step][index]);
+    case LG_INPUT: return address_of(&work->inputs[0][index]);
+    case LG_OUTPUT: return address_of(&work->outputs[0][index]);
     case LG_SCRATCH: return address_of(&work->scratch);
     default: return address_of(&work->packed);
     }
@@ -59,7 +52,7 @@ static CUdeviceptr operand(const linnet_work *work, int kind, int step, int inde
 
 static int encode(const lg_device *d, const linnet_work *work, const lg_tensor_map *map, CUtensorMap *out) {
     static const uint32_t ones[LG_MAP_RANK] = {1, 1, 1};
-    const CUdeviceptr address = operand(work, map->kind, 0, map->index) + map->offset;
+    const CUdeviceptr address = operand(work, map->kind, map->index) + map->offset;
     const int type = map->dtype == LINNET_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                      : map->dtype == LINNET_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                      : map->dtype == LINNET_F32
@@ -90,7 +83,7 @@ static int set_arguments(const lg_device *d, const linnet_work *work, const lg_l
             if (code != 0) return code;
             ready->parameters[i] = &ready->maps[a->index];
         } else {
-            value->pointer = operand(work, a->kind, a->step, a->index);
+            value->pointer = operand(work, a->kind, a->index);
         }
     }
     return 0;

@@ -1,5 +1,4 @@
-/* work.c - claims of the OpenCL backend: each is one step, or several that one kernel runs, as one or several launches.
- */
+/* work.c - claims of the OpenCL backend: each is one step, as one or several launches. */
 #include "kernels_gpu/opencl/work.h"
 #include "kernels_gpu/common/checks.h"
 #include "kernels_gpu/common/choose.h"
@@ -26,7 +25,8 @@ typedef struct lg_state { /* a claim in a session */
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
     lg_plan plan = {0};
-    lg_claim_steps(&d->machine, steps, count, &plan, out);
+    (void)count;
+    lg_claim_step(&d->machine, steps[0], &plan, out);
     lg_plan_free(&plan);
     return 0;
 }
@@ -56,7 +56,7 @@ static int view_of(const lg_device *d, lg_state *state, const linnet_span *span,
 
 /* The memory objects of a claim's operands that launches have used so far. */
 typedef struct views {
-    cl_mem inputs[LG_MOST_STEPS][LG_MOST_OPERANDS], outputs[LG_MOST_STEPS][LG_MOST_OPERANDS], scratch, packed;
+    cl_mem inputs[LG_MOST_OPERANDS], outputs[LG_MOST_OPERANDS], scratch, packed;
 } views;
 
 static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state, const lg_launch *launch,
@@ -69,8 +69,8 @@ static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state,
         size_t size = sizeof(cl_mem);
         int code = 0;
         switch (a->kind) {
-        case LG_INPUT: span = &work->inputs[a->step][a->index], view = &seen->inputs[a->step][a->index]; break;
-        case LG_OUTPUT: span = &work->outputs[a->step][a->index], view = &seen->outputs[a->step][a->index]; break;
+        case LG_INPUT: span = &work->inputs[0][a->index], view = &seen->inputs[a->index]; break;
+        case LG_OUTPUT: span = &work->outputs[0][a->index], view = &seen->outputs[a->index]; break;
         case LG_SCRATCH: span = &work->scratch, view = &seen->scratch; break;
         case LG_PACKED: span = &work->packed, view = &seen->packed; break;
         case LG_INTEGER: value = &a->integer, size = sizeof a->integer; break;
