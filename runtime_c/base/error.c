@@ -2,6 +2,8 @@
  * Text that is too long for a field is cut; a record is always NUL-terminated. */
 #include "base/error.h"
 
+#include "linnet_ext.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +32,10 @@ static void copy_text(char *field, size_t size, const char *text) {
     tidy(field, size);
 }
 
+static linnet_status code_of(const linnet_error *error) {
+    return error ? (linnet_status)error->code : LINNET_INVALID_ARGUMENT;
+}
+
 linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) {
     va_list arguments;
     if (!error) return code;
@@ -42,14 +48,24 @@ linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what,
     return code;
 }
 
+linnet_status linnet_error_begin(linnet_error *error, linnet_status code, const char *what) {
+    return ln_fail(error, code, "%s", what ? what : "");
+}
+
+linnet_status linnet_error_add(linnet_error *error, linnet_error_part part, const char *text) {
+    if (error) switch (part) {
+        case LINNET_ERROR_AT: copy_text(error->tensor, sizeof error->tensor, text); break;
+        case LINNET_ERROR_EXPECTED: copy_text(error->expected, sizeof error->expected, text); break;
+        case LINNET_ERROR_GOT: copy_text(error->got, sizeof error->got, text); break;
+        case LINNET_ERROR_HINT: copy_text(error->hint, sizeof error->hint, text); break;
+        }
+    return code_of(error);
+}
+
 linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument) {
     ln_fail(error, LINNET_INVALID_ARGUMENT, "%s: `%s` must not be NULL", function, argument);
     ln_got(error, "NULL");
     return LINNET_INVALID_ARGUMENT;
-}
-
-static linnet_status code_of(const linnet_error *error) {
-    return error ? (linnet_status)error->code : LINNET_INVALID_ARGUMENT;
 }
 
 linnet_status ln_expected(linnet_error *error, const char *format, ...) {

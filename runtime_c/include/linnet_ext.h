@@ -48,6 +48,20 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
+/* ---- error records, for libraries beside linnet that report errors as linnet does ------------------------------ */
+
+typedef enum linnet_error_part {
+    LINNET_ERROR_AT = 0,       /* error.tensor: the name of the tensor, file, address, ... */
+    LINNET_ERROR_EXPECTED = 1, /* a noun phrase */
+    LINNET_ERROR_GOT = 2,      /* a noun phrase */
+    LINNET_ERROR_HINT = 3      /* an instruction */
+} linnet_error_part;
+/* Begin a record with a code and what went wrong, and add a text to a record. Each field becomes one printable line,
+ * and a text that is too long ends at the border of a character. `error` may be NULL; a NULL text is "". Both return
+ * the record's code; without a record, `code` and LINNET_INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_error_begin(linnet_error *error, linnet_status code, const char *what);
+LINNET_API linnet_status linnet_error_add(linnet_error *error, linnet_error_part part, const char *text);
+
 /* Copy a struct between two versions of a header, as linnet does with its own structs (linnet.h has the rules). These
  * functions are for libraries whose own structs have a struct_size. `ours` has the `size` of the library's header,
  * `theirs` is the caller's, and `first` is the size of the struct in its first version. `name` is the struct's name,

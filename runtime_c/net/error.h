@@ -1,4 +1,4 @@
-/* error.h - fills the public error record inside liblinnet_sync (the core's helpers are not part of its API).
+/* error.h - fills the public error record with formatted texts (linnet_error_begin and linnet_error_add write it).
  * A text that is too long for its field is truncated. `error` may be NULL everywhere. Each function returns the
  * record's status. */
 #ifndef LN_NET_ERROR_H

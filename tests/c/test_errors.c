@@ -1,6 +1,7 @@
 /* test_errors.c - the error record and its one-line form, pools that free at once, and the ISA names.
  * Names come from files, so a record must be one line of valid UTF-8 for any name. */
 #include "check.h"
+#include "linnet_ext.h"
 
 #include "kernel/cpu.h"
 #include "kernel/kernel.h"
@@ -42,6 +43,28 @@ static void records(void) {
 }
 
 /* A name of umlauts is truncated between characters, never inside one. */
+/* The functions that other libraries write records with. */
+static void exported(void) {
+    linnet_error error;
+    char text[300], longest[200];
+    CHECK_INT(linnet_error_begin(&error, LINNET_REFUSED, "100%s of\nit"), LINNET_REFUSED);
+    CHECK_INT(linnet_error_add(&error, LINNET_ERROR_AT, "x"), LINNET_REFUSED);
+    CHECK_INT(linnet_error_add(&error, LINNET_ERROR_EXPECTED, "1"), LINNET_REFUSED);
+    CHECK_INT(linnet_error_add(&error, LINNET_ERROR_GOT, "2"), LINNET_REFUSED);
+    CHECK_INT(linnet_error_add(&error, LINNET_ERROR_HINT, "do it"), LINNET_REFUSED);
+    linnet_error_format(&error, text, sizeof text);
+    CHECK_TEXT(text, "refused: 'x': 100%s of?it; expected 1, got 2; do it");
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    longest[sizeof error.tensor - 2] = '\xc3', longest[sizeof error.tensor - 1] = '\xbc';
+    linnet_error_add(&error, LINNET_ERROR_AT, longest);
+    CHECK_INT(strlen(error.tensor), sizeof error.tensor - 2);
+    CHECK_INT(linnet_error_add(&error, LINNET_ERROR_AT, NULL), LINNET_REFUSED);
+    CHECK_TEXT(error.tensor, "");
+    CHECK_INT(linnet_error_begin(NULL, LINNET_REFUSED, "x"), LINNET_REFUSED);
+    CHECK_INT(linnet_error_add(NULL, LINNET_ERROR_HINT, "x"), LINNET_INVALID_ARGUMENT);
+}
+
 static void cut_names(void) {
     char name[400];
     for (int shift = 0; shift < 4; shift++) {
@@ -139,6 +162,7 @@ static void sets(void) {
 
 int main(void) {
     records();
+    exported();
     cut_names();
     pools();
     sets();

@@ -288,7 +288,8 @@ linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     if (s->failed) return ln_sync_server_failure(s, error); /* a half-made update is not saved; the journal has it */
     if (!s->storage.save) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder for snapshots");
-        return ln_sync_hint(error, "start it with a folder: linnet-parameter-server --folder DIR"), LINNET_INVALID_ARGUMENT;
+        return ln_sync_hint(error, "start it with a folder: linnet-parameter-server --folder DIR"),
+               LINNET_INVALID_ARGUMENT;
     }
     table = write_table(s);
     if (!table) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the table of the snapshot");
