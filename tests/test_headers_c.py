@@ -19,8 +19,6 @@ LISTS = {
 PENDING = {
     "runtime_c/tools/common.h",
     "runtime_c/tools/media.h",
-    "runtime_c/tools/system.h",
-    "runtime_c/tools/train.h",
 }
 
 

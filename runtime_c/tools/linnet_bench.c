@@ -4,11 +4,11 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
 #include "linnet_ext.h"
 #include "peak.h"
 #include "step_times.h"
 #include "system.h"
+#include "system_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,6 +5,9 @@
 #endif
 
 #include "train.h"
+#include "train_keep.h"
+#include "train_loop.h"
+#include "train_setup.h"
 
 #include <signal.h>
 #include <stdlib.h>

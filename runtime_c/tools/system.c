@@ -4,7 +4,6 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
 #include "system.h"
 
 #include <ctype.h>

@@ -24,19 +24,11 @@ typedef struct tool_state {
     int n_mhz, n_most;         /* 0 if no core has a known value */
     long throttled;            /* bits of the Raspberry Pi's firmware; -1: unknown */
 } tool_state;
-
-void tool_state_read(tool_state *state);
-/* Returns the clock of the fastest core in MHz, or -1. Takes some microseconds per core. */
-int tool_fastest_mhz(void);
 /* Returns the largest size in bytes that the process's memory has had, or -1 if it is unknown. */
 long long tool_peak_rss(void);
 
 /* Print the machine, or its state, as one JSON object or as one line of text that begins with a word. */
 void tool_print_machine(bool json);
-void tool_print_state(const char *word, const tool_state *state, bool json);
-/* Warns on standard error if the machine was throttled, or if its clock fell by more than a tenth between `before` or
- * `fastest`, the highest clock that was seen in between, and `after`. */
-void tool_warn_slow(const char *tool, const tool_state *before, int fastest, const tool_state *after);
 /* Prints a note to standard error if the facts come from another folder than /, as in tests. */
 void tool_note_root(const char *tool);
 

@@ -4,7 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
+#include "system_state.h"
+
 #include "system.h"
 
 #include <ctype.h>

@@ -5,6 +5,8 @@
 #endif
 #define _FILE_OFFSET_BITS 64
 
+#include "train_array.h"
+
 #include "train.h"
 
 #include <errno.h>

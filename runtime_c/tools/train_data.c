@@ -1,6 +1,9 @@
 /* train_data.c - assigns files to inputs, checks that they fit, and fills batches. Bytes and integers of a file are
  * converted to the dtype of the input if the conversion loses nothing. */
+#include "train_data.h"
+
 #include "train.h"
+#include "train_array.h"
 
 #include <stdlib.h>
 #include <string.h>

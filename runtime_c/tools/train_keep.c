@@ -4,6 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
+#include "train_keep.h"
+
 #include "train.h"
 
 #include <dirent.h>

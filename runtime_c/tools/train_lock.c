@@ -4,6 +4,8 @@
 #define _DEFAULT_SOURCE
 #endif
 
+#include "train_lock.h"
+
 #include "train.h"
 
 #include <errno.h>

@@ -1,6 +1,14 @@
 /* train_loop.c - steps, evaluation, checkpoints, log lines, and the error messages of a step that fails.
  * Results depend only on the model file, the data and the seed, no matter where the training was interrupted. */
+#include "train_loop.h"
+
 #include "train.h"
+#include "train_data.h"
+#include "train_keep.h"
+#include "train_nan.h"
+#include "train_order.h"
+#include "train_program.h"
+#include "train_setup.h"
 
 #include <math.h>
 #include <stdlib.h>

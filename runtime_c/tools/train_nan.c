@@ -1,5 +1,7 @@
 /* train_nan.c - finds where a NaN comes from: the first step of a run that produces one, and variables that hold one.
  * Sessions that count (linnet_session_config.count_special) record it for every step. */
+#include "train_nan.h"
+
 #include "train.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* train_order.c - the order of examples in an epoch. The position of each example is computed on its own, so nothing is
  * stored and training can resume anywhere. The order is the same as in pyruntime/linnet/shuffle.py, which names the
  * source of the method. */
-#include "train.h"
+#include "train_order.h"
 
 static uint64_t mix(uint64_t z) {
     z += 0x9e3779b97f4a7c15ull;

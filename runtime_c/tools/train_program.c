@@ -1,6 +1,9 @@
 /* train_program.c - plans a signature, creates its session, and reads the scalar outputs that are reported.
  * The library allocates through an allocator that counts bytes and refuses requests beyond the memory limit. */
+#include "train_program.h"
+
 #include "train.h"
+#include "train_data.h"
 
 #include <stdlib.h>
 #include <string.h>

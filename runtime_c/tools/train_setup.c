@@ -4,7 +4,13 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
+#include "train_setup.h"
+
 #include "train.h"
+#include "train_data.h"
+#include "train_keep.h"
+#include "train_lock.h"
+#include "train_program.h"
 
 #include <stdlib.h>
 #include <string.h>

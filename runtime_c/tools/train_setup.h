@@ -1,0 +1,15 @@
+/* train_setup.h - opens a training, and closes it. */
+#ifndef LN_TOOLS_TRAIN_SETUP_H
+#define LN_TOOLS_TRAIN_SETUP_H
+
+#include "train.h"
+
+/* Opens everything within the memory limit, and continues from the checkpoint if there is one. */
+int trainer_open(trainer *t, const train_options *o);
+void trainer_close(trainer *t);
+/* Returns the options of the programs, without the signature. */
+program_options trainer_options(const trainer *t);
+/* Creates the sessions of all planned programs. */
+linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error);
+
+#endif
