@@ -533,5 +533,5 @@ def test_the_options_of_sessions_are_declared_once() -> None:
     assert {n: getattr(t, "__forward_arg__", t) for n, t in SessionFields.__annotations__.items()} == {
         name: kind for name, (_, kind) in fields.items()
     }
-    with pytest.raises(TypeError, match="max_byte.*Did you mean .*max_bytes"):
+    with pytest.raises(TypeError, match=r"max_byte.*Did you mean .*max_bytes"):
         linnet.Session(linnet.Graph(), max_byte=3)  # type: ignore[call-arg]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.quantized_numbers import signed
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Tensor, emit
@@ -41,7 +41,7 @@ def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_sc
     """Requantizes i32 accumulators of scale a*b to the element type of y_zero."""
     low, high = RANGES[y_zero.dtype]
 
-    def body(p: Values, acc: Expr, a: Expr, b: Expr, s: Expr, z: Expr) -> Expr:
+    def body(acc: Expr, a: Expr, b: Expr, s: Expr, z: Expr) -> Expr:
         real = acc.cast("f32") * (a * b / s)
         return (real.unary("round") + z.cast("f32")).max(low).min(high)
 
@@ -70,7 +70,7 @@ def _single(zero: Tensor | None) -> bool:
 
 
 def _i32(op: Operation, tensor: Tensor) -> Tensor:
-    return op.map([tensor], lambda p, v: v, "i32")
+    return op.map([tensor], lambda v: v, "i32")
 
 
 def as_matrices(op: Operation, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +111,7 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
         if single or a_zero is None:
             return y
         sums = (b.data.astype(np.int64) - zero_value).sum(-2, keepdims=True)
-        return op.map([y, of_rows(op, a_zero), op.constant(sums.astype(np.int32))], lambda p, v, z, s: v - z * s)
+        return op.map([y, of_rows(op, a_zero), op.constant(sums.astype(np.int32))], lambda v, z, s: v - z * s)
     y = op.emit("matmul", [stored(op, a, None), stored(op, b, None)], output_dtype="i32")
     if not _is_zero(a_zero):
         assert a_zero is not None
@@ -121,10 +121,10 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
             known = b.shape is not None and isinstance(b.shape[-2], int)
             length = op.shape_of(b, b_rank - 2, b_rank - 1) if known else op.shape_of(a, a_rank - 1, a_rank)
             length = op.cast(op.reshape(length, []), "i32")
-            sums = op.map([sums, b_zero, length], lambda p, s, z, k: s - z * k)
-        y = op.map([y, of_rows(op, a_zero), sums], lambda p, v, z, s: v - z * s)
+            sums = op.map([sums, b_zero, length], lambda s, z, k: s - z * k)
+        y = op.map([y, of_rows(op, a_zero), sums], lambda v, z, s: v - z * s)
     if not _is_zero(b_zero):
         assert b_zero is not None
         rows = op.reduce(_i32(op, a), "sum", [a_rank - 1])
-        y = op.map([y, b_zero, rows], lambda p, v, z, s: v - z * s)
+        y = op.map([y, b_zero, rows], lambda v, z, s: v - z * s)
     return y

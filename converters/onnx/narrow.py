@@ -18,7 +18,6 @@ from linnet.ir.program import REGISTER, Instruction, Program, Store
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
-    from linnet.converters.onnx.program import Values
     from linnet.converters.onnx.values import Value
 
 Array = npt.NDArray[Any]
@@ -199,18 +198,16 @@ def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_m
     Integers keep their low bits; floats are truncated first. round_mode (up, down, nearest): only for float8e8m0.
     """
     if kind.integer:
-        return op.map(
-            [x], lambda p, v: _low_bits(v.cast("i64") if v.kind == "i64" else v.cast("i32"), kind), kind.storage
-        )
+        return op.map([x], lambda v: _low_bits(v.cast("i64") if v.kind == "i64" else v.cast("i32"), kind), kind.storage)
     x = op.cast(x, "f32")
     bits = op.emit("copy", [x], kind="bitcast", dtype="i32")
     if kind.mantissa == 0:
         if round_mode not in ("up", "down", "nearest"):
             raise op.unsupported(f"round_mode {round_mode!r} is not supported", "use up, down or nearest")
-        return op.map([bits], lambda p, u: _power(u, saturate, round_mode), "u8")
+        return op.map([bits], lambda u: _power(u, saturate, round_mode), "u8")
     top_bit, drop = 1 << (kind.bits - 1), 23 - kind.mantissa
 
-    def body(p: Values, v: Expr, u: Expr) -> Expr:
+    def body(v: Expr, u: Expr) -> Expr:
         size, sign = u & 0x7FFFFFFF, u.binary("shift_right_logical", 31) * top_bit
         half = (1 << (drop - 1)) - 1 + (size.binary("shift_right", drop) & 1)
         normal = (size + half).binary("shift_right", drop) - ((127 - kind.bias) << kind.mantissa)
@@ -249,6 +246,6 @@ def _low_bits(v: Expr, kind: Kind) -> Expr:
 def bit_cast(op: Operation, x: Tensor, source: Kind | None, target: Kind | None, dtype: str) -> Tensor:
     """Reinterprets bits if one side is a narrow type. dtype: the storage type of the result."""
     if target is not None and target.integer:
-        return op.map([x], lambda p, v: _low_bits(v, target), dtype)
+        return op.map([x], lambda v: _low_bits(v, target), dtype)
     mask = (1 << source.bits) - 1 if source is not None else 0xFF
-    return op.map([x], lambda p, v: v & mask, dtype)
+    return op.map([x], lambda v: v & mask, dtype)

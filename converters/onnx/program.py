@@ -1,5 +1,5 @@
-"""Pointwise expressions for rules, as in linnet.mapping, except that one-element constants become immediates. The first
-argument of a body is a `Values`, for constants and coordinates. One expression per operand follows."""
+"""Pointwise expressions for rules, as in linnet.mapping, except that one-element constants become immediates. A
+body gets one expression per operand."""
 
 from __future__ import annotations
 
@@ -11,28 +11,14 @@ import numpy.typing as npt
 
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
-from linnet.ir.program import REGISTER, Instruction, Program, Store
+from linnet.ir.program import REGISTER, Program, Store
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
 
-__all__ = ["FLOATS", "REGISTER", "Expr", "Values", "float_value", "pointwise"]
+__all__ = ["FLOATS", "REGISTER", "Expr", "float_value", "pointwise"]
 
 FLOATS = ("f32", "f64", "f16", "bf16")
-
-
-class Values:
-    """Makes expressions without operands."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def constant(self, number: float, kind: str) -> Expr:
-        return Expr(self.program, self.program.constant(number, kind))
-
-    def iota(self, axis: int, kind: str = "i64") -> Expr:
-        """The coordinate along an axis of the iteration shape."""
-        return Expr(self.program, self.program.add(Instruction("iota", kind, operand=axis)))
 
 
 def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
@@ -61,7 +47,7 @@ def pointwise(
     body: Callable[..., Any],
     dtypes: str | Sequence[str] | None = None,
 ) -> Any:
-    """Emits one map node. body(values, *expressions) returns one expression, or a tuple with one per output.
+    """Emits one map node. body(*expressions) returns one expression, or a tuple with one per output.
 
     dtypes: element types of the outputs (default: that of the first input). Returns a tensor, or a list if dtypes is a list.
     """
@@ -74,7 +60,7 @@ def pointwise(
             continue
         place = operands.setdefault(tensor, len(operands))
         expressions.append(Expr.load(program, tensor.dtype, place))
-    result = body(Values(program), *expressions)
+    result = body(*expressions)
     results = list(result) if isinstance(result, tuple) else [result]
     single = dtypes is None or isinstance(dtypes, str)
     names = [str(dtypes or inputs[0].dtype)] if single else [str(d) for d in dtypes or ()]

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linnet.converters.onnx.operation import Operation
-from linnet.converters.onnx.program import FLOATS, Expr, Values
+from linnet.converters.onnx.program import FLOATS, Expr
 from linnet.converters.onnx.registry import rule
 from linnet.ir.function import Tensor
 
 
 def _unary(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
-        return op.map([op.input(0)], lambda p, x: x.unary(opcode))
+        return op.map([op.input(0)], lambda x: x.unary(opcode))
 
     return lower
 
@@ -29,7 +29,7 @@ for _name, _opcode in {
 
 def _rounding(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
-        return op.map([op.input(0)], lambda p, x: x.unary(opcode) if x.kind in FLOATS else x)
+        return op.map([op.input(0)], lambda x: x.unary(opcode) if x.kind in FLOATS else x)
 
     return lower
 
@@ -40,30 +40,30 @@ for _name, _opcode in {"Ceil": "ceil", "Floor": "floor", "Round": "round"}.items
 
 @rule("Add")
 def add(op: Operation) -> Tensor:
-    return op.map([op.input(0), op.input(1)], lambda p, a, b: a + b)
+    return op.map([op.input(0), op.input(1)], lambda a, b: a + b)
 
 
 @rule("Sub")
 def sub(op: Operation) -> Tensor:
-    return op.map([op.input(0), op.input(1)], lambda p, a, b: a - b)
+    return op.map([op.input(0), op.input(1)], lambda a, b: a - b)
 
 
 @rule("Mul")
 def mul(op: Operation) -> Tensor:
-    return op.map([op.input(0), op.input(1)], lambda p, a, b: a * b)
+    return op.map([op.input(0), op.input(1)], lambda a, b: a * b)
 
 
 @rule("Div")
 def div(op: Operation) -> Tensor:
     """Integer division truncates towards zero."""
-    return op.map([op.input(0), op.input(1)], lambda p, x, y: x / y)
+    return op.map([op.input(0), op.input(1)], lambda x, y: x / y)
 
 
 @rule("Mod")
 def mod(op: Operation) -> Tensor:
     """With fmod = 0, the result has the sign of the divisor; with fmod = 1, that of the dividend."""
     fmod = op.attribute("fmod")
-    return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
+    return op.map([op.input(0), op.input(1)], lambda x, y: x.binary("fmod" if fmod else "mod", y))
 
 
 @rule("Pow")
@@ -74,14 +74,14 @@ def power(op: Operation) -> Tensor:
         if b.data is not None and b.data.size == 1 and (b.rank or 0) <= (a.rank or 0) and b.dtype != "bf16":
             exponent = float(b.data.reshape(-1)[0])
             if exponent in (2.0, 3.0):
-                return op.map([a], lambda p, x: x * x if exponent == 2.0 else x * x * x)
+                return op.map([a], lambda x: x * x if exponent == 2.0 else x * x * x)
             if exponent in (0.5, -0.5):
                 root = "sqrt"
-                return op.map([a], lambda p, x: x.unary(root) if exponent > 0 else x.unary(root).unary("reciprocal"))
-        return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
+                return op.map([a], lambda x: x.unary(root) if exponent > 0 else x.unary(root).unary("reciprocal"))
+        return op.map([a, b], lambda x, y: x.binary("pow", y.cast(x.kind)))
     if b.dtype in FLOATS:
-        return op.map([a, b], lambda p, x, y: x.cast("f64").binary("pow", y.cast("f64")).cast(x.kind))
-    return op.map([a, b], lambda p, x, y: x.binary("pow", y).cast(x.kind))
+        return op.map([a, b], lambda x, y: x.cast("f64").binary("pow", y.cast("f64")).cast(x.kind))
+    return op.map([a, b], lambda x, y: x.binary("pow", y).cast(x.kind))
 
 
 def _variadic(op: Operation, combine: Callable[[Expr, Expr], Expr], mean: bool = False) -> Tensor:
@@ -89,7 +89,7 @@ def _variadic(op: Operation, combine: Callable[[Expr, Expr], Expr], mean: bool =
     if len(tensors) == 1:
         return tensors[0]
 
-    def body(p: Values, *values: Expr) -> Expr:
+    def body(*values: Expr) -> Expr:
         result = values[0]
         for value in values[1:]:
             result = combine(result, value)
@@ -121,7 +121,7 @@ def minimum(op: Operation) -> Tensor:
 @rule("Clip")
 def clip_by_attributes(op: Operation) -> Tensor:
     low, high = op.attribute("min"), op.attribute("max")
-    return op.map([op.input(0)], lambda p, x: x.max(low).min(high))
+    return op.map([op.input(0)], lambda x: x.max(low).min(high))
 
 
 @rule("Clip", since=11)
@@ -131,7 +131,7 @@ def clip(op: Operation) -> Tensor:
     if low is None and high is None:
         return x
 
-    def body(p: Values, value: Expr, *bounds: Expr) -> Expr:
+    def body(value: Expr, *bounds: Expr) -> Expr:
         at = 0
         if low is not None:
             value = value.max(bounds[at])

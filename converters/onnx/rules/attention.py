@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.converters.onnx.rules.quantized_ops import scaled_product
@@ -39,11 +39,11 @@ def masked(op: Operation, scores: Tensor, mask: Tensor, filler: float) -> Tensor
         lengths = op.reshape(mask, [-1, 1, 1, 1])
         return op.map(
             [scores, lengths],
-            lambda p, s, n: p.iota(3, "i32").binary("lt", n.cast("i32")).select(s, s + filler),
+            lambda s, n: s.iota(3, "i32").binary("lt", n.cast("i32")).select(s, s + filler),
         )
     if rank == 4:  # the mask covers the whole cache
         end = op.shape_of(scores, 3, 4)
-        start = op.map([end, op.shape_of(scores, 2, 3)], lambda p, t, s: t - s)
+        start = op.map([end, op.shape_of(scores, 2, 3)], lambda t, s: t - s)
         for axis, first, last in ((2, start, end), (3, op.constant(np.zeros(1, np.int64)), end)):
             mask = op.emit("copy", [mask, first, last, op.constant(np.array([axis], np.int64))], kind="slice")
         shown = mask
@@ -53,7 +53,7 @@ def masked(op: Operation, scores: Tensor, mask: Tensor, filler: float) -> Tensor
         raise op.unsupported(
             f"a mask of rank {rank} is not supported", "use [b] (lengths), [b, total] or [b, length, total]"
         )
-    return op.map([scores, shown], lambda p, s, m: s + (1 - m.cast(s.kind)) * filler)
+    return op.map([scores, shown], lambda s, m: s + (1 - m.cast(s.kind)) * filler)
 
 
 def attend(
@@ -65,17 +65,17 @@ def attend(
     assert isinstance(size, int)
     filler = op.attribute("mask_filter_value", -10000.0)
     scale = op.attribute("scale", 0.0) or 1 / math.sqrt(size)
-    scores = op.map([op.emit("matmul", [q, k], transpose_b=True)], lambda p, s: s * scale)
+    scores = op.map([op.emit("matmul", [q, k], transpose_b=True)], lambda s: s * scale)
     if mask is not None:
         scores = masked(op, scores, mask, filler)
     if op.attribute("unidirectional", 0):
         before = op.constant(np.zeros(1, np.int64)) if past is None else op.shape_of(past, 2, 3)
         scores = op.map(
             [scores, before],
-            lambda p, s, n: p.iota(3).binary("le", p.iota(2) + n).select(s, p.constant(LOWEST, s.kind)),
+            lambda s, n: s.iota(3).binary("le", s.iota(2) + n).select(s, LOWEST),
         )
     if added is not None:
-        scores = op.map([scores, added], lambda p, s, b: s + b)
+        scores = op.map([scores, added], lambda s, b: s + b)
     return op.emit("matmul", [op.emit("softmax", [scores], axis=-1), v])
 
 
@@ -166,7 +166,7 @@ def multi_head_attention(op: Operation) -> list[Tensor]:
     if bias is not None:
         ends = np.cumsum([0, *widths])
         found = [
-            t if done else op.map([t, op.slice(bias, 0, int(a), int(b))], lambda p, v, w: v + w)
+            t if done else op.map([t, op.slice(bias, 0, int(a), int(b))], lambda v, w: v + w)
             for t, done, a, b in zip(found, projected, ends, ends[1:], strict=False)
         ]
     q, k, v = (
@@ -186,8 +186,8 @@ def rotated(op: Operation, x: Tensor, positions: Tensor, cos: Tensor, sin: Tenso
         pair = [op.emit("copy", [x], kind="slice", axes=[3], starts=[i], ends=[2 * half], steps=[2]) for i in range(2)]
     else:
         pair = [op.slice(x, 3, i * half, (i + 1) * half) for i in range(2)]
-    real = op.map([*pair, *angles], lambda p, a, b, c, s: a * c - b * s)
-    imaginary = op.map([*pair, *angles], lambda p, a, b, c, s: a * s + b * c)
+    real = op.map([*pair, *angles], lambda a, b, c, s: a * c - b * s)
+    imaginary = op.map([*pair, *angles], lambda a, b, c, s: a * s + b * c)
     if interleaved:
         turned = op.concat([op.unsqueeze(t, [4]) for t in (real, imaginary)], 4)
         turned = op.reshape(turned, [0, 0, 0, 2 * half])
@@ -199,7 +199,7 @@ def rotated(op: Operation, x: Tensor, positions: Tensor, cos: Tensor, sin: Tenso
 def positions_from(op: Operation, first: Tensor, length: Tensor) -> Tensor:
     """Positions [b or 1, length] that start at first [b or 1]."""
     steps = op.emit("range", [op.constant(np.int64(0)), op.reshape(length, []), op.constant(np.int64(1))])
-    return op.map([op.reshape(first, [-1, 1]), steps], lambda p, f, i: f.cast("i64") + i, "i64")
+    return op.map([op.reshape(first, [-1, 1]), steps], lambda f, i: f.cast("i64") + i, "i64")
 
 
 @rule("RotaryEmbedding", domain=MICROSOFT)
@@ -243,7 +243,7 @@ def group_query_attention(op: Operation) -> list[Tensor]:
     q, k, v = heads_of(op, q, heads, size), heads_of(op, k, groups, size), heads_of(op, v, groups, size)
     length = op.shape_of(q, 2, 3)
     # where this step begins in each row; 0 for a prompt, whose rows may be padded at the end
-    first = op.map([lengths, length, total], lambda p, n, s, t: s.eq(t).select(0, n + 1 - s).max(0), "i64")
+    first = op.map([lengths, length, total], lambda n, s, t: s.eq(t).select(0, n + 1 - s).max(0), "i64")
     first = op.reshape(first, [-1])
     if op.attribute("do_rotary", 0):
         if cos is None or sin is None:
@@ -258,18 +258,18 @@ def group_query_attention(op: Operation) -> list[Tensor]:
     grouped = op.reshape(q, [0, groups, heads // groups, -1, size])
     scores = op.emit("matmul", [grouped, shown[0]], transpose_b=True)  # [batch, groups, heads / groups, length, total]
 
-    def visible(p: Values, s: Expr, first: Expr) -> Expr:
+    def visible(s: Expr, first: Expr) -> Expr:
         s = s * scale
         s = (s / cap).tanh() * cap if cap else s
-        query, key = p.iota(3) + first, p.iota(4)
+        query, key = s.iota(3) + first, s.iota(4)
         kept = key <= query
         if window > 0:
             kept = kept & (key > query - window)
-        return kept.select(s, p.constant(LOWEST, s.kind))
+        return kept.select(s, LOWEST)
 
     scores = op.map([scores, op.reshape(first, [-1, 1, 1, 1, 1])], visible)
     if added is not None:
-        scores = op.map([scores, by_group(op, added, groups, heads)], lambda p, s, b: s + b)
+        scores = op.map([scores, by_group(op, added, groups, heads)], lambda s, b: s + b)
     y = op.emit("matmul", [op.emit("softmax", [scores], axis=-1), shown[1]])
     y = joined(op, op.reshape(y, [0, heads, -1, size]), heads * size)
     return [y, *present][: len(op.node.output)]
@@ -290,8 +290,8 @@ def extended(op: Operation, past: Tensor | None, new: Tensor, first: Tensor, tot
     zero = op.constant(np.zeros(1, np.int64))
     if past is None:
         past = op.slice(new, 2, 0, 0)
-    room = op.map([total, op.shape_of(past, 2, 3)], lambda p, t, n: (t - n).max(0))
+    room = op.map([total, op.shape_of(past, 2, 3)], lambda t, n: (t - n).max(0))
     pads = op.concat([*[zero] * 6, room, zero], 0)
     longer = op.emit("copy", [past, pads], kind="pad")
-    places = op.map([new, op.reshape(first, [-1, 1, 1, 1])], lambda p, _, f: p.iota(2) + f, "i64")
+    places = op.map([new, op.reshape(first, [-1, 1, 1, 1])], lambda v, f: v.iota(2) + f, "i64")
     return op.emit("scatter", [longer, places, new], kind="elements", axis=2)

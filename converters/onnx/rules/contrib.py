@@ -108,7 +108,7 @@ def bias_softmax(op: Operation) -> Tensor:
     x, bias = op.input(0), op.input(1)
     rank, axis = rank_of(x, "input 0"), int(op.attribute("axis", 1))
     op.ignore("is_inner_broadcast")  # the bias has the rank of the data, with ones in broadcast dimensions
-    y = op.map([x, bias], lambda p, v, b: v + b)
+    y = op.map([x, bias], lambda v, b: v + b)
     axis += rank if axis < 0 else 0
     if axis == rank - 1:
         return op.emit("softmax", [y], axis=-1)
@@ -118,24 +118,24 @@ def bias_softmax(op: Operation) -> Tensor:
 
 @rule("BiasAdd", domain=MICROSOFT)
 def bias_add(op: Operation) -> Tensor:
-    return op.map([op.input(0), op.input(1), op.input(2)], lambda p, x, b, s: x + b + s)
+    return op.map([op.input(0), op.input(1), op.input(2)], lambda x, b, s: x + b + s)
 
 
 @rule("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(op: Operation) -> Tensor:
     """The first half of the channels times the GELU of the second half."""
-    x = op.map([op.input(0), op.input(1)], lambda p, x, b: x + b)
+    x = op.map([op.input(0), op.input(1)], lambda x, b: x + b)
     width = x.shape[-1] if x.shape else None
     if not isinstance(width, int):
         raise op.unknown("the number of channels is unknown")
     halves = op.emit_all("copy", [x], 2, kind="split", axis=-1, shape=[width // 2] * 2)
-    return op.map(halves, lambda p, a, b: a * gelu(b))
+    return op.map(halves, lambda a, b: a * gelu(b))
 
 
 @rule("GemmFastGelu", domain=MICROSOFT)
 def gemm_fast_gelu(op: Operation) -> Tensor:
     operands = [op.input(0), op.input(1), *([op.input(2)] if op.optional(2) is not None else [])]
-    return op.map([op.emit("matmul", operands)], lambda p, x: fast_gelu(x))
+    return op.map([op.emit("matmul", operands)], fast_gelu)
 
 
 @rule("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
@@ -151,13 +151,13 @@ def group_norm(op: Operation) -> list[Tensor]:
             other = op.reshape(other, [1, -1, *[1] * (rank - 2)])
         elif other.rank == 2:  # [batch, channels]
             other = op.unsqueeze(other, list(range(1, rank - 1)) if last else list(range(2, rank)))
-        x = op.map([x, other], lambda p, a, b: a + b)
+        x = op.map([x, other], lambda a, b: a + b)
     attributes = {"groups": int(op.attribute("groups", 32)), "epsilon": float(op.attribute("epsilon", 1e-5))}
     y = channels_first(op, x) if last else x
     y = op.emit("group_norm", [y, op.input(1), op.input(2)], **attributes)
     y = channels_last(op, y) if last else y
     if op.attribute("activation", 0):
-        y = op.map([y], lambda p, v: v * v.sigmoid())
+        y = op.map([y], lambda v: v * v.sigmoid())
     return [y, x] if op.wants(1) else [y]
 
 
@@ -169,9 +169,9 @@ def cdist(op: Operation) -> Tensor:
     if metric not in ("euclidean", "sqeuclidean"):
         raise op.unsupported(f"metric {metric!r} is not supported", "use euclidean or sqeuclidean")
     a, b = op.unsqueeze(op.input(0), [1]), op.unsqueeze(op.input(1), [0])
-    squares = op.map([a, b], lambda p, x, y: (x - y) * (x - y))
+    squares = op.map([a, b], lambda x, y: (x - y) * (x - y))
     y = op.reduce(squares, "sum", [2], keep_dims=False)
-    return op.map([y], lambda p, v: v.sqrt()) if metric == "euclidean" else y
+    return op.map([y], lambda v: v.sqrt()) if metric == "euclidean" else y
 
 
 # ---- integers
@@ -180,7 +180,7 @@ def cdist(op: Operation) -> Tensor:
 def scaled(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """(x - zero) * scale as f32; the parameters broadcast to x."""
 
-    def body(p: object, v: Expr, s: Expr, *z: Expr) -> Expr:
+    def body(v: Expr, s: Expr, *z: Expr) -> Expr:
         return (v - z[0] if z else v).cast("f32") * s
 
     return op.map([x, scale, *([zero] if zero is not None else [])], body, "f32")
@@ -204,11 +204,11 @@ def qembed_layer_norm(op: Operation) -> list[Tensor | None]:
     ]
     if segments is not None:
         terms.append(scaled(op, op.emit("gather", [op.input(4), segments], kind="take", axis=0), *number(4)))
-    x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
+    x = op.map(terms, lambda v, w, *rest: v + w + rest[0] if rest else v + w)
     parameters = [scaled(op, op.input(i), *number(i)) for i in (5, 6)]
     outputs: list[Tensor | None] = [op.emit("layer_norm", [x, *parameters], axis=-1, epsilon=epsilon)]
     if op.wants(1):
-        counted = op.map([ids], lambda p, v: v * 0, "i32") if mask is None else op.cast(mask, "i32")
+        counted = op.map([ids], lambda v: v * 0, "i32") if mask is None else op.cast(mask, "i32")
         outputs.append(op.reduce(counted, "sum", [1], keep_dims=False))
     return outputs
 
@@ -235,7 +235,7 @@ def gather_block_quantized(op: Operation) -> Tensor:
     def unpacked(x: Tensor, size: int | None) -> Tensor:
         if not is_packed:
             return x
-        parts = [op.map([x], lambda p, v, s=shift: v.binary("shift_right", s).binary("and", 15)) for shift in (0, 4)]
+        parts = [op.map([x], lambda v, s=shift: v.binary("shift_right", s).binary("and", 15)) for shift in (0, 4)]
         joined = op.concat([op.unsqueeze(t, [rank_of(x, "a row")]) for t in parts], rank_of(x, "a row"))
         shape = op.concat([op.shape_of(x, 0, -1), op.constant(np.array([-1], np.int64))], 0)
         flat = op.reshape(joined, shape)
@@ -252,7 +252,7 @@ def gather_block_quantized(op: Operation) -> Tensor:
     if zeros is not None:
         operands.append(unpacked(rows(zeros), count))
     elif is_packed or (bits == 8 and table.dtype == "u8"):
-        operands.append(op.map([rows(scales)], lambda p, s: p.constant(1 << (bits - 1), "i32"), "u8"))
+        operands.append(op.map([rows(scales)], lambda s: s.other(1 << (bits - 1), "i32"), "u8"))
     where = rank_of(codes, "the rows") - 1
     y = op.emit("dequantize", operands, dtype="f32", axis=where, block=block)
     return op.cast(y, scales.dtype)
@@ -297,17 +297,17 @@ def inverse(op: Operation) -> Tensor:
     unit = op.expand(op.constant(np.eye(n)[None], x.dtype), op.shape_of(a))
     a = op.concat([a, unit], 2)
     for k in range(n):
-        size = op.map([op.slice(op.slice(a, 2, k, k + 1), 1, k, n)], lambda p, v: abs(v))
-        pivot = op.map([op.reduce(size, "argmax", [1])], lambda p, i, k=k: i + k)
+        size = op.map([op.slice(op.slice(a, 2, k, k + 1), 1, k, n)], abs)
+        pivot = op.map([op.reduce(size, "argmax", [1])], lambda i, k=k: i + k)
         rows = op.map(
             [op.constant(np.arange(n).reshape(1, -1, 1)), pivot],
-            lambda p, row, chosen, k=k: row.eq(k).select(chosen, row.eq(chosen).select(k, row)),
+            lambda row, chosen, k=k: row.eq(k).select(chosen, row.eq(chosen).select(k, row)),
             "i64",
         )
         a = op.emit("gather", [a, rows], kind="nd", batch_dims=1)
         top = op.slice(a, 1, k, k + 1)
         a = op.map(
             [a, op.slice(a, 2, k, k + 1), top, op.slice(top, 2, k, k + 1)],
-            lambda p, v, left, up, t, k=k: p.iota(1).eq(k).select(v / t, v - left / t * up),
+            lambda v, left, up, t, k=k: v.iota(1).eq(k).select(v / t, v - left / t * up),
         )
     return op.reshape(op.slice(a, 2, n, 2 * n), op.shape_of(x))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values, pointwise
+from linnet.converters.onnx.program import Expr, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.ir.function import Tensor
@@ -105,10 +105,10 @@ def col2im(op: Operation) -> Tensor:
     def product(values: Sequence[Expr]) -> Expr:
         return functools.reduce(lambda a, b: a * b, values)
 
-    count = op.map(sizes, lambda p, *s: product(s[dims:]) * product(places(s[:dims], s[dims:])))
+    count = op.map(sizes, lambda *s: product(s[dims:]) * product(places(s[:dims], s[dims:])))
     area = op.reduce(image_shape, "prod", [0], keep_dims=True)
 
-    def target(p: Values, number: Expr, *s: Expr) -> Expr:
+    def target(number: Expr, *s: Expr) -> Expr:
         image, block = s[:dims], s[dims:]
         rest = number
         at: list[Expr] = []
@@ -130,7 +130,7 @@ def col2im(op: Operation) -> Tensor:
     ones = op.constant(np.array([-1], np.int64))
     batch = op.shape_of(x, 0, 1)
     blocks = op.transpose(op.reshape(x, op.concat([batch, ones, op.reshape(count, [1])], 0)), [2, 0, 1])
-    room = op.map([area], lambda p, n: n + 1)
+    room = op.map([area], lambda n: n + 1)
     zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.concat([room, op.shape_of(blocks, 1, 3)], 0))
     summed = op.emit("scatter", [zeros, targets, blocks], kind="nd", reduction="add")
     image = op.transpose(op.slice(summed, 0, 0, -1), [1, 2, 0])
@@ -174,9 +174,10 @@ def deform_conv(op: Operation) -> Tensor:
     total: Tensor | None = None
     for corner in itertools.product((0, 1), repeat=2):
 
-        def place(p: Values, *given: Expr) -> tuple[Expr, Expr]:
+        def place(*given: Expr) -> tuple[Expr, Expr]:
             """(pixel, weight) of this corner."""
-            pixel, weight = p.constant(0, "i64"), given[4] if mask is not None else p.constant(1, "f32")
+            first = given[0]
+            pixel, weight = first.other(0, "i64"), given[4] if mask is not None else first.other(1, "f32")
             for i, extent in enumerate((height, width)):
                 at = given[i] + given[2 + i]
                 whole = at.floor() + corner[i]  # noqa: B023
@@ -189,7 +190,7 @@ def deform_conv(op: Operation) -> Tensor:
         pixels, weights = pointwise(op, operands, place, ["i64", "f32"])
         values = op.emit("gather", [image, op.unsqueeze(pixels, [2])], kind="nd", batch_dims=1)
         given = [values, op.unsqueeze(weights, [2]), *([total] if total is not None else [])]
-        total = op.map(given, lambda p, v, w, *sum_: v * w + sum_[0] if sum_ else v * w, x.dtype)
+        total = op.map(given, lambda v, w, *sum_: v * w + sum_[0] if sum_ else v * w, x.dtype)
     assert total is not None
     patches = op.transpose(
         op.reshape(total, [-1, offset_group, taps, places, channels // offset_group]), [0, 1, 4, 2, 3]
@@ -198,5 +199,5 @@ def deform_conv(op: Operation) -> Tensor:
     weight = op.reshape(w, [group, kernel[0] // group, kernel[1] * taps])
     y = op.reshape(op.emit("matmul", [weight, patches]), [-1, kernel[0], rows, columns])
     if bias is not None:
-        y = op.map([y, op.reshape(bias, [1, -1, 1, 1])], lambda p, y, b: y + b)
+        y = op.map([y, op.reshape(bias, [1, -1, 1, 1])], lambda y, b: y + b)
     return y

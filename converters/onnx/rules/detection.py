@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation
-from linnet.converters.onnx.program import Expr, Values, pointwise
+from linnet.converters.onnx.program import Expr, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.ir.function import Tensor
@@ -31,7 +31,7 @@ class Axis:
     def __init__(self, op: Operation, bins: int, each: Tensor) -> None:
         self.op, self.bins, self.each = op, bins, each
         zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-        end = op.map([each], lambda p, n: n * bins)
+        end = op.map([each], lambda n: n * bins)
         self.numbers = op.unsqueeze(op.emit("range", [zero, end, one]), [0])
 
     def split(self, number: Expr, each: Expr) -> tuple[Expr, Expr]:
@@ -47,7 +47,7 @@ class Axis:
 def most_steps(op: Operation, counts: Tensor) -> Tensor:
     """The largest number of steps of any region, at least 1, as an i64 scalar."""
     greatest = op.reduce(counts, "max", [0, 1], keep_dims=False)
-    return op.map([greatest], lambda p, n: n.max(1), "i64")
+    return op.map([greatest], lambda n: n.max(1), "i64")
 
 
 def size_of(op: Operation, x: Tensor, axis: int) -> Tensor:
@@ -66,7 +66,7 @@ def sampled(
     w, channels]."""
     places = op.map(
         [op.reshape(batch, [-1, 1, 1]), op.unsqueeze(y, [2]), op.unsqueeze(x, [1]), width, image_size],
-        lambda p, b, y, x, w, n: b.cast("i64") * n.cast("i64") + y * w.cast("i64") + x,
+        lambda b, y, x, w, n: b.cast("i64") * n.cast("i64") + y * w.cast("i64") + x,
         "i64",
     )
     return op.emit("gather", [image, places], kind="take", axis=0)
@@ -110,12 +110,12 @@ def masked_pool(op: Operation, values: Tensor, y: Tensor, x: Tensor, rows: Axis,
     """The maximum of the existing samples; -inf if there is none."""
     held = op.map(
         [values, op.unsqueeze(y, [2, 3]), op.unsqueeze(x, [1, 3])],
-        lambda p, v, a, b: a.binary("and", b).binary("ne", 0).select(v, LOWEST),
+        lambda v, a, b: a.binary("and", b).binary("ne", 0).select(v, LOWEST),
     )
     return pooled(op, held, rows, columns, "max")
 
 
-def no_sample(p: Values, v: Expr) -> Expr:
+def no_sample(v: Expr) -> Expr:
     """An empty bin gives 0."""
     return v.binary("eq", LOWEST).select(0.0, v)
 
@@ -146,13 +146,13 @@ def max_roi_pool(op: Operation) -> Tensor:
         size = size_of(op, x, 2 + axis)
         ones = op.constant(np.arange(bins, dtype=np.float32)[None])
 
-        def count(p: Values, low: Expr, high: Expr, one: Expr, size: Expr) -> Expr:
+        def count(low: Expr, high: Expr, one: Expr, size: Expr) -> Expr:
             begin, end = borders(low, high, one, size)
             return (end - begin).max(0.0).cast("i64")
 
         along = Axis(op, bins, most_steps(op, op.map([low, high, ones, size], count, "i64")))
 
-        def place(p: Values, low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, Expr]:
+        def place(low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, Expr]:
             one, step = along.split(number, each)  # noqa: B023
             begin, end = borders(low, high, one.cast("f32"), size)
             at = begin + step.cast("f32")
@@ -162,7 +162,7 @@ def max_roi_pool(op: Operation) -> Tensor:
 
         axes.append((along, pointwise(op, [low, high, along.numbers, along.each, size], place, ["i64", "bool"])))
     (rows, y), (columns, x_places) = axes
-    batch = op.map([column(op, rois, 0)], lambda p, b: b.cast("i64"), "i64")
-    area = op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
+    batch = op.map([column(op, rois, 0)], lambda b: b.cast("i64"), "i64")
+    area = op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda h, w: h * w)
     values = sampled(op, pixels(op, x), size_of(op, x, 3), area, batch, y[0], x_places[0])
     return op.cast(op.map([masked_pool(op, values, y[1], x_places[1], rows, columns)], no_sample), dtype)

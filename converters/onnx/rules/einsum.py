@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.linear import product
 from linnet.ir.function import Tensor
@@ -36,8 +36,8 @@ def _diagonal(op: Operation, x: Tensor, labels: list[str]) -> tuple[Tensor, list
             first = labels.index(label)
             second = labels.index(label, first + 1)
 
-            def body(p: Values, value: Expr, i: int = first, j: int = second) -> Expr:
-                return p.iota(i).binary("eq", p.iota(j)).select(value, 0)
+            def body(value: Expr, i: int = first, j: int = second) -> Expr:
+                return value.iota(i).binary("eq", value.iota(j)).select(value, 0)
 
             x = op.reduce(op.map([x], body), "sum", [second], keep_dims=False)
             labels = labels[:second] + labels[second + 1 :]
@@ -78,7 +78,7 @@ def _contract(
     inner = [x for x in la if x in lb and x not in keep]
     if not inner:
         order = [*la, *(x for x in lb if x not in la)]
-        y = op.map([_arranged(op, a, la, order), _arranged(op, b, lb, order)], lambda p, v, w: v * w)
+        y = op.map([_arranged(op, a, la, order), _arranged(op, b, lb, order)], lambda v, w: v * w)
         return y, order
     batch = [x for x in la if x in lb and x in keep]
     rows = [x for x in la if x not in lb]

@@ -7,7 +7,7 @@ import numpy as np
 
 from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
-from linnet.converters.onnx.program import REGISTER, Expr, Values
+from linnet.converters.onnx.program import REGISTER, Expr
 from linnet.converters.onnx.registry import rule
 from linnet.ir.function import Tensor
 
@@ -58,8 +58,8 @@ def eye_like(op: Operation) -> Tensor:
     dtype = dtype_name(op.attribute("dtype"), "the result") if op.has("dtype") else x.dtype
     offset = op.attribute("k")
 
-    def body(p: Values, value: Expr) -> Expr:
-        return (p.iota(1) - p.iota(0)).binary("eq", offset).cast(REGISTER[dtype])
+    def body(value: Expr) -> Expr:
+        return (value.iota(1) - value.iota(0)).binary("eq", offset).cast(REGISTER[dtype])
 
     return op.map([x], body, dtype)
 
@@ -78,7 +78,7 @@ def one_hot(op: Operation) -> Tensor:
     off = op.reshape(op.slice(values, 0, 0, 1), [])
     on = op.reshape(op.slice(values, 0, 1, 2), [])
 
-    def body(p: Values, index: Expr, step: Expr, n: Expr, yes: Expr, no: Expr) -> Expr:
+    def body(index: Expr, step: Expr, n: Expr, yes: Expr, no: Expr) -> Expr:
         index = index.cast("i64")
         index = index.binary("lt", 0).select(index + n, index)
         return index.binary("eq", step).select(yes, no)

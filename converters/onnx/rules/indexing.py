@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.ir.function import Tensor
@@ -87,8 +87,8 @@ def reverse_sequence(op: Operation) -> Tensor:
     batch, time = op.attribute("batch_axis"), op.attribute("time_axis")
     length = op.reshape(lengths, [-1] + [1] * (rank - 1 - batch))
 
-    def body(p: Values, _: Expr, n: Expr) -> Expr:
-        t = p.iota(time)
+    def body(x: Expr, n: Expr) -> Expr:
+        t = x.iota(time)
         return t.binary("lt", n).select(n - 1 - t, t)
 
     indices = op.map([x, length], body, "i64")
@@ -106,13 +106,13 @@ def max_unpool(op: Operation) -> Tensor:
     edges = [1, 1, *(kernel[i] - pads[i] - pads[n + i] for i in range(n))]
     sizes, steps, ends = op.shape_of(x), op.constant(np.array(strides)), op.constant(np.array(edges))
     # indices refer to the pooled tensor, whose shape is the one without output_shape
-    inner = op.map([sizes, steps, ends], lambda p, size, step, edge: (size - 1) * step + edge)
+    inner = op.map([sizes, steps, ends], lambda size, step, edge: (size - 1) * step + edge)
     zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.reduce(inner, "prod", [0]))
     flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
     result = op.reshape(flat, inner)
     if op.optional(2) is None:
         return result
-    more = op.map([op.input(2), inner], lambda p, wanted, have: wanted - have)
+    more = op.map([op.input(2), inner], lambda wanted, have: wanted - have)
     amounts = op.concat([op.constant(np.zeros(n + 2, np.int64)), more], 0)
     if amounts.data is None:
         return op.emit("copy", [result, amounts, op.constant(np.zeros(()), x.dtype)], kind="pad")
@@ -133,8 +133,8 @@ def tensor_scatter(op: Operation) -> Tensor:
     if circular and not isinstance(extent, int):
         raise op.unknown("the length of the cache is unknown")
 
-    def body(p: Values, _: Expr, *start: Expr) -> Expr:
-        position = p.iota(axis) + start[0] if start else p.iota(axis)
+    def body(x: Expr, *start: Expr) -> Expr:
+        position = x.iota(axis) + start[0] if start else x.iota(axis)
         return position.binary("mod", extent) if circular and isinstance(extent, int) else position
 
     operands = [update]

@@ -52,12 +52,12 @@ def gemm(op: Operation) -> Tensor:
         if shape is not None and columns is not None and shape in ((columns,), (1, columns)):
             bias = op.reshape(c, [shape[-1]])
             if beta != 1:
-                bias = op.map([bias], lambda p, v: v * beta)
+                bias = op.map([bias], lambda v: v * beta)
             return op.emit("matmul", [a, b, bias], **flags)
     y = op.emit("matmul", [a, b], **flags)
     if c is None:
-        return op.cast(y if alpha == 1 else op.map([y], lambda p, v: v * alpha), dtype)
-    return op.map([y, c], lambda p, v, w: (v if alpha == 1 else v * alpha) + (w if beta == 1 else w * beta), dtype)
+        return op.cast(y if alpha == 1 else op.map([y], lambda v: v * alpha), dtype)
+    return op.map([y, c], lambda v, w: (v if alpha == 1 else v * alpha) + (w if beta == 1 else w * beta), dtype)
 
 
 @rule("MatMulInteger")
@@ -98,23 +98,23 @@ def det(op: Operation) -> Tensor:
     a = op.reshape(x, [-1, n, n]) if n else x
     result = op.expand(op.constant(np.ones(()), x.dtype), op.shape_of(a, 0, 1) if n else batch)
     for k in range(n):
-        size = op.map([op.slice(a, 2, 0, 1)], lambda p, v: abs(v))
+        size = op.map([op.slice(a, 2, 0, 1)], abs)
         pivot = op.reduce(size, "argmax", [1])  # [b, 1, 1]
         rows = op.map(
             [op.constant(np.arange(n - k).reshape(1, -1, 1)), pivot],
-            lambda p, row, chosen: row.eq(0).select(chosen, row.eq(chosen).select(0, row)),
+            lambda row, chosen: row.eq(0).select(chosen, row.eq(chosen).select(0, row)),
             "i64",
         )
         a = op.emit("gather", [a, rows], kind="nd", batch_dims=1)  # swaps the chosen row and the first one
         first = op.slice(a, 1, 0, 1)
         top = op.reshape(op.slice(first, 2, 0, 1), [-1])
         swapped = op.reshape(pivot, [-1])
-        result = op.map([result, top, swapped], lambda p, r, t, s: r * s.eq(0).select(t, -t))
+        result = op.map([result, top, swapped], lambda r, t, s: r * s.eq(0).select(t, -t))
         if k + 1 < n:
             rest = op.slice(op.slice(a, 1, 1, n - k), 2, 1, n - k)
             left, above = op.slice(op.slice(a, 1, 1, n - k), 2, 0, 1), op.slice(first, 2, 1, n - k)
             a = op.map(
                 [rest, left, above, op.slice(first, 2, 0, 1)],
-                lambda p, v, below, up, t: t.eq(0).select(v, v - below / t * up),
+                lambda v, below, up, t: t.eq(0).select(v, v - below / t * up),
             )
     return op.reshape(result, batch) if rank > 2 else op.reshape(result, [])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from linnet.converters.onnx import narrow
 from linnet.converters.onnx.narrow import Kind
 from linnet.converters.onnx.operation import Operation, rank_of, storage_of
-from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
+from linnet.converters.onnx.program import FLOATS, REGISTER, Expr
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.values import Value
 from linnet.ir.dtypes import numpy_dtype
@@ -19,7 +19,7 @@ from linnet.ir.function import Tensor
 def _comparison(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
         a, b = op.input(0), op.input(1)
-        return op.map([a, b], lambda p, x, y: x.binary(opcode, y), "bool")
+        return op.map([a, b], lambda x, y: x.binary(opcode, y), "bool")
 
     return lower
 
@@ -36,7 +36,7 @@ for _name, _opcode in {
 
 def _binary(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
-        return op.map([op.input(0), op.input(1)], lambda p, a, b: a.binary(opcode, b))
+        return op.map([op.input(0), op.input(1)], lambda a, b: a.binary(opcode, b))
 
     return lower
 
@@ -49,35 +49,35 @@ for _name, _opcode in {
 
 @rule("Not")
 def not_(op: Operation) -> Tensor:
-    return op.map([op.input(0)], lambda p, x: x.binary("xor", 1))
+    return op.map([op.input(0)], lambda x: x.binary("xor", 1))
 
 
 @rule("BitwiseNot")
 def bitwise_not(op: Operation) -> Tensor:
-    return op.map([op.input(0)], lambda p, x: x.unary("not"))
+    return op.map([op.input(0)], lambda x: x.unary("not"))
 
 
 @rule("BitShift")
 def bit_shift(op: Operation) -> Tensor:
     right = "shift_right" if op.input(0).dtype in ("i8", "i16", "i32", "i64") else "shift_right_logical"
     opcode = "shift_left" if op.attribute("direction") == "LEFT" else right
-    return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary(opcode, y))
+    return op.map([op.input(0), op.input(1)], lambda x, y: x.binary(opcode, y))
 
 
 @rule("IsNaN")
 def is_nan(op: Operation) -> Tensor:
-    return op.map([op.input(0)], lambda p, x: x.unary("is_nan"), "bool")
+    return op.map([op.input(0)], lambda x: x.unary("is_nan"), "bool")
 
 
 @rule("IsInf")
 def is_inf(op: Operation) -> Tensor:
     positive, negative = op.attribute("detect_positive"), op.attribute("detect_negative")
 
-    def body(p: Values, x: Expr) -> Expr:
+    def body(x: Expr) -> Expr:
         if positive and negative:
             return x.unary("is_inf")
         if not positive and not negative:
-            return p.constant(0, "i32")
+            return x.other(0, "i32")
         return x.binary("eq", math.inf if positive else -math.inf)
 
     return op.map([op.input(0)], body, "bool")
@@ -86,7 +86,7 @@ def is_inf(op: Operation) -> Tensor:
 @rule("Where")
 def where(op: Operation) -> Tensor:
     x = op.input(1)
-    return op.map([op.input(0), x, op.input(2)], lambda p, c, a, b: c.select(a, b), x.dtype)
+    return op.map([op.input(0), x, op.input(2)], lambda c, a, b: c.select(a, b), x.dtype)
 
 
 def cast_to(op: Operation, x: Tensor, dtype: str) -> Tensor:
@@ -94,14 +94,14 @@ def cast_to(op: Operation, x: Tensor, dtype: str) -> Tensor:
     if x.dtype == dtype:
         return x
     if dtype == "bool":
-        return op.map([x], lambda p, v: v.binary("ne", 0), "bool")
+        return op.map([x], lambda v: v.binary("ne", 0), "bool")
     if "u64" in (x.dtype, dtype) and (x.dtype in FLOATS or dtype in FLOATS):
         return op.emit("cast", [x], dtype=dtype)  # no register type holds every u64
     if x.dtype in FLOATS and dtype in ("u32", "i64"):
-        return op.map([x], lambda p, v: v.cast("i64"), dtype)
+        return op.map([x], lambda v: v.cast("i64"), dtype)
     if x.dtype in FLOATS and dtype not in FLOATS:
-        return op.map([x], lambda p, v: v, dtype)  # the store saturates to the range of the dtype
-    return op.map([x], lambda p, v: v.cast(REGISTER[dtype]), dtype)
+        return op.map([x], lambda v: v, dtype)  # the store saturates to the range of the dtype
+    return op.map([x], lambda v: v.cast(REGISTER[dtype]), dtype)
 
 
 def _cast(op: Operation, target: Kind | None, dtype: str) -> Tensor:
@@ -153,9 +153,9 @@ def trilu(op: Operation) -> Tensor:
     rank = rank_of(x, "input 0")
     upper = op.attribute("upper")
 
-    def body(p: Values, value: Expr, *offset: Expr) -> Expr:
-        distance = p.iota(rank - 1) - p.iota(rank - 2)
-        bound = offset[0] if offset else p.constant(0, "i64")
+    def body(value: Expr, *offset: Expr) -> Expr:
+        distance = value.iota(rank - 1) - value.iota(rank - 2)
+        bound = offset[0] if offset else value.other(0, "i64")
         keep = distance.binary("ge" if upper else "le", bound)
         return keep.select(value, 0)
 
@@ -176,4 +176,4 @@ def dropout(op: Operation) -> list[Tensor]:
     if not op.wants(1):
         return [x]
     dtype = "bool" if op.opset >= 10 else x.dtype
-    return [x, op.map([x], lambda p, v: p.constant(1, REGISTER[dtype]), dtype)]
+    return [x, op.map([x], lambda v: v.other(1, REGISTER[dtype]), dtype)]

@@ -23,12 +23,12 @@ def activated(op: Operation, y: Tensor, name: str, numbers: list[float]) -> Tens
         return numbers[index] if index < len(numbers) else default
 
     bodies: dict[str, Any] = {
-        "Relu": lambda p, x: x.max(0),
-        "Tanh": lambda p, x: x.unary("tanh"),
-        "Sigmoid": lambda p, x: x.unary("sigmoid"),
-        "LeakyRelu": lambda p, x: x.binary("lt", 0).select(x * number(0, 0.01), x),
-        "Clip": lambda p, x: x.max(number(0, -math.inf)).min(number(1, math.inf)),
-        "HardSigmoid": lambda p, x: (x * number(0, 0.2) + number(1, 0.5)).max(0).min(1),
+        "Relu": lambda x: x.max(0),
+        "Tanh": lambda x: x.unary("tanh"),
+        "Sigmoid": lambda x: x.unary("sigmoid"),
+        "LeakyRelu": lambda x: x.binary("lt", 0).select(x * number(0, 0.01), x),
+        "Clip": lambda x: x.max(number(0, -math.inf)).min(number(1, math.inf)),
+        "HardSigmoid": lambda x: (x * number(0, 0.2) + number(1, 0.5)).max(0).min(1),
     }
     if name in ("", "Identity"):
         return y
@@ -43,7 +43,7 @@ def fused_conv(op: Operation) -> Tensor:
     y = conv(op)
     assert isinstance(y, Tensor)
     if (other := op.optional(3)) is not None:
-        y = op.map([y, other], lambda p, v, w: v + w)
+        y = op.map([y, other], lambda v, w: v + w)
     return activated(op, y, op.attribute("activation", ""), op.attribute("activation_params", []))
 
 
@@ -73,7 +73,7 @@ def fused_matmul(op: Operation) -> Tensor:
             order = [*order[:-2], order[-1], order[-2]]
         operands[index] = op.transpose(x, order)
     y = product(op, operands[0], operands[1])
-    return y if alpha == 1 else op.map([y], lambda p, v: v * alpha)
+    return y if alpha == 1 else op.map([y], lambda v: v * alpha)
 
 
 def gelu(x: Expr) -> Expr:
@@ -89,14 +89,14 @@ def gelus(op: Operation) -> Tensor:
     """GELU of x, or of x plus the bias if there is one. It uses erf, or tanh for FastGelu."""
     body = fast_gelu if op.node.op_type == "FastGelu" else gelu
     if (bias := op.optional(1)) is not None:
-        return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
-    return op.map([op.input(0)], lambda p, x: body(x))
+        return op.map([op.input(0), bias], lambda x, b: body(x + b))
+    return op.map([op.input(0)], body)
 
 
 @rule("QuickGelu", domain=MICROSOFT)
 def quick_gelu(op: Operation) -> Tensor:
     alpha = op.attribute("alpha", 1.702)
-    return op.map([op.input(0)], lambda p, x: x * (x * alpha).unary("sigmoid"))
+    return op.map([op.input(0)], lambda x: x * (x * alpha).unary("sigmoid"))
 
 
 @rule("SkipLayerNormalization", domain=MICROSOFT)
@@ -114,7 +114,7 @@ def skip_rms_norm(op: Operation) -> list[Tensor | None]:
 
 def _skip_norm(op: Operation, terms: list[Tensor], parameters: list[Tensor], rms: bool) -> list[Tensor | None]:
     epsilon = op.attribute("epsilon", 1e-12)
-    x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
+    x = op.map(terms, lambda v, w, *rest: v + w + rest[0] if rest else v + w)
     if op.wants(1) or op.wants(2):
         raise op.unsupported("mean and deviation cannot be outputs", "remove these outputs if nothing uses them")
     y = op.emit("layer_norm", [x, *parameters], axis=-1, epsilon=epsilon, rms=rms)
@@ -137,14 +137,14 @@ def embed_layer_norm(op: Operation) -> list[Tensor | None]:
     terms = [words, places]
     if segments is not None:
         terms.append(op.emit("gather", [op.input(4), segments], kind="take", axis=0))
-    x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
+    x = op.map(terms, lambda v, w, *rest: v + w + rest[0] if rest else v + w)
     y = op.emit("layer_norm", [x, op.input(5), op.input(6)], axis=-1, epsilon=epsilon)
     outputs: list[Tensor | None] = [y, None, x]
     if op.wants(1):
         if mask is not None:
             outputs[1] = op.reduce(mask, "sum", [1], keep_dims=False)
         else:
-            rows = op.reduce(op.map([ids], lambda p, v: v * 0, "i32"), "sum", [1], keep_dims=False)
+            rows = op.reduce(op.map([ids], lambda v: v * 0, "i32"), "sum", [1], keep_dims=False)
             outputs[1] = rows
     return outputs[: max(len(op.node.output), 1)]
 

@@ -238,8 +238,8 @@ def center_crop_pad(op: Operation) -> Tensor:
     sizes = op.shape_of(x)
     if axes != list(range(rank)):
         sizes = op.emit("gather", [sizes, op.constant(np.array(axes, np.int64))], kind="take", axis=0)
-    begins = op.map([target, sizes], lambda p, wanted, size: (wanted - size) / 2)
-    ends = op.map([target, sizes, begins], lambda p, wanted, size, begin: wanted - size - begin)
+    begins = op.map([target, sizes], lambda wanted, size: (wanted - size) / 2)
+    ends = op.map([target, sizes, begins], lambda wanted, size, begin: wanted - size - begin)
     pads = op.concat([begins, ends], 0)
     zero = op.constant(np.zeros(()), x.dtype)
     known = [int(v) for v in pads.data] if pads.data is not None else None

@@ -24,10 +24,10 @@ def batch_normalization(op: Operation) -> list[Tensor]:
         return [op.emit("batch_norm", [x, scale, bias, mean, variance], epsilon=epsilon)]
     axes = [a for a in range(rank_of(x, "input 0")) if a != 1]
     here = op.reduce(x, "mean", axes)
-    spread = op.reduce(op.map([x, here], lambda p, v, m: (v - m) * (v - m)), "mean", axes)
+    spread = op.reduce(op.map([x, here], lambda v, m: (v - m) * (v - m)), "mean", axes)
     here, spread = op.squeeze(here, axes), op.squeeze(spread, axes)
     running = [
-        op.map([old, new], lambda p, o, n: o * momentum + n * (1 - momentum))
+        op.map([old, new], lambda o, n: o * momentum + n * (1 - momentum))
         for old, new in ((mean, here), (variance, spread))
     ]
     return [op.emit("batch_norm", [x, scale, bias, here, spread], epsilon=epsilon), *running]
@@ -86,9 +86,9 @@ def layer_normalization(op: Operation) -> list[Tensor | None]:
     if not inside:
         extra = [t for t in (scale, bias) if t is not None]
         if scale is not None and bias is not None:
-            outputs[0] = op.map([outputs[0], *extra], lambda p, v, s, b: v * s + b)
+            outputs[0] = op.map([outputs[0], *extra], lambda v, s, b: v * s + b)
         elif scale is not None:
-            outputs[0] = op.map([outputs[0], *extra], lambda p, v, s: v * s)
+            outputs[0] = op.map([outputs[0], *extra], lambda v, s: v * s)
     return [outputs[0], *(op.cast(t, stash) for t in outputs[1:])]
 
 
@@ -103,7 +103,7 @@ def rms_normalization(op: Operation) -> Tensor:
     if _fits(op, x, scale, axis):
         return op.emit("layer_norm", [x, scale], **attributes)
     y = op.emit("layer_norm", [x], **attributes)
-    return op.map([y, scale], lambda p, v, s: v * s.cast(v.kind), scale.dtype)
+    return op.map([y, scale], lambda v, s: v * s.cast(v.kind), scale.dtype)
 
 
 @rule("LRN")
@@ -112,7 +112,7 @@ def local_response_normalization(op: Operation) -> Tensor:
     x = op.input(0)
     rank, size = rank_of(x, "input 0"), op.attribute("size")
     alpha, beta, bias = op.attribute("alpha"), op.attribute("beta"), op.attribute("bias")
-    squares = op.map([x], lambda p, v: v * v)
+    squares = op.map([x], lambda v: v * v)
     shape = op.shape_of(x)
     flat = op.reshape(squares, [0, 0, -1] if rank != 2 else [0, 0, 1])
     pads = [(size - 1) // 2, 0, size // 2, 0]
@@ -120,7 +120,7 @@ def local_response_normalization(op: Operation) -> Tensor:
         "pool", [op.unsqueeze(flat, [1])], kind="average", kernel=[size, 1], pads=pads, count_include_pad=True
     )
     sums = op.reshape(window, shape)
-    return op.map([x, sums], lambda p, v, s: v / positive_power(s * alpha + bias, beta))
+    return op.map([x, sums], lambda v, s: v / positive_power(s * alpha + bias, beta))
 
 
 @rule("MeanVarianceNormalization")
@@ -128,8 +128,8 @@ def mean_variance_normalization(op: Operation) -> Tensor:
     x = op.input(0)
     axes = list(op.attribute("axes", [0, 2, 3]))
     mean = op.reduce(x, "mean", axes)
-    variance = op.reduce(op.map([x, mean], lambda p, v, m: (v - m) * (v - m)), "mean", axes)
-    return op.map([x, mean, variance], lambda p, v, m, s: (v - m) / (s.unary("sqrt") + 1e-9))
+    variance = op.reduce(op.map([x, mean], lambda v, m: (v - m) * (v - m)), "mean", axes)
+    return op.map([x, mean, variance], lambda v, m, s: (v - m) / (s.unary("sqrt") + 1e-9))
 
 
 @rule("LpNormalization")
@@ -140,4 +140,4 @@ def lp_normalization(op: Operation) -> Tensor:
     if p not in (1, 2):
         raise op.unsupported(f"p = {p} is not supported", "use 1 or 2")
     norm = op.reduce(x, f"l{p}", [axis])
-    return op.map([x, norm], lambda _, v, n: n.binary("eq", 0).select(0, v / n))
+    return op.map([x, norm], lambda v, n: n.binary("eq", 0).select(0, v / n))

@@ -66,5 +66,5 @@ def global_lp_pool(op: Operation) -> Tensor:
     if p in (1, 2):
         return op.reduce(x, f"l{p}", _spatial(op))
     wide = "f32" if x.dtype in ("f16", "bf16") else x.dtype  # the powers would overflow
-    powers = op.map([x], lambda _, v: v.unary("abs").binary("pow", p), wide)
-    return op.map([op.reduce(powers, "sum", _spatial(op))], lambda _, v: v.binary("pow", 1 / p), x.dtype)
+    powers = op.map([x], lambda v: v.unary("abs").binary("pow", p), wide)
+    return op.map([op.reduce(powers, "sum", _spatial(op))], lambda v: v.binary("pow", 1 / p), x.dtype)

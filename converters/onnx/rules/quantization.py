@@ -33,10 +33,10 @@ def quantize_linear(op: Operation) -> Tensor:
     if x.dtype in ("i32", "f16", "bf16"):
         x = op.cast(x, "f32")
     if kind is not None and not kind.integer:
-        y = op.map([x, _spread(op, scale, x, axis, block)], lambda p, v, s: v / s)
+        y = op.map([x, _spread(op, scale, x, axis, block)], lambda v, s: v / s)
         if zero is not None:
             shift = _spread(op, narrow.decoded(op, zero, kind), x, axis, block)
-            y = op.map([y, shift], lambda p, v, z: v + z)
+            y = op.map([y, shift], lambda v, z: v + z)
         return op.of_kind(narrow.encoded(op, y, kind, saturate), kind)
     attributes = {"dtype": dtype} if per_tensor else {"dtype": dtype, "axis": axis, "block": block}
     operands = [x, _scalar(op, scale) if per_tensor else scale]
@@ -45,7 +45,7 @@ def quantize_linear(op: Operation) -> Tensor:
     y = op.emit("quantize", operands, **attributes)
     if kind is not None:  # clamping to fewer bits after saturating at 8 bits gives the same result
         low, high = kind.limits
-        y = op.of_kind(op.map([y], lambda p, v: v.max(low).min(high)), kind)
+        y = op.of_kind(op.map([y], lambda v: v.max(low).min(high)), kind)
     return y
 
 
@@ -65,7 +65,7 @@ def _spread(op: Operation, parameter: Tensor, x: Tensor, axis: int, block: int) 
         return op.reshape(parameter, [-1 if d == axis else 1 for d in range(rank)])
     length = op.reshape(op.shape_of(x, axis, axis + 1), [])
     steps = op.emit("range", [op.constant(np.int64(0)), length, op.constant(np.int64(1))])
-    return op.emit("gather", [parameter, op.map([steps], lambda p, i: i / block)], kind="take", axis=axis)
+    return op.emit("gather", [parameter, op.map([steps], lambda i: i / block)], kind="take", axis=axis)
 
 
 @rule("DequantizeLinear")
@@ -83,8 +83,8 @@ def dequantize_linear(op: Operation) -> Tensor:
         y = narrow.decoded(op, x, kind)
         if zero is not None and (zero.data is None or zero.data.any()):
             shift = _spread(op, narrow.decoded(op, zero, kind), x, axis, block)
-            y = op.map([y, shift], lambda p, v, z: v - z)
-        return op.cast(op.map([y, _spread(op, scale, x, axis, block)], lambda p, v, s: v * s), dtype)
+            y = op.map([y, shift], lambda v, z: v - z)
+        return op.cast(op.map([y, _spread(op, scale, x, axis, block)], lambda v, s: v * s), dtype)
     attributes = {"dtype": "f32"} if per_tensor else {"dtype": "f32", "axis": axis, "block": block}
     operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:
@@ -103,8 +103,8 @@ def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
     x = op.input(0)
     low, high = op.reduce(x, "min", [], keep_dims=False), op.reduce(x, "max", [], keep_dims=False)
     # a tensor of zeros gets scale 1, as in ONNX Runtime, because 0 / 0 gives no zero point
-    scale = op.map([low, high], lambda p, a, b: _step_of(b.max(0) - a.min(0)))
-    zero = op.map([low, scale], lambda p, a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
+    scale = op.map([low, high], lambda a, b: _step_of(b.max(0) - a.min(0)))
+    zero = op.map([low, scale], lambda a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
     return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
 
 
@@ -117,14 +117,14 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
     if (w_zero is not None and w_zero.data is None) or (x_zero is not None and x_zero.data is None and same):
         # the algebra below does not apply; f64 holds the differences and their sums of products exactly
         if x_zero is not None:
-            x = op.map([x, op.reshape(x_zero, [])], lambda p, v, z: (v - z).cast("f64"), "f64")
+            x = op.map([x, op.reshape(x_zero, [])], lambda v, z: (v - z).cast("f64"), "f64")
         else:
-            x = op.map([x], lambda p, v: v.cast("f64"), "f64")
+            x = op.map([x], lambda v: v.cast("f64"), "f64")
         shaped = op.constant(np.zeros((), w.data.dtype if w.data is not None else np.int8), w.dtype)
         if w_zero is not None:
             shaped = op.reshape(w_zero, [-1] + [1] * (rank_of(w, "input 1") - 1))
-        w = op.map([w, shaped], lambda p, v, z: (v - z).cast("f64"), "f64")
-        return op.map([op.emit("conv", [x, w], **attributes)], lambda p, v: v, "i32")
+        w = op.map([w, shaped], lambda v, z: (v - z).cast("f64"), "f64")
+        return op.map([op.emit("conv", [x, w], **attributes)], lambda v: v, "i32")
     if x_zero is not None and x_zero.data is None:
         # x - x_zero does not fit 8 bits: convolve x padded with its zero point, then subtract x_zero * sum(w)
         rank = rank_of(x, "input 0")
@@ -135,12 +135,12 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
             amounts = op.constant(np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64))
             x = op.emit("copy", [x, amounts, op.reshape(x_zero, [])], kind="pad")
         y = op.emit("conv", [stored(op, x, None), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
-        sums = op.reduce(op.map([w], lambda p, v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
+        sums = op.reduce(op.map([w], lambda v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
         if w_zero is not None:
             taps = op.cast(op.reduce(op.shape_of(w, 1), "prod", [0]), "i32")
-            sums = op.map([sums, op.reshape(w_zero, [-1]), taps], lambda p, s, z, t: s - z.cast("i32") * t)
+            sums = op.map([sums, op.reshape(w_zero, [-1]), taps], lambda s, z, t: s - z.cast("i32") * t)
         per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
-        return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
+        return op.map([y, op.reshape(x_zero, []), per_channel], lambda v, z, s: v - z * s)
     return op.emit("conv", [stored(op, x, x_zero), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
 
 
@@ -162,11 +162,11 @@ def qlinear_conv(op: Operation) -> Tensor:
 
         operands = [real(op, x, x_scale, x_zero), real(op, w, w_scale, w_zero)]
         if bias is not None:
-            product = op.map([op.reshape(x_scale, []), op.reshape(w_scale, [-1])], lambda p, a, b: a * b)
+            product = op.map([op.reshape(x_scale, []), op.reshape(w_scale, [-1])], lambda a, b: a * b)
             operands.append(real(op, bias, product, None))
         return integers(op, op.emit("conv", operands, **conv_attributes(op, x, w)), y_scale, y_zero, x.dtype)
     y = _integer_conv(op, x, w, x_zero, w_zero)
     tail = [1] * (rank - 2)
     if bias is not None:
-        y = op.map([y, op.reshape(bias, [-1, *tail])], lambda p, v, b: v + b)
+        y = op.map([y, op.reshape(bias, [-1, *tail])], lambda v, b: v + b)
     return requantized(op, y, _scalar(op, x_scale), op.reshape(w_scale, [-1, *tail]), y_scale, y_zero)

@@ -65,7 +65,7 @@ rule("DequantizeLinear", domain=MICROSOFT, like="DequantizeLinear")(dequantize_l
 def qlinear_binary(op: Operation) -> Tensor:
     a, b = (real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (0, 3))
     adds = op.node.op_type == "QLinearAdd"
-    y = op.map([a, b], lambda p, v, w: v + w if adds else v * w)
+    y = op.map([a, b], lambda v, w: v + w if adds else v * w)
     return integers(op, y, op.input(6), op.optional(7), op.input(0).dtype)
 
 
@@ -128,8 +128,8 @@ def qlinear_where(op: Operation) -> Tensor:
     y_scale, y_zero = op.input(7), op.optional(8)
     if constant(y_scale, y_zero, *(t for _, *parameters in sides for t in parameters)):
         parts = [rescaled(*side, y_scale, y_zero) for side in sides]
-        return op.map([op.input(0), *parts], lambda p, c, v, w: c.select(v, w), op.input(1).dtype)
-    y = op.map([op.input(0), *(real(op, *side) for side in sides)], lambda p, c, v, w: c.select(v, w), "f32")
+        return op.map([op.input(0), *parts], lambda c, v, w: c.select(v, w), op.input(1).dtype)
+    y = op.map([op.input(0), *(real(op, *side) for side in sides)], lambda c, v, w: c.select(v, w), "f32")
     return integers(op, y, y_scale, y_zero, op.input(1).dtype)
 
 
@@ -145,20 +145,20 @@ def qgemm(op: Operation) -> Tensor:
     columns = None if b.shape is None else b.shape[0 if turn_b else -1]
     row = bias_row(op, c, columns) if c is not None else None
     if alpha > 0 and (c is None or row is not None) and constant(a_scale, a_zero, b_scale, b_zero):
-        a_scale = op.map([op.reshape(a_scale, [])], lambda p, s: s * alpha)
+        a_scale = op.map([op.reshape(a_scale, [])], lambda s: s * alpha)
         operands = [real(op, a, a_scale, a_zero), real(op, b, b_scale, b_zero, axis=0 if turn_b else 1)]
         if row is not None:
-            scale = op.map([a_scale, op.reshape(b_scale, [-1])], lambda p, v, w: v * w)
+            scale = op.map([a_scale, op.reshape(b_scale, [-1])], lambda v, w: v * w)
             operands.append(real(op, row, scale, None))
         y = op.emit("matmul", operands, transpose_a=turn_a, transpose_b=turn_b)
         return y if y_scale is None else integers(op, y, y_scale, y_zero, a.dtype)
     a, b = (op.transpose(t, [1, 0]) if turned else t for t, turned in ((a, turn_a), (b, turn_b)))
     sums = integer_product(op, a, b, a_zero, b_zero)
     if c is not None:
-        sums = op.map([sums, c], lambda p, v, w: v + w)
-    a_scale = op.map([a_scale], lambda p, s: s * alpha)
+        sums = op.map([sums, c], lambda v, w: v + w)
+    a_scale = op.map([a_scale], lambda s: s * alpha)
     if y_scale is None:
-        return op.map([sums, a_scale, b_scale], lambda p, v, s, t: v.cast("f32") * (s * t), "f32")
+        return op.map([sums, a_scale, b_scale], lambda v, s, t: v.cast("f32") * (s * t), "f32")
     if y_zero is None:
         y_zero = op.constant(np.zeros((), np.int8 if a.dtype == "i8" else np.uint8))
     return requantized(op, sums, a_scale, b_scale, y_scale, y_zero)
@@ -179,7 +179,7 @@ def scaled_product(
     """The exact i32 product, multiplied by both scales, plus a bias."""
     y = integer_product(op, *as_matrices(op, a, b), zeros[0], zeros[1])
 
-    def body(p: Any, v: Expr, s: Expr, t: Expr, *rest: Expr) -> Expr:
+    def body(v: Expr, s: Expr, t: Expr, *rest: Expr) -> Expr:
         value = v.cast("f32") * (s * t)
         return value + rest[0] if rest else value
 

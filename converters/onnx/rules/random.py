@@ -8,7 +8,7 @@ import struct
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, dtype_name
-from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
+from linnet.converters.onnx.program import FLOATS, REGISTER, Expr
 from linnet.converters.onnx.registry import rule
 from linnet.ir.function import Tensor
 
@@ -29,7 +29,7 @@ def drawn(op: Operation, kind: str, shape: Tensor, dtype: str) -> Tensor:
     x = op.importer.randomness.draw(kind, shape, seed_of(op))
     if (factor, first) == (1.0, 0.0):
         return op.cast(x, dtype)
-    return op.map([x], lambda p, x: x.cast(REGISTER[dtype]) * factor + first, dtype)
+    return op.map([x], lambda x: x.cast(REGISTER[dtype]) * factor + first, dtype)
 
 
 @rule("RandomUniform", "RandomNormal")
@@ -53,7 +53,7 @@ def bernoulli(op: Operation) -> Tensor:
     x = op.input(0)
     dtype = dtype_name(op.attribute("dtype"), "the result") if op.has("dtype") else x.dtype
     u = op.importer.randomness.draw("uniform", op.shape_of(x), seed_of(op))
-    return op.map([x, u], lambda p, x, u: (u.cast(x.kind).binary("lt", x)).cast(REGISTER[dtype]), dtype)
+    return op.map([x, u], lambda x, u: (u.cast(x.kind).binary("lt", x)).cast(REGISTER[dtype]), dtype)
 
 
 @rule("Multinomial")
@@ -70,12 +70,12 @@ def multinomial(op: Operation) -> Tensor:
     u = op.importer.randomness.draw("uniform", shape, seed_of(op))
     below = op.map(
         [op.unsqueeze(steps, [1]), op.unsqueeze(u, [2]), op.unsqueeze(total, [2])],
-        lambda p, step, u, total: step.binary("le", u * total).cast("i32"),
+        lambda step, u, total: step.binary("le", u * total).cast("i32"),
         "i32",
     )
     index = op.reduce(below, "sum", [2], keep_dims=False)
-    last = op.map([op.shape_of(x, 1, 2)], lambda p, n: n.cast("i32") - 1, "i32")
-    return op.map([index, last], lambda p, i, n: i.binary("min", n).cast(REGISTER[dtype]), dtype)
+    last = op.map([op.shape_of(x, 1, 2)], lambda n: n.cast("i32") - 1, "i32")
+    return op.map([index, last], lambda i, n: i.binary("min", n).cast(REGISTER[dtype]), dtype)
 
 
 @rule("Dropout", since=12)
@@ -92,13 +92,13 @@ def dropout(op: Operation) -> list[Tensor]:
     u = op.importer.randomness.draw("uniform", op.shape_of(x), seed_of(op))
     mask = op.map(
         [u, op.cast(op.reshape(ratio, []), "f32"), op.reshape(mode, [])],
-        lambda p, u, ratio, on: u.binary("ge", ratio).binary("or", on.binary("eq", 0)),
+        lambda u, ratio, on: u.binary("ge", ratio).binary("or", on.binary("eq", 0)),
         "bool",
     )
 
-    def body(p: Values, x: Expr, kept: Expr, ratio: Expr, on: Expr) -> Expr:
+    def body(x: Expr, kept: Expr, ratio: Expr, on: Expr) -> Expr:
         scaled = x / (1 - ratio.cast(x.kind))
-        return on.binary("ne", 0).select(kept.binary("ne", 0).select(scaled, p.constant(0, x.kind)), x)
+        return on.binary("ne", 0).select(kept.binary("ne", 0).select(scaled, 0), x)
 
     y = op.map([x, mask, op.reshape(ratio, []), op.reshape(mode, [])], body)
     return [y, mask] if op.wants(1) else [y]

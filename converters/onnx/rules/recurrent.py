@@ -73,7 +73,7 @@ def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
         parts = [scaled_product(op, levels, part(1, d), [scale, part(8, d)], [zero, part(9, d)], None)
                  for d in range(directions)]  # fmt: skip
         y = op.concat(parts, 2) if directions > 1 else parts[0]
-        return y if bias is None else op.map([y, bias], lambda p, v, b: v + b)
+        return y if bias is None else op.map([y, bias], lambda v, b: v + b)
 
     weights = [real(op, part(2, d), part(10, d), part(11, d), axis=1) for d in range(directions)]
     stacked = op.concat([op.unsqueeze(op.transpose(r, [1, 0]), [0]) for r in weights], 0)
@@ -110,8 +110,8 @@ def layer(
             hidden_bias = op.slice(of_state, 1, 2 * hidden, 3 * hidden)
             op.limit(3 * hidden, "hidden_size")
             keep = op.constant(np.repeat([1.0, 1.0, 0.0], hidden)[None], of_state.dtype)
-            of_state = op.map([of_state, keep], lambda p, v, k: v * k)
-        summed = op.map([of_input, of_state], lambda p, v, s: v + s)
+            of_state = op.map([of_state, keep], lambda v, k: v * k)
+        summed = op.map([of_input, of_state], lambda v, s: v + s)
         input_bias = op.reshape(summed, [directions * width])
     states = [op.optional(i) for i in (5, 6 if kind == "lstm" else len(op.inputs))]
     if batch_first:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import flattened
 from linnet.ir.function import Tensor
@@ -42,13 +42,13 @@ def _by_operand(kind: str) -> Callable[[Operation], Tensor]:
 def _elementwise(op: Operation, x: Tensor, kind: str) -> Tensor:
     """The reduction over no axes: its function applied to each element."""
     if kind == "l1":
-        return op.map([x], lambda p, v: v.unary("abs"))
+        return op.map([x], lambda v: v.unary("abs"))
     if kind == "l2":
-        return op.map([x], lambda p, v: v.unary("abs"))
+        return op.map([x], lambda v: v.unary("abs"))
     if kind == "sum_square":
-        return op.map([x], lambda p, v: v * v)
+        return op.map([x], lambda v: v * v)
     if kind == "log_sum":
-        return op.map([x], lambda p, v: v.unary("log"))
+        return op.map([x], lambda v: v.unary("log"))
     return x
 
 
@@ -96,8 +96,8 @@ def _hardmax(op: Operation, x: Tensor, axis: int) -> Tensor:
     axis += rank if axis < 0 else 0
     best = op.emit("reduce", [x], kind="argmax", axes=[axis], keep_dims=True)
 
-    def body(p: Values, index: Expr, value: Expr) -> Expr:
-        return p.iota(axis).binary("eq", index).cast(value.kind)
+    def body(index: Expr, value: Expr) -> Expr:
+        return index.iota(axis).binary("eq", index).cast(value.kind)
 
     return op.map([best, x], body, x.dtype)
 

@@ -22,7 +22,7 @@ def _whole_sizes(op: Operation, scales: Tensor, axes: list[int]) -> Tensor:
     sizes = op.shape_of(op.input(0))
     if axes:
         sizes = op.emit("gather", [sizes, op.constant(np.array(axes) % op.rank())], kind="take", axis=0)
-    return op.map([op.cast(sizes, "f32"), op.cast(scales, "f32")], lambda p, n, s: (n * s).floor().cast("i64"), "i64")
+    return op.map([op.cast(sizes, "f32"), op.cast(scales, "f32")], lambda n, s: (n * s).floor().cast("i64"), "i64")
 
 
 def _resize(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.ir.function import Tensor
@@ -93,19 +93,19 @@ def grid_sample(op: Operation) -> Tensor:
     total: Tensor | None = None
     for corner in itertools.product(taps, repeat=dims):
 
-        def index(p: Values, value: Expr, size: Size, tap: int) -> Expr:
+        def index(value: Expr, size: Size, tap: int) -> Expr:
             at = whole(value, size) + tap
             if mode == "cubic" and padding == "reflection":
                 at = _reflected(at, size, align)
             return at.max(0).min(size - 1).cast("i64")
 
         parts = [
-            op.map([c, *unknown], lambda p, v, *s, i=i, t=t: index(p, v, extents(s)[i], t), "i64")
+            op.map([c, *unknown], lambda v, *s, i=i, t=t: index(v, extents(s)[i], t), "i64")
             for i, (c, t) in enumerate(zip(coordinates, corner, strict=True))
         ]
         values = op.emit("gather", [last, op.concat(parts, dims + 1)], kind="nd", batch_dims=1)
 
-        def weighted(p: Values, value: Expr, *operands: Expr) -> Expr:
+        def weighted(value: Expr, *operands: Expr) -> Expr:
             sizes = extents(operands[dims:])
             for place, size, tap in zip(operands[:dims], sizes, corner, strict=True):  # noqa: B023
                 if mode == "linear":
@@ -120,7 +120,7 @@ def grid_sample(op: Operation) -> Tensor:
             return value
 
         part = op.map([values, *coordinates, *unknown], weighted, x.dtype)
-        total = part if total is None else op.map([total, part], lambda p, a, b: a + b)
+        total = part if total is None else op.map([total, part], lambda a, b: a + b)
     assert total is not None
     return op.transpose(total, [0, rank - 1, *range(1, rank - 1)])
 
@@ -141,7 +141,7 @@ def affine_grid(op: Operation) -> Tensor:
     align = bool(op.attribute("align_corners"))
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
 
-    def place(p: Values, i: Expr, n: Expr) -> Expr:
+    def place(i: Expr, n: Expr) -> Expr:
         i, n = i.cast("f32"), n.cast("f32")
         return 2 * i / (n - 1).max(1.0) - 1 if align else (2 * i + 1) / n - 1
 
@@ -157,7 +157,7 @@ def affine_grid(op: Operation) -> Tensor:
         part = op.slice(factors, dims + 1, column, column + 1)
         operands.append(op.reshape(part, [0] + [1] * dims + [dims]))
 
-    def transformed(p: Values, *values: Expr) -> Expr:
+    def transformed(*values: Expr) -> Expr:
         places, columns = values[:dims], values[dims:]
         return sum((v * c for v, c in zip(places, columns, strict=False)), columns[-1])
 

@@ -116,7 +116,7 @@ def sequence_erase(op: Operation) -> Value:
         sequence = packed(op, sequence, _common_rank(sequence))
     table = _Table(op, sequence)
     at = table.wrapped(_number(op, -1) if last else _position(op, 1))
-    behind = op.map([at], lambda p, v: v + 1)
+    behind = op.map([at], lambda v: v + 1)
     values = op.concat([table.values(None, table.start(at)), table.values(table.start(behind), None)], 0)
     shapes = op.concat([table.rows(None, at), table.rows(behind, None)], 0)
     return Packed(op.of_kind(values, op.importer.kinds.get(sequence.values)), shapes, sequence.rank)
@@ -152,9 +152,9 @@ def split_to_sequence(op: Operation) -> Value:
         lengths = op.expand(_number(op, [1]), total)
     elif each:
         step = op.reshape(cast_to(op, given, "i64"), [1])
-        count = op.map([total, step], lambda p, n, s: (n + s - 1) / s)
+        count = op.map([total, step], lambda n, s: (n + s - 1) / s)
         places = op.emit("range", [_number(op, 0), op.reshape(count, []), _number(op, 1)])
-        lengths = op.map([places, step, total], lambda p, i, s, n: (n - i * s).min(s))
+        lengths = op.map([places, step, total], lambda i, s, n: (n - i * s).min(s))
     else:
         lengths = cast_to(op, given, "i64")
     wide = op.expand(op.unsqueeze(dims, [0]), op.concat([op.shape_of(lengths), _number(op, [rank])], 0))
@@ -193,7 +193,7 @@ class _Table:
 
     def wrapped(self, position: Tensor) -> Tensor:
         """Converts a position that may count from the back to one from the front."""
-        return self.op.map([position, self.count], lambda p, i, n: (i < 0).select(i + n, i))
+        return self.op.map([position, self.count], lambda i, n: (i < 0).select(i + n, i))
 
     def _slice(self, x: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
         op = self.op
@@ -218,14 +218,14 @@ class _Table:
         row = op.emit("gather", [self.sequence.shapes, position], kind="take", axis=0)
         if rank is not None:
             return row
-        end = op.map([op.slice(row, 0, 0, 1)], lambda p, r: r + 1)
+        end = op.map([op.slice(row, 0, 0, 1)], lambda r: r + 1)
         return self._slice(row, _number(op, 1), end)
 
     def element(self, position: Tensor) -> Tensor:
         op = self.op
         start = self.start(position)
         size = op.emit("gather", [self.sizes, position], kind="take", axis=0)
-        values = self.values(start, op.map([start, size], lambda p, a, b: a + b))
+        values = self.values(start, op.map([start, size], lambda a, b: a + b))
         y = op.emit("copy", [values, self.dims(position)], kind="reshape", allow_zero=True)
         return op.of_kind(y, op.importer.kinds.get(self.sequence.values))
 
@@ -270,9 +270,7 @@ class _Table:
         inner = op.reduce(op.slice(first, 0, axis + 1, 1 << 30), "prod", [0])
         ends = op.emit("cumsum", [lengths, zero])
         places = op.emit("range", [zero, op.reshape(total, []), _number(op, 1)])
-        passed = op.map(
-            [op.unsqueeze(places, [1]), op.unsqueeze(ends, [0])], lambda p, j, e: (e <= j).cast("i64"), "i64"
-        )
+        passed = op.map([op.unsqueeze(places, [1]), op.unsqueeze(ends, [0])], lambda j, e: (e <= j).cast("i64"), "i64")
         owner = op.reduce(passed, "sum", [1], keep_dims=False)
 
         def of_owner(x: Tensor) -> Tensor:
@@ -283,7 +281,7 @@ class _Table:
         grid = op.expand(_number(op, [[[0]]]), op.concat([outer, total, inner], 0))
         return op.map(
             [grid, *operands, op.reshape(inner, [1, 1, 1])],
-            lambda p, g, start, end, n, i: g + start + p.iota(0) * n * i + (p.iota(1) - (end - n)) * i + p.iota(2),
+            lambda g, start, end, n, i: g + start + g.iota(0) * n * i + (g.iota(1) - (end - n)) * i + g.iota(2),
         )
 
 

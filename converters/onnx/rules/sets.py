@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
 from linnet.ir.function import Tensor
 
@@ -23,14 +23,14 @@ def ascending(op: Operation, x: Tensor, axis: int = 0) -> list[Tensor]:
 
 def begins(op: Operation, values: Tensor) -> Tensor:
     """Marks the start of each new value along axis 0 of sorted values. NaN equals NaN."""
-    before = op.map([values], lambda p, v: (p.iota(0) - 1).max(0), "i64")
+    before = op.map([values], lambda v: (v.iota(0) - 1).max(0), "i64")
     previous = op.emit("gather", [values, before], kind="elements", axis=0)
 
-    def body(p: Values, value: Expr, other: Expr) -> Expr:
+    def body(value: Expr, other: Expr) -> Expr:
         differ = value.ne(other)
         if value.kind in ("f32", "f64"):
             differ = differ & (value.is_nan() & other.is_nan()).eq(0)
-        return differ | p.iota(0).eq(0)
+        return differ | value.iota(0).eq(0)
 
     return op.map([values, previous], body, "bool")
 
@@ -38,7 +38,7 @@ def begins(op: Operation, values: Tensor) -> Tensor:
 def numbers(op: Operation, new: Tensor) -> Tensor:
     """The group number of each element along axis 0, from 0."""
     counted = op.emit("cumsum", [op.cast(new, "i64"), op.constant(np.zeros(1, np.int64))])
-    return op.map([counted], lambda p, n: n - 1)
+    return op.map([counted], lambda n: n - 1)
 
 
 def scattered(op: Operation, places: Tensor, values: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
         first, second = (
             op.emit("copy", [x], kind="slice", axes=[1], starts=[i], ends=[whole], steps=[2]) for i in (0, 1)
         )
-        pairs = op.map([first, second, op.shape_of(x, 0, 1)], lambda p, a, b, n: a * n + b)
+        pairs = op.map([first, second, op.shape_of(x, 0, 1)], lambda a, b, n: a * n + b)
         x = pairs if odd is None else op.concat([pairs, odd], 1)
         columns = (columns + 1) // 2
 
@@ -91,13 +91,13 @@ def unique(op: Operation) -> list[Tensor]:
     first = op.emit("gather", [places, starts], kind="take", axis=0)
     ends = op.concat([op.slice(starts, 0, 1, END), op.shape_of(key, 0, 1)], 0)
     # without elements there is no group but one end, so cut the ends to the number of starts
-    ends = op.emit("gather", [ends, op.map([starts], lambda p, s: p.iota(0), "i64")], kind="take", axis=0)
-    counts = op.map([ends, starts], lambda p, a, b: a - b)
+    ends = op.emit("gather", [ends, op.map([starts], lambda s: s.iota(0), "i64")], kind="take", axis=0)
+    counts = op.map([ends, starts], lambda a, b: a - b)
     inverse = scattered(op, places, group)
     if not kept:
         first, order = ascending(op, first)
         counts = op.emit("gather", [counts, order], kind="take", axis=0)
-        renamed = scattered(op, order, op.map([order], lambda p, o: p.iota(0), "i64"))
+        renamed = scattered(op, order, op.map([order], lambda o: o.iota(0), "i64"))
         inverse = op.emit("gather", [renamed, inverse], kind="take", axis=0)
     return [op.emit("gather", [x, first], kind="take", axis=axis), first, inverse, counts][: len(op.node.output)]
 
@@ -143,7 +143,7 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
             words = [op.unsqueeze(w, [2]) for w in words]
             constants = [op.constant(grams[None, None, :, k]) for k in range(length)]
 
-            def equal(p: Values, *values: Expr) -> Expr:
+            def equal(*values: Expr) -> Expr:
                 found = values[0].eq(values[len(values) // 2])
                 for a, b in list(zip(values, values[len(values) // 2 :], strict=False))[1 : len(values) // 2]:
                     found = found & a.eq(b)
@@ -163,7 +163,7 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
         factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # weights are in the order of the pool
     scale = op.constant(factors)
     if mode == "IDF":
-        y = op.map([y, scale], lambda p, n, w: (n > 0).select(w, 0.0))
+        y = op.map([y, scale], lambda n, w: (n > 0).select(w, 0.0))
     elif mode == "TFIDF":
-        y = op.map([y, scale], lambda p, n, w: n * w)
+        y = op.map([y, scale], lambda n, w: n * w)
     return op.reshape(y, [-1]) if rank < 2 else y

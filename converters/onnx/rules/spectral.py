@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
-from linnet.converters.onnx.program import Expr, Values, pointwise
+from linnet.converters.onnx.program import Expr, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.ir.dtypes import numpy_dtype
@@ -82,23 +82,23 @@ def _computed(op: Operation, x: Tensor, parts: int, axis: int | Tensor, inverse:
         return op.emit("copy", [t, start, end, number(0), number(1)], kind="slice")
 
     dims = op.shape_of(x)
-    at = number(axis) if isinstance(axis, int) else op.map([axis], lambda p, a: (a < 0).select(a + rank, a))
-    after = op.map([at], lambda p, a: a + 1)
+    at = number(axis) if isinstance(axis, int) else op.map([axis], lambda a: (a < 0).select(a + rank, a))
+    after = op.map([at], lambda a: a + 1)
     head, extent, tail = (piece(dims, a, b) for a, b in ((number(0), at), (at, after), (after, number(rank - 1))))
     real_out = inverse and onesided
     if (given := op.optional(1)) is not None:
         length = op.reshape(op.cast(given, "i64"), [1])
     else:
-        length = op.map([extent], lambda p, n: (n - 1) * 2) if real_out else extent
-    half = op.map([length], lambda p, n: n / 2 + 1)
-    used = op.map([extent, half if real_out else length], lambda p, n, limit: n.min(limit))
+        length = op.map([extent], lambda n: (n - 1) * 2) if real_out else extent
+    half = op.map([length], lambda n: n / 2 + 1)
+    used = op.map([extent, half if real_out else length], lambda n, limit: n.min(limit))
     bins = half if onesided and not inverse else length
     outer, inner = op.reduce(head, "prod", [0]), op.reduce(tail, "prod", [0])
     # [outer, n, inner, part] to [outer, inner, part, n], of which `used` are read
     x = op.emit("copy", [x, op.concat([outer, extent, inner, number(parts)], 0)], kind="reshape", allow_zero=True)
     x = op.emit("copy", [x, number(0), used, number(1), number(1)], kind="slice")
     x = op.transpose(x, [0, 2, 3, 1])
-    width = op.map([used], lambda p, n: n * parts)
+    width = op.map([used], lambda n: n * parts)
     x = op.emit("copy", [x, op.concat([outer, inner, width], 0)], kind="reshape", allow_zero=True)
 
     def count(limit: Tensor, shape: list[int]) -> Tensor:
@@ -108,7 +108,7 @@ def _computed(op: Operation, x: Tensor, parts: int, axis: int | Tensor, inverse:
     rows, columns = count(used, [-1, 1]), count(bins, [1, -1])
 
     def root(function: str, sign: float) -> Tensor:
-        def body(p: Values, i: Expr, j: Expr, n: Expr) -> Expr:
+        def body(i: Expr, j: Expr, n: Expr) -> Expr:
             turn = ((i * j) % n).cast("f64") * (2 * np.pi) / n.cast("f64")
             value = turn.unary(function) * sign
             if real_out:  # the other half is conjugate: every bin except the first and the middle one counts twice
@@ -167,18 +167,18 @@ def stft(op: Operation) -> Tensor:
     else:
         length = samples if window is None else op.reshape(op.shape_of(window), [])
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    ends = op.map([samples, length], lambda p, n, m: n - m + 1)
+    ends = op.map([samples, length], lambda n, m: n - m + 1)
     within = op.emit("range", [zero, length, one])
     # A step below 1 becomes 0, which the op refuses when it runs.
-    starts = op.unsqueeze(op.emit("range", [zero, ends, op.map([step], lambda p, s: s.max(0))]), [1])
-    places = op.map([starts, within], lambda p, f, i: f + i)
+    starts = op.unsqueeze(op.emit("range", [zero, ends, op.map([step], lambda s: s.max(0))]), [1])
+    places = op.map([starts, within], lambda f, i: f + i)
     signal = op.emit("gather", [x, places], kind="take", axis=1)  # [batch, frames, length, parts]
     if window is not None:
-        signal = op.map([signal, op.unsqueeze(window, [1])], lambda p, v, w: v * w)
-    bins = op.map([length], lambda p, n: n.binary("div", 2) + 1) if onesided else length
+        signal = op.map([signal, op.unsqueeze(window, [1])], lambda v, w: v * w)
+    bins = op.map([length], lambda n: n.binary("div", 2) + 1) if onesided else length
     each = op.unsqueeze(op.emit("range", [zero, bins, one]), [1])  # [bins, 1]
 
-    def roots(p: Values, k: Expr, i: Expr, n: Expr) -> tuple[Expr, Expr]:
+    def roots(k: Expr, i: Expr, n: Expr) -> tuple[Expr, Expr]:
         angle = (k * i).binary("mod", n).cast("f64") * (-2 * np.pi) / n.cast("f64")
         return angle.cos(), angle.sin()
 
@@ -193,7 +193,7 @@ def stft(op: Operation) -> Tensor:
     y = products(0)
     if parts == 2:
         c, s = products(1)
-        y = [op.map([y[0], s], lambda p, a, b: a - b), op.map([y[1], c], lambda p, a, b: a + b)]
+        y = [op.map([y[0], s], lambda a, b: a - b), op.map([y[1], c], lambda a, b: a + b)]
     return op.concat(y, 3)
 
 
@@ -204,25 +204,25 @@ def mel_weight_matrix(op: Operation) -> Tensor:
     operands = [op.reshape(op.input(i), []) for i in range(5)]
     operands = [as_i64(op, t) for t in operands[:3]] + [op.cast(t, "f64") for t in operands[3:]]
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    bins = op.map([operands[1]], lambda p, n: n.binary("div", 2) + 1)
+    bins = op.map([operands[1]], lambda n: n.binary("div", 2) + 1)
     rows = op.unsqueeze(op.emit("range", [zero, bins, one]), [1])
     columns = op.emit("range", [zero, operands[0], one])
 
-    def corner(p: Values, i: Expr, mels: Expr, length: Expr, rate: Expr, low: Expr, high: Expr) -> Expr:
+    def corner(i: Expr, mels: Expr, length: Expr, rate: Expr, low: Expr, high: Expr) -> Expr:
         """The spectrum bin at corner i."""
         first, last = (((hertz / 700 + 1).log() * (2595 / np.log(10))) for hertz in (low, high))
         mel = i.cast("f64") * ((last - first) / (mels + 2).cast("f64")) + first
-        hertz = (p.constant(10, "f64").binary("pow", mel / 2595) - 1) * 700
+        hertz = (i.other(10, "f64").binary("pow", mel / 2595) - 1) * 700
         return ((length + 1).cast("f64") * hertz / rate.cast("f64")).floor()
 
-    def weight(p: Values, row: Expr, column: Expr, *given: Expr) -> Expr:
-        left, middle, right = (corner(p, column + i, *given) for i in range(3))
+    def weight(row: Expr, column: Expr, *given: Expr) -> Expr:
+        left, middle, right = (corner(column + i, *given) for i in range(3))
         at = row.cast("f64")
         rising = (
             (middle - left)
             .eq(0)
             .select(
-                at.eq(middle).select(p.constant(1, "f64"), 0.0),
+                at.eq(middle).select(row.other(1, "f64"), 0.0),
                 ((at >= left) & (at <= middle)).select((at - left) / (middle - left), 0.0),
             )
         )

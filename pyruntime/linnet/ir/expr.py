@@ -42,6 +42,10 @@ class Expr:
             number = int(number) - (1 << 64)
         return Expr(program, program.constant(number, REGISTER[dtype]), unsigned)
 
+    def other(self, number: float, dtype: str) -> Expr:
+        """An immediate of this dtype, in the program of this value."""
+        return Expr.constant(self.program, number, dtype)
+
     @property
     def kind(self) -> str:
         """Register type: f32, f64, i32 or i64."""
