@@ -149,7 +149,9 @@ def test_gradients(options: dict[str, Any], operands: str) -> None:
 # ---- the pass
 
 
-def layer(form: Any, turned: bool = False, masks: int = 0, after: Any = None) -> linnet.Graph:
+def layer(
+    form: Any, turned: bool = False, masks: int = 0, after: Any = None, zeros: float | None = None
+) -> linnet.Graph:
     """softmax(form(q k^T, masks)) v as separate ops."""
     graph = linnet.Graph()
     q = graph.placeholder("q", [2, 3, 5, 8])
@@ -160,6 +162,8 @@ def layer(form: Any, turned: bool = False, masks: int = 0, after: Any = None) ->
     if form is not None:
         scores = pointwise([scores, *given], form, "f32")
     weights = ops.softmax(scores)
+    if zeros is not None:
+        weights = pointwise([weights], lambda w: w.unary("is_nan").select(zeros, w), "f32")
     results = {"y": ops.matmul(weights, v), **(after(scores, weights) if after else {})}
     graph.signature("infer", {t.name: t for t in (q, k, v, *given)}, results)
     return graph
@@ -211,6 +215,18 @@ def test_forms_that_are_found(name: str, turned: bool) -> None:
     np.testing.assert_allclose(values(graph, feeds)["y"], want, rtol=0, atol=2e-6)
 
 
+def test_a_query_without_keys_as_exporters_write_it() -> None:
+    """A row of which all is hidden is NaN after the softmax, and 0 after the map behind it."""
+    graph = layer(lambda s, m: s * 0.35 + m, masks=1, zeros=0.0)
+    feeds = {t.name: some(*t.shape) for t in graph.signatures["infer"].function.inputs}
+    feeds["m0"][1] = -np.inf
+    want = values(graph, feeds)["y"]
+    for function in graph.functions:
+        find_attention(function)
+    assert count(graph) == 1 and not want[1].any()
+    np.testing.assert_allclose(values(graph, feeds)["y"], want, rtol=0, atol=2e-6)
+
+
 OTHERS: dict[str, Any] = {
     "a square": layer(lambda s: s * s),
     "a factor that is computed": layer(lambda s, m: s * m, masks=1),
@@ -218,6 +234,7 @@ OTHERS: dict[str, Any] = {
     "a choice by the score": layer(lambda s: (s > 0.0).select(s, LOW)),
     "a negative cap": layer(lambda s: (s * 0.1).unary("tanh") * -4.0),
     "a key that sees later ones": layer(lambda s: (s.iota(3) >= s.iota(2)).select(s, LOW)),
+    "ones in place of NaN": layer(None, zeros=1.0),
     "weights that are read": layer(None, after=lambda s, w: {"w": w}),
     "scores that are read": layer(lambda s: s * 0.5, after=lambda s, w: {"s": s}),
 }
@@ -253,3 +270,14 @@ def test_quantization_takes_it_apart_and_halves_keep_it() -> None:
         made = linnet.quantize(graph, samples, dtype, effort="fast")
         assert count(made) == nodes and count(graph) == 1
         np.testing.assert_allclose(values(made, samples[0])["y"], want, rtol=0, atol=error * np.abs(want).max())
+
+
+def test_a_layer_of_nn_has_it_unless_it_trains() -> None:
+    x, results = some(2, 6, 16), []
+    for training in (False, True):
+        graph = linnet.Graph()
+        y = nn.multi_head_attention(graph.placeholder("x", x.shape), heads=4, causal=True, training=training)
+        graph.signature("infer", {"x": graph.main.inputs[0]}, {"y": y})
+        assert count(graph) == (not training)
+        results.append(values(graph, {"x": x})["y"])
+    np.testing.assert_allclose(*results, rtol=0, atol=2e-6)

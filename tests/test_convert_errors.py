@@ -421,10 +421,10 @@ def test_an_onnx_model_may_have_any_name(tmp_path: Path) -> None:
     ("body", "said"),
     [
         (
-            "return op.mapp([op.input(0)], lambda p, x: x)",
+            "return op.mapp([op.input(0)], lambda x: x)",
             "AttributeError in line 2 of .*: 'Operation' object has no attribute",
         ),
-        ("return op.map([undefined], lambda p, x: x)", "NameError in line 2 of .*: name 'undefined' is not defined"),
+        ("return op.map([undefined], lambda x: x)", "NameError in line 2 of .*: name 'undefined' is not defined"),
         ("return op.input(0, nosuch=1)", "TypeError in line 2 of .*: .*unexpected keyword argument 'nosuch'"),
         ("import nosuchmodule", "ModuleNotFoundError in line 2 of .*: No module named 'nosuchmodule'"),
         ("return {}['a']", "KeyError in line 2 of .*'a'.*look at that line"),

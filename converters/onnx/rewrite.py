@@ -15,6 +15,7 @@ from linnet.ir.function import Function, Tensor
 from linnet.ir.graph import FOLD_TOTAL
 from linnet.ir.infer import evaluate_node
 from linnet.passes.affine import absorb, normalizations_to_maps
+from linnet.passes.attention import find_attention
 from linnet.passes.kept_types import keeping_types
 from linnet.passes.weights import compute_weights
 
@@ -37,6 +38,9 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
         ):  # fmt: skip
             keeping_types(function, step, *((weights,) if step is passes.remove_double else ()))
     passes.run(graph, share=weights)
+    if weights:
+        for function in graph.functions:
+            keeping_types(function, find_attention)
 
 
 def fold_weights(function: Function) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from linnet import passes
 from linnet.converters.onnx.rewrite import fold_weights
 from linnet.facade import Graph
+from linnet.passes.attention import find_attention
 from linnet.passes.kept_types import keeping_types
 
 
@@ -16,3 +17,6 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
         for step in (passes.remove_identities, passes.remove_dead, fold_weights):
             keeping_types(function, step)
     passes.run(graph, share=weights)
+    if weights:
+        for function in graph.functions:
+            keeping_types(function, find_attention)

@@ -39,6 +39,9 @@ def scaled_dot_product_attention(
     later keys. scale: default 1 / sqrt(size). dropout: rate on the attention weights while training.
     """
     rank, size = rank_of(query, "attention", 2), size_of(query, -1, "attention")
+    fits = mask is None or (rank_of(mask, "attention", 0) <= rank and mask.dtype in ("bool", query.dtype))
+    if not training and fits and scale != 0:
+        return ops.attention(query, key, value, mask, scale=scale or 0.0, causal="start" if causal else "none")
     factor = 1.0 / math.sqrt(size) if scale is None else scale
     lowest = LOWEST[query.dtype]
     scores = ops.matmul(query, key, transpose_b=True)

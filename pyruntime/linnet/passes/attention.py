@@ -113,8 +113,11 @@ def _match(last: Node, reader: Callable[[Node], Node | None]) -> _Found | None:
     """The attention whose last product is `last`, or None."""
     if not _plain_product(last) or last.attribute("transpose_b"):
         return None
-    softmax = last.inputs[0].node if last.inputs[0] is not None else None
-    if softmax is None or softmax.op != "softmax" or softmax.attribute("log") or reader(softmax) is not last:
+    weights = last.inputs[0].node if last.inputs[0] is not None else None
+    if weights is None or reader(weights) is not last:
+        return None
+    softmax = _before_zeros(weights, reader)
+    if softmax.op != "softmax" or softmax.attribute("log"):
         return None
     scores = softmax.inputs[0]
     if scores is None or scores.rank is None or softmax.attribute("axis") % scores.rank != scores.rank - 1:
@@ -122,7 +125,7 @@ def _match(last: Node, reader: Callable[[Node], Node | None]) -> _Found | None:
     above = scores.node
     if above is None or reader(above) is not softmax:
         return None
-    nodes, form = [above, softmax], _Form(1.0)
+    nodes, form = [above, softmax, *([weights] if weights is not softmax else [])], _Form(1.0)
     if above.op == "map":
         found = _through_map(above, reader)
         if found is None:
@@ -137,6 +140,23 @@ def _match(last: Node, reader: Callable[[Node], Node | None]) -> _Found | None:
     ):
         return None
     return _Found(nodes, form)
+
+
+def _before_zeros(node: Node, reader: Callable[[Node], Node | None]) -> Node:
+    """The softmax before a map that replaces NaN by 0, as exporters write it for queries that see no key; the op gives
+    zeros, too. The node itself if it is no such map."""
+    x = node.inputs[0]
+    program = opened(node) if node.op == "map" and len(node.inputs) == 1 else None
+    if program is None or x is None or x.node is None or reader(x.node) is not node or len(node.outputs) != 1:
+        return node
+    code, stored = program.program.code, program.program.stores[0]
+    last = code[stored.register]
+    if stored.quantized or last.opcode != "select" or len(code) != 4 or x.dtype != node.outputs[0].dtype:
+        return node
+    test, no = (code[r] for r in (last.args[0], last.args[2]))
+    zero = code[last.args[1]]
+    replaces = test.opcode == "is_nan" and code[test.args[0]].opcode == "load" and no.opcode == "load"
+    return x.node if replaces and zero.opcode == "const" and zero.number == 0 else node
 
 
 def _through_map(node: Node, reader: Callable[[Node], Node | None]) -> _Found | None:
