@@ -73,7 +73,7 @@ static bool is_bulk(const ln_net_stream *stream, const ln_net_header *header) {
     return stream->protocol->messages[header->type].bulk;
 }
 
-/* Checks the header's fields for this connection, and whether its type is allowed now. */
+/* Checks whether the header's type is allowed now, and whether its fields are those of this connection. */
 static ln_net_refusal check_header(const ln_net_stream *stream, const ln_net_header *header) {
     if (!(stream->expected >> header->type & 1)) return LN_NET_UNEXPECTED;
     /* A REFUSE may come from a peer that has not completed the handshake. */
@@ -88,7 +88,8 @@ static ln_net_refusal deliver(ln_net_stream *stream, const void *payload) {
     return stream->handler.frame(stream->handler.context, stream, &stream->header, payload);
 }
 
-/* Takes `size` more payload bytes of a bulk frame, at `data`. */
+/* Takes the next `size` bytes of the payload of a bulk frame, which lie at `data`
+ * and, if the payload has a destination, also there. */
 static ln_net_refusal bulk_bytes(ln_net_stream *stream, const unsigned char *data, size_t size) {
     stream->crc = ln_net_crc32c(stream->crc, data, size);
     stream->taken += (uint32_t)size;
@@ -98,7 +99,8 @@ static ln_net_refusal bulk_bytes(ln_net_stream *stream, const unsigned char *dat
     return deliver(stream, stream->destination);
 }
 
-/* Takes the staged header and, for a control frame, its payload. *more: there were enough bytes. */
+/* Takes the staged header and, for a control frame, its payload. *more tells whether the frame
+ * was taken, and false means that bytes are missing or that the owner paused the stream. */
 static ln_net_refusal staged_frame(ln_net_stream *stream, bool *more) {
     const unsigned char *bytes = stream->staging + stream->begin;
     const size_t size = stream->end - stream->begin;
@@ -114,6 +116,7 @@ static ln_net_refusal staged_frame(ln_net_stream *stream, bool *more) {
         *more = true;
         return deliver(stream, bytes + LN_NET_HEADER);
     }
+    /* For a bulk frame, the owner says where the payload belongs. */
     void *destination = NULL;
     why = stream->handler.place(stream->handler.context, stream, header, &destination);
     if (why || stream->paused) return why;

@@ -1,13 +1,14 @@
 /* stream_send.c - one connection as a state machine: the sending side. Control frames wait in a ring of bytes. Bulk
- * messages wait in a queue, where they send chunks in turn. A frame is begun (its checksum is computed) when nearly all
- * bytes before it are sent. */
+ * messages wait in a queue, where they send chunks in turn. To begin a frame means to compute its checksum and to make
+ * its bytes into pieces. A frame is begun only when few bytes before it are still unsent, so that control frames can
+ * overtake bulk messages. */
 #include "net/stream_send.h"
 
 #include "net/frame.h"
 #include "net/refusal.h"
 #include "net/stream_state.h"
 
-/* Returns the ring position `at` bytes after its beginning. */
+/* Returns the position in `controls` of the byte that is `at` bytes after the first unsent byte. */
 static size_t ring_at(const ln_net_stream *stream, size_t at) { return (stream->control_sent + at) % CONTROLS; }
 
 static void ring_put(ln_net_stream *stream, const void *data, size_t size) {
@@ -18,7 +19,8 @@ static void ring_put(ln_net_stream *stream, const void *data, size_t size) {
     stream->unbegun += size;
 }
 
-/* Frees the place before it tells the owner, because the owner may queue the next message in this place. */
+/* Frees the place of a message, then tells the owner. This order matters, because the owner may queue its next message
+ * in the same place. */
 static void release(ln_net_stream *stream, int i) {
     const uint64_t tag = stream->messages[i].tag;
     stream->messages[i].used = false;
@@ -29,7 +31,8 @@ static void queue(ln_net_stream *stream, int message) {
     stream->order[(stream->first + stream->waiting++) % stream->places] = message;
 }
 
-/* Removes message `i` from the queue. The message sends no further chunk. */
+/* Removes message `i` from the queue, so that none of its further chunks is sent. Releases the message if no chunk is
+ * under way. */
 static void unqueue(ln_net_stream *stream, int i) {
     int kept = 0;
     for (int k = 0; k < stream->waiting; k++) {
@@ -154,7 +157,7 @@ static void add_piece(ln_net_stream *stream, const unsigned char *data, size_t s
     stream->under_way += size;
 }
 
-/* Begins all waiting control frames. They become one piece, or two pieces if the ring wraps around between them. */
+/* Begins all control frames that wait. They become one piece, or two pieces if the ring wraps around. */
 static void begin_controls(ln_net_stream *stream) {
     const size_t at = ring_at(stream, stream->control - stream->unbegun);
     const size_t first = stream->unbegun < CONTROLS - at ? stream->unbegun : CONTROLS - at;
@@ -196,7 +199,7 @@ static void begin_chunk(ln_net_stream *stream) {
 }
 
 int ln_net_stream_pending(ln_net_stream *stream, ln_net_slice *slices, int count) {
-    /* Each iteration takes at most two pieces. */
+    /* Each iteration adds at most two pieces. */
     while (stream->pieces + 2 <= PIECES && stream->under_way < BATCH) {
         if (stream->behind && !stream->waiting && stream->behind <= CONTROLS - stream->control) {
             ring_put(stream, stream->behind_frame, stream->behind);
@@ -239,10 +242,10 @@ void ln_net_stream_sent(ln_net_stream *stream, size_t size) {
             done[whole++] = piece->message;
         out++;
     }
+    /* Removes the pieces that were completely sent. */
     stream->pieces -= out;
     memmove(stream->piece, stream->piece + out, (size_t)stream->pieces * sizeof *stream->piece);
-    /* Tells the owner last, when the stream is consistent, because the owner may queue more messages or even reset the
-     * stream. */
+    /* Tells the owner last, when the stream is consistent, because the owner may queue more messages. */
     for (int i = 0; i < whole && stream->connection == connection; i++) release(stream, done[i]);
 }
 

@@ -11,27 +11,30 @@ enum {
     STAGING = 8 << 10,   /* twice the longest control frame */
     CONTROLS = 16 << 10, /* bytes of waiting control frames */
     PIECES = 16,         /* maximum number of slices being sent */
-    BEHIND_MAX = 64,
+    BEHIND_MAX = 64,     /* longest payload of the frame that ln_net_stream_behind queues */
     BATCH = 64 << 10 /* no further frame is begun while this many bytes are being sent, because control frames have to
                       * wait for them */
 };
 
-/* A bulk message. The chunks up to `begun` have been made into frames; `flying` of these frames are not sent yet. */
+/* A bulk message. Its first `begun` bytes have been made into frames; `flying` of these frames are not completely sent
+ * yet. */
 typedef struct stream_message {
     const unsigned char *data;
     uint64_t size, begun, tag, step;
-    uint32_t *sums; /* shared checksums of its chunks; NULL: none */
+    uint32_t *sums; /* checksums that are shared with other streams; NULL: this message computes its own */
     uint32_t tensor, flying;
     uint16_t flags;
     uint8_t type, encoding;
-    bool used, whole; /* whole: all its chunks are begun */
+    bool used, whole; /* used: the place has a message; whole: no further chunk will be begun */
 } stream_message;
 
-/* Some bytes of frames that were begun. Pieces are in the order in which they are sent. */
+/* Contiguous bytes of frames that were begun. Pieces are in the order in which they are sent. */
 typedef struct stream_piece {
     const unsigned char *data;
     size_t size;
-    int message; /* message whose payload this is; or IN_CONTROLS, or IN_PLACE (a header of a chunk, or the refusal) */
+    /* The index of the message that owns these bytes; or IN_CONTROLS; or IN_PLACE for the header of a chunk and for
+     * the refusal, whose bytes lie in the stream itself. */
+    int message;
 } stream_piece;
 enum { IN_CONTROLS = -1, IN_PLACE = -2 };
 
@@ -39,29 +42,31 @@ struct ln_net_stream {
     const ln_net_protocol *protocol;
     ln_net_handler handler;
     void *user;
-    /* agreed */
+    /* What the handshake agreed on; valid if `open`. */
     uint64_t job;
-    uint64_t expected; /* set of messages */
+    uint64_t expected; /* set of the types that the peer may send now */
     uint32_t worker, chunk;
     uint16_t shard;
     bool open, paused;
-    ln_net_refusal failure;
-    uint64_t connection; /* number of resets, because a handler may reset its stream */
-    /* receiving */
-    bool in_bulk;
-    uint32_t taken, crc; /* payload bytes of `header` that were received, and their checksum */
-    unsigned char *destination;
+    ln_net_refusal failure; /* why the stream failed or refuses; LN_NET_FINE while it works */
+    uint64_t connection;    /* number of resets; a change during a callback tells that the handler reset the stream */
+    /* Receiving. */
+    bool in_bulk;               /* the payload of a bulk frame is being received; `header` is its header */
+    uint32_t taken, crc;        /* payload bytes of `header` that were received, and their checksum */
+    unsigned char *destination; /* memory for that payload; NULL: the payload is dropped */
     ln_net_header header;
     size_t begin, end; /* range of the staged bytes */
-    /* sending */
-    int places, waiting, first; /* order[first ..]: ring of the messages that have chunks left */
+    /* Sending. `order` is a ring of `places` entries. The `waiting` entries from `first` on are the messages that have
+     * chunks left, in the order of their turns. */
+    int places, waiting, first;
     int *order;
     stream_message *messages;
     int pieces, next_header;
-    size_t under_way;                      /* bytes in all pieces */
-    size_t control, unbegun, control_sent; /* ring of control frames: bytes that wait, waiting bytes that have no piece
-                                              yet, where the ring begins */
-    size_t refusal;                        /* bytes of the REFUSE frame, which is sent after everything else; 0: none */
+    size_t under_way; /* number of bytes in all pieces */
+    /* The ring `controls` has `control` unsent bytes from position `control_sent` on. The last `unbegun` of them have
+     * no piece yet. */
+    size_t control, unbegun, control_sent;
+    size_t refusal; /* bytes of the REFUSE frame, which is sent after everything else; 0: none */
     stream_piece piece[PIECES];
     unsigned char headers[PIECES][LN_NET_HEADER];
     unsigned char refusal_frame[LN_NET_HEADER + LN_NET_REFUSE_BYTES + LN_NET_REFUSE_TEXT];

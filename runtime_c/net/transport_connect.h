@@ -4,7 +4,10 @@
 
 #include "net/transport.h"
 
-/* Begins to connect. Host names are resolved at once; ln_net_transport_receive and _send do the rest. */
+/* Begins to connect. The function looks up a host name at once, which may take a while. ln_net_transport_receive and
+ * ln_net_transport_send then complete the connection and report errors of it. `security` may be NULL, and must
+ * otherwise outlive the transport. Without `security`, only loopback, unix and shm addresses are allowed, unless
+ * `insecure` is set. On an error, *out is NULL. */
 linnet_status ln_net_connect(const char *address, const ln_net_security *security, bool insecure,
                              ln_net_transport **out, linnet_error *error);
 

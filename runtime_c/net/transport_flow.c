@@ -33,7 +33,7 @@ static bool hung_up(const ln_net_transport *transport) {
     return poll(&state, 1, 0) > 0;
 }
 
-/* Tells whether the first bytes are a TLS alert: the peer uses a key, and this side has none. */
+/* Tells whether the first received bytes are a TLS alert. The peer then uses TLS, and this side does not. */
 static bool speaks_tls(const ln_net_transport *transport, const unsigned char *data, size_t size) {
     return transport->received == 0 && !transport->tls && size >= 2 && data[0] == 0x15 && data[1] == 0x03;
 }

@@ -7,10 +7,12 @@
 
 #include <stddef.h>
 
-/* SSL_psk_use_session_cb_func, SSL_psk_find_session_cb_func; SSL, EVP_MD and SESSION are opaque. */
+/* The types SSL_psk_use_session_cb_func and SSL_psk_find_session_cb_func of OpenSSL. SSL, EVP_MD and SSL_SESSION are
+ * opaque here, so pointers to them are void pointers. */
 typedef int ln_net_use_psk(void *ssl, const void *digest, const unsigned char **identity, size_t *size, void **session);
 typedef int ln_net_find_psk(void *ssl, const unsigned char *identity, size_t size, void **session);
 
+/* The functions that linnet calls: result, name and parameters as in OpenSSL's headers. */
 #define LN_NET_LIBSSL(F)                                                                                               \
     F(unsigned long, OpenSSL_version_num, (void))                                                                      \
     F(void, ERR_clear_error, (void))                                                                                   \
@@ -64,7 +66,7 @@ typedef int ln_net_find_psk(void *ssl, const unsigned char *identity, size_t siz
 
 #define LN_NET_POINTER(result, name, parameters) result(*name) parameters;
 typedef struct ln_net_libssl {
-    void *library;
+    void *library; /* from dlopen */
     LN_NET_LIBSSL(LN_NET_POINTER)
 } ln_net_libssl;
 #undef LN_NET_POINTER
@@ -91,11 +93,13 @@ enum {
     LN_X509_IP_ADDRESS_MISMATCH = 64
 };
 
-/* Opens the library at `path`, or the system's if `path` is NULL. The library stays loaded, because OpenSSL cleans up
- * when the process ends. */
+/* Loads the library at `path`, or the system's OpenSSL if `path` is NULL, and looks up its functions. The library stays
+ * loaded, because OpenSSL cleans up when the process ends. Error: UNSUPPORTED, if the library cannot be
+ * loaded, lacks a function, or is older than 1.1.1. */
 linnet_status ln_net_libssl_open(const char *path, ln_net_libssl *out, linnet_error *error);
 /* Returns the pointer that SSL_set_ex_data(ssl, 0, pointer) attached to `ssl`, for OpenSSL callbacks, which get no
- * other pointer. `caller` is the callback's return address; it tells which library calls if several are loaded. */
+ * other pointer. `caller` is the return address of the callback. The address tells which library has called, if the
+ * process has loaded several versions of OpenSSL. */
 void *ln_net_libssl_data(const void *ssl, void *caller);
 
 #endif

@@ -28,8 +28,8 @@ struct ln_net_listener {
     const ln_net_security *security;
     ln_net_address parts;
     int fd;
-    int spare; /* a spare descriptor; it is released when there are no others, so that a waiting peer is turned away
-                  instead of ignored */
+    int spare; /* a descriptor in reserve; -1: none. When the process has no more descriptors, this one is closed so
+                  that a waiting connection can be accepted and closed at once */
     dev_t device;
     ino_t inode; /* inode of our socket at the path */
     char address[300];
@@ -158,7 +158,8 @@ linnet_status ln_net_listen(const char *address, const ln_net_security *security
 int ln_net_listener_fd(const ln_net_listener *listener) { return listener->fd; }
 const char *ln_net_listener_address(const ln_net_listener *listener) { return listener->address; }
 
-/* Called when there are no descriptors. If a connection waits, accepts it and closes it at once. */
+/* Handles a connection for which the process has no descriptor: accepts it in place of the spare descriptor and closes
+ * it at once, so that the peer does not wait in vain. */
 static linnet_status turn_away(ln_net_listener *listener, int code, linnet_error *error) {
     char text[96];
     bool waited = false;

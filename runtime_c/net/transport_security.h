@@ -4,8 +4,10 @@
 
 #include "net/transport.h"
 
-/* Reads keys and certificates. The result must outlive the connections and listeners that use it. */
+/* Loads OpenSSL, and reads the key or the certificates that the config names. *out must outlive the connections and
+ * listeners that use it. On an error, *out is NULL. */
 linnet_status ln_net_security_create(const ln_net_security_config *config, ln_net_security **out, linnet_error *error);
+/* Wipes the key and frees everything. NULL does nothing. */
 void ln_net_security_free(ln_net_security *security);
 
 #endif

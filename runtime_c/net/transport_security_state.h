@@ -11,11 +11,11 @@ enum { LN_NET_KEY_MIN = 32, LN_NET_KEY_MAX = 256 }; /* in bytes; OpenSSL refuses
 
 struct ln_net_security {
     ln_net_libssl ssl;
-    void *context; /* SSL_CTX */
-    bool shared_key;
+    void *context;   /* SSL_CTX */
+    bool shared_key; /* true: `key` is used; false: the context has certificates */
     unsigned char key[LN_NET_KEY_MAX];
     size_t key_size;
-    char identity[256], server_name[256];
+    char identity[256], server_name[256]; /* as in ln_net_security_config; server_name "": none was given */
 };
 
 #endif

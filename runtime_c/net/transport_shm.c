@@ -50,8 +50,8 @@ _Static_assert(sizeof(control) <= CONTROL, "the indices fit in their page");
 struct ln_net_shm {
     control *shared;
     unsigned char *in, *out;
-    uint64_t ring; /* size in bytes, a power of two */
-    uint64_t in_tail, out_head;
+    uint64_t ring;              /* size in bytes, a power of two */
+    uint64_t in_tail, out_head; /* our own indices, which the peer cannot change */
     int reading, writing, self; /* indices of this side's rings, and of this side in `sleeps` */
     bool ended;
 };
@@ -119,7 +119,7 @@ static void put(struct ln_net_shm *shm, const unsigned char *data, size_t size) 
     atomic_store_explicit(&shm->shared->rings[shm->writing].head, shm->out_head, memory_order_release);
 }
 
-/* Counts the bytes to read. Returns false if the peer's index is impossible. */
+/* Counts the bytes that can be read. Returns false if the peer's index is impossible. */
 static bool bytes(struct ln_net_shm *shm, uint64_t *count) {
     *count = atomic_load_explicit(&shm->shared->rings[shm->reading].head, memory_order_acquire) - shm->in_tail;
     return *count <= shm->ring;
@@ -255,7 +255,8 @@ static ln_net_flow give(ln_net_transport *transport, linnet_error *error) {
     return LN_NET_BROKEN;
 }
 
-/* Checks that the memory is sealed and as large as announced, as a linnet server makes it. */
+/* Checks that the memory is sealed and as large as the greeting says. Otherwise the server could shorten the memory and
+ * crash this process. */
 static bool sound(int memory, uint64_t ring) {
     struct stat file;
     int seals = fcntl(memory, F_GET_SEALS), need = F_SEAL_SHRINK | F_SEAL_GROW;

@@ -24,7 +24,7 @@ struct ln_net_tls {
     void *connection; /* SSL */
     void *outside;    /* our end of the BIO pair */
     int write_needs;  /* write_needs of the medium below */
-    bool said;        /* some bytes have been sent */
+    bool said;        /* some bytes of TLS have been passed to the medium below */
     bool sealed;      /* the handshake is done and nothing has failed, so a closing alert may be sent */
     size_t owed;      /* plaintext bytes whose TLS records are not yet completely passed to the medium below */
 };
@@ -69,7 +69,8 @@ int ln_net_tls_find_psk(void *connection, const unsigned char *identity, size_t 
 
 /* ---- between the BIO pair and the medium below -------------------------------------------------------------- */
 
-/* Flushes the pair into the medium below. Returns > 0 if the pair is empty. */
+/* Passes encrypted bytes from the BIO pair to the medium below. Returns a positive number when the pair is empty,
+ * otherwise the result of the medium's `write`. */
 static long flush(ln_net_transport *transport, linnet_error *error) {
     struct ln_net_tls *tls = transport->tls;
     for (;;) {
@@ -86,7 +87,8 @@ static long flush(ln_net_transport *transport, linnet_error *error) {
     }
 }
 
-/* Fills the pair from the medium below. *drained: the medium has no more bytes now. */
+/* Passes received bytes from the medium below to the BIO pair. Sets *drained if the medium has no more bytes now.
+ * Returns a positive number if OpenSSL can continue, otherwise the result of the medium's `read`. */
 static long fill(ln_net_transport *transport, bool *drained, linnet_error *error) {
     struct ln_net_tls *tls = transport->tls;
     char *data;
@@ -118,8 +120,8 @@ static long not_authenticated(ln_net_transport *transport, const char *why, linn
     return LN_NET_FAILED;
 }
 
-/* Reports OpenSSL's error, after its alert is sent. A client may have finished its handshake when the server refuses
- * it. */
+/* Sends OpenSSL's alert to the peer and reports OpenSSL's error. With TLS 1.3, a client may have finished its handshake
+ * before the server refuses it. An error before the first received byte therefore counts as a failed handshake. */
 static long failed(ln_net_transport *transport, linnet_error *error) {
     struct ln_net_tls *tls = transport->tls;
     unsigned long code = tls->ssl->ERR_get_error();
@@ -170,8 +172,8 @@ static long tls_read(ln_net_transport *transport, void *data, size_t size, linne
     }
 }
 
-/* Encrypts a batch of records with the first bytes of the slices, gathering small slices. The pair is empty, so there
- * is room. Returns the number of plain bytes taken. */
+/* Encrypts the first bytes of the slices into a batch of records. Small slices are gathered into one record. The caller
+ * has emptied the BIO pair, so there is room for the batch. Returns the number of plaintext bytes that were taken. */
 static long seal(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error) {
     struct ln_net_tls *tls = transport->tls;
     size_t at = 0, taken = 0; /* at: offset in the first remaining slice */
@@ -199,8 +201,9 @@ static long seal(ln_net_transport *transport, const ln_net_slice *slices, int co
     return (long)taken;
 }
 
-/* Bytes count as written when all their records have been passed to the medium below. Until then the caller repeats the
- * same bytes (a stream never changes what it has begun), and only the remaining records are sent. */
+/* Reports bytes as written when all their records have been passed to the medium below. Until then the caller passes
+ * the same bytes again, because a stream never changes bytes that it has begun. They are not encrypted again; only the
+ * remaining records are sent. */
 static long tls_write(ln_net_transport *transport, const ln_net_slice *slices, int count, linnet_error *error) {
     struct ln_net_tls *tls = transport->tls;
     long moved = 1, written;
