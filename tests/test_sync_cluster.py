@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import linnet
-from linnet.sync import Cluster, DeviceSpec, cluster
+from linnet import DeviceSpec
+from linnet.sync import Cluster, cluster
 from linnet.sync.nodelist import expand
 
 TF = {

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from linnet.converters.tflite import from_tflite
     from linnet.facade import Graph
     from linnet.file.checkpoint import Checkpoint
+    from linnet.ir.device_spec import DeviceSpec
     from linnet.ir.function import Function, Node, Tensor, Variable
     from linnet.ir.graph import Signature
     from linnet.ir.user_op import UserOp, load_user_ops
@@ -132,6 +133,7 @@ _LAZY = {
     "pack": "linnet.session.packing",
     "check_device": "linnet.conformance",
     "DeviceArray": "linnet.session.device_array",
+    "DeviceSpec": "linnet.ir.device_spec",
     "devices": "linnet.session.device",
     "load_device": "linnet.session.device",
     "UserOp": "linnet.ir.user_op",
@@ -180,6 +182,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeviceArray",
     "DeviceError",
+    "DeviceSpec",
     "DynamicLossScale",
     "EarlyStopping",
     "Error",

@@ -43,7 +43,6 @@ _LAZY: dict[str, str] = {
     # Cluster and launching:
     "Cluster": "roles",
     "cluster": "place",
-    "DeviceSpec": "devices",
     #
     # Observing and predicting (linnet.sync.simulate is a package of its own):
     "Timeline": "timeline",
@@ -69,7 +68,7 @@ __all__ = [
 
 
 # Old names, which the next version no longer has.
-_RENAMED = {"join": "merge", "partition": "shard"}
+_RENAMED = {"DeviceSpec": "linnet.DeviceSpec", "join": "linnet.sync.merge", "partition": "linnet.sync.shard"}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,9 +76,9 @@ def __getattr__(name: str) -> Any:
     import warnings
 
     if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"linnet.sync.{name} is now linnet.sync.{new}", DeprecationWarning, stacklevel=2)
-        return __getattr__(new)
+        place, _, new = _RENAMED[name].rpartition(".")
+        warnings.warn(f"linnet.sync.{name} is now {place}.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(place), new)
     if name not in _LAZY:
         raise AttributeError(f"module 'linnet.sync' has no attribute {name!r}")
     value = _checked(getattr(importlib.import_module(f"linnet.sync.{_LAZY[name]}"), name), f"linnet.sync.{name}")
