@@ -6,7 +6,7 @@
 #include "kernel/cost.h"
 #include "kernel/parts.h"
 
-/* The words of a line. */
+/* The names that the lines of the lists use for dtypes, layouts and flags. */
 enum {
     F32 = 1 << LINNET_F32,
     F64 = 1 << LINNET_F64,
@@ -37,13 +37,14 @@ enum {
 #undef LN_KERNEL
 #undef LN_REFERENCE
 
-/* The tile in a kernel's name; LN_NO_TILE_0 is the only such macro, so a line without a tile has no text for it. */
+/* The tile in a kernel's name, as in "_6x16". For a line with 0 rows, LN_NO_TILE_0 puts an empty text first. No other
+   LN_NO_TILE_ macro exists, so every other number of rows selects the text with the tile. */
 #define LN_TILE(rows, columns) LN_SECOND(LN_NO_TILE_##rows, "_" #rows "x" #columns, )
 #define LN_NO_TILE_0 , ""
 #define LN_SECOND(...) LN_SECOND_OF(__VA_ARGS__)
 #define LN_SECOND_OF(first, second, ...) second
 
-/* An absent operand has dtype LINNET_NONE, which is bit 0. */
+/* Every mask of dtypes includes bit 0, which is LINNET_NONE, the dtype of an absent operand. */
 #define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
     LN_IF_##isa({#op "_" #method LN_TILE(rows, columns) "__" #isa,                                                     \
                  LN_OP_NAMED_##op,                                                                                     \
@@ -65,6 +66,7 @@ const ln_kernel ln_kernels[] = {
 #undef LN_KERNEL
 #undef LN_REFERENCE
 
+/* All layouts that the strides of the operand agree with; LN_STRIDED if there is none. */
 static uint8_t layouts_of(const ln_call *call, const ln_tensor *t) {
     if (t->dtype == LINNET_NONE) return ANY;
     const ln_op *op = call->op;
@@ -89,7 +91,7 @@ ln_call_kinds ln_kinds_of(const ln_call *call) {
     return kinds;
 }
 
-/* Why the kernel cannot run the call, as far as its line says. */
+/* Why the kernel cannot run the call, according to its line alone. */
 static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, const ln_call_kinds *kinds,
                                bool reference_only) {
     if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
@@ -128,6 +130,8 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only, doub
             continue;
         if (!counted) ln_count_call(call, &own);
         counted = true;
+        /* The op's own work is a lower bound for every kernel that does not have LN_KERNEL_LESS. A kernel that is too
+         * slow by this bound is not asked for its cost. */
         double ns = ln_counts_ns(machine, kernel->needs, &own);
         const bool less = (kernel->flags & LN_KERNEL_LESS) != 0;
         if ((best != NULL && ns >= cost && !less) || !covers(kernel, call)) continue;

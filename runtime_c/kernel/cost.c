@@ -1,5 +1,6 @@
 /* cost.c - counts the work of calls and divides it by the rates of a machine (kernel/cost.h).
- * An op's own function is beside its reference, in runtime_c/ops; what a kernel does besides is in its `cost`. */
+ * The `count` function of an op is beside its reference, in runtime_c/ops. What a kernel does beyond that is in its
+ * `cost`. */
 #include "kernel/cost.h"
 
 #include "kernel/machine.h"
@@ -127,8 +128,8 @@ int64_t ln_lanes(const ln_kernel *kernel) {
 double ln_short_lines(const ln_kernel *kernel, int64_t n) {
     const int64_t lanes = ln_lanes(kernel);
     if (n <= 0 || n % lanes == 0) return 1;
-    /* A short vector of AVX-512 was measured to take as long as two to five whole ones: its elements are moved one by
-     * one. A short vector of the others takes about as long as a whole one. */
+    /* A short vector of AVX-512 was measured to take as long as two to five whole vectors, because its elements are
+     * moved one by one. With other instruction sets, a short vector takes about as long as a whole one. */
     const double vectors = (double)(n / lanes) + (lanes == 16 ? 3.5 : 1);
     return vectors * (double)lanes / (double)n;
 }

@@ -1,4 +1,4 @@
-/* infer.c - shared by the shape rules of all ops: broadcasting, list operands, window arithmetic.
+/* infer.c - shared by the shape rules of all ops: checks of dtypes, broadcasting, bounds of dims, list operands.
  * Dimensions may be -1 (unknown) here, and sizes come from files, so nothing may overflow. */
 #include "kernel/infer.h"
 
@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Control flow passes on values of any kind, `shape` reads no element, and a user op decides for itself. */
+/* Refuses i4, u4 and quantization per block for ops that are not defined for them. Three kinds of ops take everything:
+ * control flow passes values on, `shape` reads no element, and a user op decides for itself. */
 static linnet_status check_dtypes(const ln_infer *infer, const ln_tensor *tensors, int n) {
     const ln_op *op = infer->op;
     if ((op->flags & (LN_OP_CALLS | LN_OP_REGISTERED)) || op->family == LN_FAMILY_SHAPE) return LINNET_OK;

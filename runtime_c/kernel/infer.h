@@ -4,22 +4,24 @@
 
 #include "kernel/op.h"
 
-/* Applies the op's shape rule. Refuses i4, u4 and quantization per block unless the op is defined for
- * them, because most kernels rely on elements of whole bytes and on one scale per tensor or axis. */
+/* Applies the op's shape rule. Fails with WRONG_DTYPE for i4, u4 and quantization per block unless the op is defined
+ * for them, because most kernels rely on elements of whole bytes and on one scale per tensor or per slice of an axis.
+ * Otherwise returns what the rule returns. */
 linnet_status ln_infer_outputs(const ln_infer *infer);
 
-/* Broadcasts two shapes with unknown dimensions into out, by NumPy's rules (rank and dims only). SHAPE_MISMATCH if they
- * do not fit. */
+/* Broadcasts two shapes, whose dims may be unknown, by NumPy's rules. Sets only rank and dims of out, which may be a or
+ * b itself. The rank becomes -1 if one of the ranks is unknown. Errors: SHAPE_MISMATCH if the shapes do not fit. */
 linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error);
-/* Fills the dims of an output that depend on data with their largest possible value. Such a dim is -1 from the rule of
- * an op with that flag, or linnet_user_at_most(n) from a user op. Returns one bit per such dim, and 0 if the operands
- * do not determine a bound. */
+/* Replaces the dims of an output that depend on data by their largest possible value. After the shape rule, such a dim
+ * is -1 (an op flagged LN_OP_DATA_DEPENDENT) or linnet_user_at_most(n) (a user op). Returns one bit per dim that was
+ * replaced. A dim of -1 stays if facts->most is unknown. */
 uint16_t ln_bound_output(const ln_infer_facts *facts, ln_tensor *out);
-/* Reports the fact about indices, for rules whose operand 1 holds indices along one axis of operand 0. With `tuples`,
-   the last dimension of operand 1 is one index, and the fact is omitted if an index has several numbers. */
+/* Fills in the facts about indices, for rules whose operand 1 holds indices along `axis` of operand 0. Does nothing if
+   no facts were requested. With `tuples`, the last dimension of operand 1 holds the numbers of one index; if there are
+   several, the facts stay empty. */
 void ln_index_facts(const ln_infer *infer, int axis, bool tuples, bool from_start);
-/* Reads a 1-D (or scalar) i32/i64 operand as a list into v (at most LN_MAX_RANK * 2 entries). Returns its length, -1 if
- * the operand is absent or its value is not known yet, -2 if it is too long. */
+/* Reads a scalar or 1-D operand of i32 or i64 as a list into v, which has room for 2 * LN_MAX_RANK numbers. Returns the
+ * length; -1 if the operand is absent, of another kind, or not known yet; -2 if the list is too long. */
 int ln_int_operand(const ln_tensor *t, int64_t *v);
 
 #endif

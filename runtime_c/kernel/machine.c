@@ -1,5 +1,5 @@
-/* machine.c - the built-in rates of processors, by which times are modelled if no tuning file gives those of the
- * machine (kernel/machine.h). `linnet tune --machine` measures them. */
+/* machine.c - the built-in rates of processors (kernel/machine.h). The planner uses them if no tuning file gives the
+ * rates of this machine, which `linnet tune --machine` measures. */
 #include "kernel/machine.h"
 
 #include <string.h>
@@ -10,8 +10,9 @@
 
 /* Columns: f32, i8, i16, map, move. */
 #if defined(__x86_64__) || defined(_M_X64)
-/* `linnet tune --machine` on an AMD EPYC of 3.4 GHz (Zen 3). The rows of AVX-512 follow from the width of its vectors.
- * What a further thread adds was 0.3 to 0.9 on its two virtual processors, as others used the machine. */
+/* Measured by `linnet tune --machine` on an AMD EPYC of 3.4 GHz (Zen 3), which has no AVX-512: the rows of AVX-512 are
+ * computed from the width of its vectors. `thread` was 0.3 to 0.9 on two virtual processors of a machine that others
+ * used, too. */
 static const struct ln_machine machines[] = {
     {{{1.1f, 0.28f, 0.3f, 0.22f, 0.1f},
       {14, 34, 27, 6.6f, 1.6f},
@@ -27,8 +28,8 @@ static const struct ln_machine machines[] = {
      LN_SHARED_CACHE},
 };
 #elif defined(__aarch64__)
-/* From the throughput of instructions in Arm's software optimization guides, at the clock of usual boards, times 0.7,
- * the share of the peak that linnet's products reach. No time of this table was measured. */
+/* Computed, not measured: the throughput of instructions in Arm's software optimization guides, times the clock of
+ * usual boards, times 0.7, which is the share of the peak that linnet's products reach. */
 static const struct ln_machine machines[] = {
     /* Cortex-A53, A35 and A55, in order, 1.4 GHz */
     {{{0.1f, 0.1f, 0.1f, 0.05f, 0.1f},
@@ -68,7 +69,7 @@ static const struct ln_machine machines[] = {
 };
 #endif
 
-/* By the part number in the main id register, which Linux lets programs read. */
+/* Recognizes Cortex-A53, A35 and A55 by the part number in the main id register, which Linux lets programs read. */
 bool ln_in_order(void) {
 #if defined(__aarch64__) && defined(__linux__) && defined(HWCAP_CPUID)
     if (!(getauxval(AT_HWCAP) & HWCAP_CPUID)) return false;

@@ -33,8 +33,8 @@
 #define LN_IF_i8mm(...) __VA_ARGS__
 #endif
 
-/* 0 if the part is left out. Code that asks these constants compiles in every build; the linker drops what no code
-   calls. */
+/* 0 if the build leaves the part out. Code tests these constants with `if`, not `#if`, so that it compiles in every
+   build; the compiler and the linker then drop what is never called. */
 #ifdef LN_WITHOUT_DEVICES
 #define LN_HAS_DEVICES 0
 #else

@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Stores the low bits of v as an integer dtype; for bool, v != 0. */
+/* Stores the low bits of v as an integer dtype; a bool becomes v != 0. Two elements of i4 or u4 share a byte, so
+ * threads must not store neighbours at the same time. */
 static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_t v) {
     switch (dtype) {
     case LINNET_I8:
@@ -26,13 +27,14 @@ static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_
     }
 }
 
-/* Loads any integer as i64. A u64 keeps its bits. */
+/* Loads an element of any integer dtype as i64. A u64 keeps its bits, so values from 2^63 on become negative. */
 static inline int64_t ln_load_wrapped(const void *data, int dtype, int64_t index) {
     if (dtype == LINNET_U64) return (int64_t)((const uint64_t *)data)[index];
     return ln_load_i64(data, dtype, index);
 }
 
-/* convert.c: stores a float value as any dtype. */
+/* Stores a float value as any dtype, by the rules above. ln_store_float handles f32 inline and leaves the other dtypes
+ * to ln_store_float_as (convert.c). */
 void ln_store_float_as(void *data, int dtype, int64_t index, double v);
 static inline void ln_store_float(void *data, int dtype, int64_t index, double v) {
     if (dtype == LINNET_F32)
@@ -41,17 +43,19 @@ static inline void ln_store_float(void *data, int dtype, int64_t index, double v
         ln_store_float_as(data, dtype, index, v);
 }
 
+/* Converts element from_index of `from` and stores it as element to_index of `to`. */
 void ln_convert_element(void *to, int to_dtype, int64_t to_index, const void *from, int from_dtype, int64_t from_index);
 
-/* Clears a tensor whose elements share bytes, so that the unused bits at its end are 0. Returns its number of elements.
- */
+/* Clears the memory of a dense tensor. A kernel calls this before it stores elements that share bytes, so that the
+ * unused bits at the end are 0. Returns the number of elements. */
 static inline int64_t ln_clear_packed(void *data, const ln_tensor *t) {
     const int64_t count = ln_count(t);
     memset(data, 0, (size_t)ln_bytes_of(t->dtype, count));
     return count;
 }
 
-/* Stored range of a quantized dtype: `bits` narrows it (int4 in i8); 0 means all bits of the dtype. */
+/* Sets [*low, *high] to the range of integers that a quantized dtype stores. `bits` narrows the range (such as int4
+ * values in i8); 0, or more bits than the dtype has, means all bits of the dtype. */
 void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high);
 
 #endif

@@ -1,11 +1,11 @@
-/* index.h - walks strided tensors element by element, for the reference kernels.
- * The order is always logical row-major; strides and layout may be arbitrary. */
+/* index.h - finds the elements of strided tensors one by one, for the reference kernels.
+ * Elements are numbered in logical row-major order. Strides and layout may be arbitrary. */
 #ifndef LN_INDEX_H
 #define LN_INDEX_H
 
 #include "base/types.h"
 
-/* Offset in elements of the element with row-major number `index`. */
+/* Returns where the element with row-major number `index` is, in elements from the start. All dims must be known. */
 static inline int64_t ln_offset_of(const ln_tensor *t, int64_t index) {
     int64_t offset = 0;
     for (int d = t->rank - 1; d >= 0; d--) {
@@ -15,7 +15,8 @@ static inline int64_t ln_offset_of(const ln_tensor *t, int64_t index) {
     return offset;
 }
 
-/* The same for a tensor that is broadcast (NumPy rules) to the shape `dims` of rank `rank`. */
+/* The same for a tensor that is broadcast by NumPy's rules to the shape `dims` of rank `rank`. `index` counts the
+ * elements of that shape. */
 static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dims, int rank, int64_t index) {
     int64_t offset = 0;
     for (int d = rank - 1; d >= 0; d--) {
@@ -26,25 +27,25 @@ static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dim
     return offset;
 }
 
-/* Copies one element of `size` bytes; both offsets count elements. */
+/* Copies one element of `size` bytes. Both offsets are in elements. */
 static inline void ln_copy_element(void *to, int64_t to_offset, const void *from, int64_t from_offset, size_t size) {
     unsigned char *d = (unsigned char *)to + to_offset * (int64_t)size;
     const unsigned char *s = (const unsigned char *)from + from_offset * (int64_t)size;
     for (size_t i = 0; i < size; i++) d[i] = s[i];
 }
 
-/* Copies the shape and dtype of a to out; unknown dimensions stay unknown. */
+/* Copies the rank and the dims of a to out, also those that are unknown. The dtype of out stays as it is. */
 static inline void ln_same_shape(const ln_tensor *a, ln_tensor *out) {
     out->rank = a->rank;
     for (int d = 0; d < a->rank; d++) out->dims[d] = a->dims[d];
 }
 
-/* Element i of an integer operand whose data is known; 0 if it has no such element. */
+/* Returns element i >= 0 of a dense integer operand whose data is known, or 0 if the operand has fewer elements. */
 static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) {
     return i < ln_count(t) ? ln_load_i64(t->data, t->dtype, i) : 0;
 }
 
-/* Whether the dimensions from `from` on are contiguous in memory. */
+/* Whether the dimensions from number `from` on form contiguous blocks of memory. */
 static inline bool ln_dense_tail(const ln_tensor *t, int from) {
     int64_t stride = 1;
     for (int d = t->rank - 1; d >= from; d--) {

@@ -1,7 +1,10 @@
-/* inline.h - what kernels ask of the compiler: functions that it inlines or does not, and loops that it unrolls. */
+/* inline.h - what kernels ask of the compiler: to inline a function, never to inline a function, or to unroll a loop.
+ * A compiler that knows none of the requests ignores them; results do not depend on them. */
 #ifndef LN_INLINE_H
 #define LN_INLINE_H
 
+/* Hot loops are always inlined, so that their constant arguments are folded. Rare code is never inlined, so that it
+ * does not enlarge hot functions. */
 #if defined(__GNUC__)
 #define LN_ALWAYS_INLINE inline __attribute__((always_inline))
 #define LN_NEVER_INLINE __attribute__((noinline))
@@ -9,7 +12,8 @@
 #define LN_ALWAYS_INLINE inline
 #define LN_NEVER_INLINE
 #endif
-/* Put this before a loop over registers. An array of vectors stays in registers only if every index is a constant. */
+/* Put LN_UNROLL before a loop over an array of vectors. The array stays in registers only if every index is a
+ * constant, which full unrolling ensures. */
 #if defined(__clang__)
 #define LN_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)

@@ -11,6 +11,7 @@ linnet_status ln_check_quant_operands(const ln_infer *infer, int64_t axis, int64
         ln_expected(infer->error, "f32 or f16");
         return ln_got(infer->error, "%s", linnet_dtype_name(scale->dtype));
     }
+    /* The zero point must have the shape of the scale, or be one number for all. */
     int64_t size = ln_count(scale);
     if (ln_given(infer->inputs, infer->n_inputs, 2)) {
         const ln_tensor *zero = &infer->inputs[2];
@@ -31,6 +32,7 @@ linnet_status ln_check_quant_operands(const ln_infer *infer, int64_t axis, int64
         ln_expected(infer->error, "an axis in [-%d, %d)", x->rank, x->rank);
         return ln_got(infer->error, "%lld", (long long)axis);
     }
+    /* The scale must have one number per block of x, or one per slice of the axis. */
     bool fits = true;
     int64_t wanted = x->dims[d];
     if (block > 0) {
@@ -60,6 +62,7 @@ void ln_quant_at(const ln_call *call, const ln_buffers *b, const ln_tensor *carr
         coordinates[d] = index % x->dims[d];
         index /= x->dims[d];
     }
+    /* From operands. */
     if (ln_given(call->inputs, call->n_inputs, 1)) {
         const ln_tensor *s = &call->inputs[1];
         const ln_tensor *z = ln_given(call->inputs, call->n_inputs, 2) ? &call->inputs[2] : NULL;
@@ -79,12 +82,13 @@ void ln_quant_at(const ln_call *call, const ln_buffers *b, const ln_tensor *carr
         *zero = z ? (int32_t)ln_load_i64(b->inputs[2], z->dtype, z_at) : 0;
         return;
     }
+    /* From the quantization of the tensor. */
     const ln_quant *q = carrier->quant;
     int64_t at = 0;
     if (q->scheme == LN_QUANT_AXIS) {
         at = coordinates[ln_axis(q->axis, x->rank)];
     } else if (q->scheme == LN_QUANT_BLOCK) {
-        /* Row-major over the shape, with the block axis divided by the block size. */
+        /* Scales are row-major over the shape of x, whose block axis is divided by the block size. */
         int d = ln_axis(q->axis, x->rank);
         for (int i = 0; i < x->rank; i++)
             at = at * (i == d ? ln_ceil_div(x->dims[i], q->block) : x->dims[i]) +

@@ -1,24 +1,28 @@
-/* quant_operands.h - the scale and zero point of quantize and dequantize, from operands 1 and 2 or from a tensor's
- * quantization. There is one value per tensor, per slice of an axis, or per block along an axis (an operand of x's
- * rank). */
+/* quant_operands.h - the scale and the zero point of quantize and dequantize. Operands 1 and 2 give them; without these
+ * operands, the quantization of the quantized tensor does. There is one value per tensor, per slice of an axis, or per
+ * block along an axis; operands with one value per block have the rank of x. */
 #ifndef LN_QUANT_OPERANDS_H
 #define LN_QUANT_OPERANDS_H
 
 #include "kernel/kernel.h"
 #include "kernel/common/index.h"
 
+/* Whether operand i exists. */
 static inline bool ln_given(const ln_tensor *tensors, int n, int i) { return i < n && tensors[i].dtype != LINNET_NONE; }
 
-/* Checks the shapes of the operands. Without a scale operand, the quantization of the quantized tensor is used, which
- * was checked when the model was loaded. */
+/* Part of a shape rule: checks the dtype of the scale and the shapes of scale and zero point, as far as they are known.
+ * `block` is 0 unless there is a scale per block. Returns LINNET_OK if there is no scale operand, because the
+ * quantization of a tensor is checked when the model is loaded. Errors: WRONG_DTYPE, SHAPE_MISMATCH, BAD_ATTRIBUTE. */
 LN_PLANNING linnet_status ln_check_quant_operands(const ln_infer *infer, int64_t axis, int64_t block);
 
+/* Whether there is a scale at all: an operand, or the quantization of `carrier`, the quantized tensor. */
 static inline bool ln_has_quant_operands(const ln_call *call, const ln_tensor *carrier) {
     if (ln_given(call->inputs, call->n_inputs, 1)) return true;
     return carrier->quant && carrier->quant->scheme != LN_QUANT_NONE && carrier->quant->count > 0;
 }
 
-/* The scale and zero point of the element with row-major number `index`. `carrier` is the quantized tensor. */
+/* Sets *scale and *zero for the element of x with row-major number `index`. `carrier` is the quantized tensor. Call
+ * this only if ln_has_quant_operands and the shape rule's checks succeeded. */
 void ln_quant_at(const ln_call *call, const ln_buffers *b, const ln_tensor *carrier, int64_t axis, int64_t block,
                  int64_t index, float *scale, int32_t *zero);
 

@@ -1,10 +1,9 @@
-/* quant_unpack.c - the real values of consecutive elements of a quantized tensor, of any scheme.
- * The kernels that read narrow weights call it for a few rows at a time, so that the weights are never all dequantized
- * at once.
+/* quant_unpack.c - the real numbers of consecutive elements of a quantized tensor, for every scheme.
+ * Kernels that read narrow weights unpack a few rows at a time, so that the weights are never all dequantized at once.
  */
 #include "kernel/common/quant_unpack.h"
 
-/* Position of a line of the last dimension in the scales: row-major over the blocks of the other dimensions. */
+/* Where the scales of a line of the last dimension begin. Scales are row-major over the blocks of all dimensions. */
 static int64_t first_scale(const ln_tensor *t, int64_t line) {
     const ln_quant *q = t->quant;
     int64_t at = 0, weight = 1;
@@ -23,7 +22,7 @@ static int64_t first_scale(const ln_tensor *t, int64_t line) {
     return at;
 }
 
-/* Elements that share one scale. Elements of 4 bits are looked up. */
+/* Unpacks n elements that share one scale. Elements of 4 bits are looked up in a table of their 16 values. */
 static void unpack_run(int dtype, const void *data, int64_t first, int64_t n, float scale, int32_t zero, float *out) {
     float values[16];
     const uint8_t *bytes = data;

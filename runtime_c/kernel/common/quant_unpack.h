@@ -1,4 +1,5 @@
-/* quant_unpack.h - real values of stored integers, for kernels that read quantized weights directly. */
+/* quant_unpack.h - the real numbers that stored integers stand for, for kernels that read quantized weights directly.
+ */
 #ifndef LN_QUANT_UNPACK_H
 #define LN_QUANT_UNPACK_H
 
@@ -9,7 +10,8 @@ static inline bool ln_quant_has_values(const ln_tensor *t) {
     return t->quant != NULL && t->quant->count > 0 && !ln_dtype_is_float(t->dtype) && t->dtype != LINNET_NONE;
 }
 
-/* out[i] = (stored - zero) * scale of the element with row-major number first + i. `t` is dense. */
+/* Writes n real numbers: out[i] = (stored - zero) * scale of the element with row-major number first + i.
+ * Preconditions: t is dense, ln_quant_has_values(t), and first + n is at most the number of elements. */
 void ln_quant_unpack(const ln_tensor *t, const void *data, int64_t first, int64_t n, float *out);
 
 #endif

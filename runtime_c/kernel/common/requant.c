@@ -4,6 +4,7 @@
 
 #include "kernel/step.h"
 
+/* The number of scales; 0 if there is no quantization, or one per block, which integer products do not support. */
 static int64_t quant_count(const ln_quant *q) {
     return q == NULL ? 0 : q->scheme == LN_QUANT_TENSOR ? 1 : q->scheme == LN_QUANT_AXIS ? (int64_t)q->count : 0;
 }
@@ -85,8 +86,7 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
     r->y_zero = stored ? quant_zero(y->quant, 0) : 0;
     r->low = y->dtype == LINNET_I8 ? INT8_MIN : y->dtype == LINNET_U8 ? 0 : INT16_MIN;
     r->high = y->dtype == LINNET_I8 ? INT8_MAX : y->dtype == LINNET_U8 ? UINT8_MAX : INT16_MAX;
-    /* The entries behind those of the channels repeat them, so that a vector may span several pixels of few channels.
-     */
+    /* The entries after the last channel repeat the table, so that a vector may span several pixels of few channels. */
     for (int64_t i = 0; i < (int64_t)n && channels > 0; i++) {
         const int64_t c = i % channels;
         const double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);

@@ -1,6 +1,6 @@
-/* requant.h - converts exact integer accumulators to stored values, in the three requantization modes
- * (docs/numerics.md). ln_requant_prepare sets it up once per call. The inline functions define the result; vector code
- * must give the same result. */
+/* requant.h - converts exact integer sums to stored values, in the three requantization modes (docs/numerics.md).
+ * ln_requant_prepare fills an ln_requant once per call. The inline functions define the result; vector code must give
+ * the same bits. */
 #ifndef LN_REQUANT_H
 #define LN_REQUANT_H
 
@@ -8,28 +8,30 @@
 
 #include <math.h>
 
-/* Entries behind the last channel's in every table, so that vectors may read beyond it. They repeat those of the
- * channels. */
+/* The number of entries in every table after the entry of the last channel, so that vectors may read beyond it. These
+ * entries repeat the table from its beginning. */
 enum { LN_REQUANT_PADDING = 15 };
 
 enum ln_requant_mode { LN_REQUANT_FLOAT_RNE = 0, LN_REQUANT_TFLITE = 1, LN_REQUANT_TFLITE_SINGLE = 2 };
 
-/* What an integer conv, conv_transpose or matmul needs besides geometry. Arrays have one entry per output channel, even
- * if the weights are quantized per tensor; they are NULL if the mode and the dtype of the output do not need them. */
+/* What an integer conv, conv_transpose or matmul needs besides its geometry. Arrays have one entry per output channel,
+ * even if the weights are quantized per tensor. An array is NULL if the mode and the dtype of the output do not need
+ * it.
+ */
 typedef struct ln_requant {
     int mode;         /* ln_requant_mode; used only when the output is a quantized integer */
-    int output_dtype; /* LINNET_F32, LINNET_I32 (raw, LINNET_I64 for 64-bit sums), LINNET_I8, LINNET_U8, LINNET_I16 */
+    int output_dtype; /* LINNET_I8, U8 or I16: requantized; F32: scaled; I32, or I64 if `wide`: the sums themselves */
     bool wide;        /* sums are 64-bit, because the activations are i16 */
     int32_t x_zero;
-    int32_t y_zero;
-    int32_t low, high; /* range of output_dtype */
+    int32_t y_zero;    /* 0 unless the output is a quantized integer */
+    int32_t low, high; /* quantized output: the range of output_dtype */
     int64_t channels;
-    const float *scale;   /* f32 output: sx * sw[c]; else float_rne: sx * sw[c] / sy; in f32 */
-    const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
-    const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
+    const float *scale;   /* f32 output: sx * sw[c]; quantized output with float_rne: sx * sw[c] / sy; else NULL */
+    const int32_t *fixed; /* tflite modes: the multiplier in [2^30, 2^31), or 0; else NULL */
+    const int32_t *shift; /* tflite modes: the real multiplier is fixed * 2^(shift - 31); else NULL */
     const ln_quant *w_quant;
-    /* Weights of 16 bits are 256 * high + low (gemm_driver.h). Bytes from a 32-bit sum of products with `high` to the
-     * one with `low`; 0: sums are whole. */
+    /* A kernel may split 16-bit weights into 256 * high + low (ln_gemm_b.parts) and keep one 32-bit sum per part. This
+     * is the number of bytes from the sum of products with `high` to the sum with `low`; 0: sums are not split. */
     int64_t low_at;
 } ln_requant;
 
@@ -39,36 +41,38 @@ static inline int32_t ln_requant_w_zero(const ln_requant *r, int64_t c) {
     return q->zero == NULL ? 0 : q->zero[q->count > 1 ? c : 0];
 }
 
-/* Fills *r with memory of the call's plan. `w_axis` is the channel axis of w, whose quantization must be per tensor or
- * along this axis. `y` is the op's own result (call->inner). Fails with WRONG_DTYPE, SHAPE_MISMATCH or UNSUPPORTED when
- * the quantization of the operands cannot be used; ln_requant_usable checks this without allocating. */
+/* Fills *r at plan time. Its tables are in memory of the call's plan. `w_axis` is the channel axis of w, whose
+ * quantization must be per tensor or along this axis. `y` is the op's own result (call->inner). Errors: UNSUPPORTED if
+ * ln_requant_usable is false for these operands, OUT_OF_MEMORY. */
 linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *y,
                                  int64_t channels, int mode, ln_requant *r);
-/* Whether an integer kernel can use these operands: their dtypes, and quantization that is present and of the right
- * size. */
+/* Whether an integer kernel can use these operands: their dtypes fit, their quantization is present and has the right
+ * size, and the mode can express every multiplier. `bias` may be NULL. Allocates nothing, so `can` may call it. */
 bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
                        int64_t channels, int mode);
 
-/* The dtype rule of a product y = x . w + bias: floats must agree; quantized integers are i8 or u8 by i8 or u8, or i16
- * by i8, u8 or i16. `output_dtype` is the attribute (LINNET_NONE: the dtype of x). Unknown dtypes pass. Errors:
- * WRONG_DTYPE. */
+/* The dtype rule of a product y = x . w + bias. Floats must agree; quantized integers are i8 or u8 by i8 or u8, or i16
+ * by i8, u8 or i16. `output_dtype` is the op's attribute; LINNET_NONE means the dtype of x. bias may be NULL. Sets
+ * *y_dtype. Errors: WRONG_DTYPE. */
 linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias,
                                      int64_t output_dtype, uint8_t *y_dtype, linnet_error *error);
 
-/* QuantizeMultiplier of TensorFlow Lite: real = fixed * 2^(shift - 31), from frexp, rounding half away from zero. */
+/* QuantizeMultiplier of TensorFlow Lite: finds fixed and shift with real = fixed * 2^(shift - 31), rounded half away
+ * from zero. Both become 0 if real is not positive or too small to matter. With single_rounding, shift is at most 30.
+ */
 void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *shift);
 
-/* Part 0 or 1 of a number that is 256 * high + low with low in [-128, 127]: products with 16-bit weights are summed in
- * two parts. */
+/* Part 0 (high) or 1 (low) of v = 256 * high + low, with low in [-128, 127]. Products with 16-bit weights are summed in
+ * these two parts. */
 static inline int64_t ln_part_of(int64_t v, int part) {
     const int64_t low = (int8_t)(uint8_t)(v & 255);
     return part == 0 ? (int64_t)((uint64_t)v - (uint64_t)low) >> 8 : low;
 }
 
-/* 64-bit sums wrap, in every kernel. */
+/* Adds with wrap-around, which every kernel uses for 64-bit sums. */
 static inline int64_t ln_wrapped_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
-/* The number whose parts are these. */
+/* The number that ln_part_of splits into these parts. */
 static inline int64_t ln_joined_parts(int64_t high, int64_t low) {
     return (int64_t)((uint64_t)high * 256 + (uint64_t)low);
 }
@@ -77,7 +81,8 @@ static inline int32_t ln_clamp_i32(int64_t v, int32_t low, int32_t high) {
     return v < low ? low : v > high ? high : (int32_t)v;
 }
 
-/* gemmlowp's SaturatingRoundingDoublingHighMul: (a * b * 2 + 2^31) / 2^32 with the division's truncation to zero. */
+/* gemmlowp's SaturatingRoundingDoublingHighMul: a * b / 2^31, rounded to nearest. The division truncates towards zero,
+ * so the number that is added first (nudge) depends on the sign of the product. */
 static inline int32_t ln_doubling_high_multiply(int32_t a, int32_t b) {
     if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;
     int64_t product = (int64_t)a * b;
@@ -85,7 +90,7 @@ static inline int32_t ln_doubling_high_multiply(int32_t a, int32_t b) {
     return (int32_t)((product + nudge) / ((int64_t)1 << 31));
 }
 
-/* gemmlowp's RoundingDivideByPOT: rounds half away from zero. exponent in [0, 31]. */
+/* gemmlowp's RoundingDivideByPOT: x / 2^exponent, rounded half away from zero. exponent is in [0, 31]. */
 static inline int32_t ln_rounding_shift_right(int32_t x, int exponent) {
     int32_t mask = (int32_t)(((int64_t)1 << exponent) - 1);
     int32_t remainder = x & mask;
@@ -93,22 +98,24 @@ static inline int32_t ln_rounding_shift_right(int32_t x, int exponent) {
     return (x >> exponent) + (remainder > threshold ? 1 : 0);
 }
 
-/* MultiplyByQuantizedMultiplier, double rounding. The left shift wraps, as 32-bit hardware does. */
+/* MultiplyByQuantizedMultiplier with two roundings: of the product and of the right shift. The left shift wraps, as on
+ * 32-bit hardware. */
 static inline int32_t ln_fixed_multiply(int32_t x, int32_t fixed, int shift) {
     int left = shift > 0 ? shift : 0, right = shift > 0 ? 0 : -shift;
     int32_t shifted = (int32_t)((uint32_t)x << left);
     return ln_rounding_shift_right(ln_doubling_high_multiply(shifted, fixed), right);
 }
 
-/* MultiplyByQuantizedMultiplier, single rounding (half up), saturating where TensorFlow Lite only asserts. */
+/* MultiplyByQuantizedMultiplier with one rounding (half up). It saturates where TensorFlow Lite only asserts. shift is
+ * at most 30. */
 static inline int32_t ln_fixed_multiply_single(int32_t x, int32_t fixed, int shift) {
     int total = 31 - shift;
     int64_t rounded = (int64_t)x * fixed + ((int64_t)1 << (total - 1));
     return ln_clamp_i32(rounded >> total, INT32_MIN, INT32_MAX);
 }
 
-/* MultiplyByQuantizedMultiplier of a 64-bit sum: the multiplier is truncated to 16 bits. The result is exact for |x| <
-   2^47; a larger x is saturated to this range. shift is in [-31, 7]. */
+/* MultiplyByQuantizedMultiplier of a 64-bit sum: the multiplier is first rounded to 16 bits. |x| < 2^47 is multiplied
+   exactly; a larger x saturates to this range. shift is in [-31, 7]. */
 static inline int32_t ln_fixed_multiply_wide(int64_t x, int32_t fixed, int shift) {
     const int64_t limit = ((int64_t)1 << 47) - 1;
     int64_t reduced = fixed < 0x7fff0000 ? (fixed + (1 << 15)) >> 16 : 0x7fff;
@@ -118,15 +125,15 @@ static inline int32_t ln_fixed_multiply_wide(int64_t x, int32_t fixed, int shift
     return ln_clamp_i32(rounded >> total, INT32_MIN, INT32_MAX);
 }
 
-/* clamp(rne(v) + zero). Clamping first gives the same result, because the bounds are integers, and keeps the conversion
- * in range. */
+/* Rounds v half to even, adds zero, and clamps. The clamp comes first here, so that the conversion to an integer is in
+ * range. The result is the same, because the bounds are integers. */
 static inline int32_t ln_round_clamp(float v, int32_t zero, int32_t low, int32_t high) {
     float least = (float)(low - zero), most = (float)(high - zero);
     v = v < least ? least : v > most ? most : v;
     return (int32_t)lrintf(v) + zero;
 }
 
-/* The integer to store in channel c for a 32-bit or 64-bit sum. */
+/* The integer to store in channel c for a 32-bit sum, and for a 64-bit sum. The output must be a quantized integer. */
 static inline int32_t ln_requant_i32(const ln_requant *r, int64_t c, int32_t sum) {
     if (r->mode == LN_REQUANT_FLOAT_RNE) return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
     int32_t v = r->mode == LN_REQUANT_TFLITE ? ln_fixed_multiply(sum, r->fixed[c], r->shift[c])
@@ -139,7 +146,7 @@ static inline int32_t ln_requant_i64(const ln_requant *r, int64_t c, int64_t sum
     return ln_clamp_i32((int64_t)ln_fixed_multiply_wide(sum, r->fixed[c], r->shift[c]) + r->y_zero, r->low, r->high);
 }
 
-/* Stores the sum of channel c at element `index` of the output, for every kind of output. */
+/* Stores the sum of channel c as element `index` of y, for every output_dtype. */
 static inline void ln_requant_store(const ln_requant *r, int64_t c, int64_t sum, void *y, int64_t index) {
     if (!r->wide) sum = (int32_t)sum; /* 32-bit sums wrap in every kernel */
     switch (r->output_dtype) {

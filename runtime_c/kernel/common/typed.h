@@ -1,7 +1,9 @@
 /* typed.h - compiles the body of a float reference kernel once per storage type.
- * Define LN_TYPED as the quoted name of the body file, then include this. It has no include guard on purpose. */
-/* The body sees: STORED (element type in memory), LOAD(v), STORE(v), TYPED(name). Sums
-   are kept in double for every type, because the fast kernels are tested against the references. */
+ * Define LN_TYPED as the quoted name of the body file, then include this file, as often as there are bodies. It has no
+ * include guard on purpose. */
+/* The body sees four macros: STORED is the type of an element in memory, LOAD(v) converts such an element to a number,
+   STORE(v) converts back, and TYPED(name) appends the storage type to a name. Bodies sum in double for every storage
+   type, because the fast kernels are tested against the references. */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 
@@ -25,7 +27,8 @@
 #undef STORE
 #undef TYPED
 
-/* f16 and bf16 share one body, because fast kernels run them: it looks at the dtype of the first operand of `call`. */
+/* f16 and bf16 share one body, which is slower but rarely runs, because fast kernels take these types. The body looks
+   at the dtype of the first operand of `call`. */
 #define STORED uint16_t
 #define LOAD(v) (call->inputs[0].dtype == LINNET_F16 ? ln_f16_to_f32(v) : ln_bf16_to_f32(v))
 #define STORE(v) (call->inputs[0].dtype == LINNET_F16 ? ln_f32_to_f16((float)(v)) : ln_f32_to_bf16((float)(v)))
@@ -40,7 +43,7 @@
 #undef PASTE_
 #undef LN_TYPED
 
-/* Calls the variant of `function` for a float dtype. */
+/* Calls the variant of `function` for a float dtype. The other arguments are passed on. */
 #ifndef LN_TYPED_CALL
 #define LN_TYPED_CALL(dtype, function, ...)                                                                            \
     ((dtype) == LINNET_F32   ? function##_f32(__VA_ARGS__)                                                             \

@@ -1,12 +1,12 @@
 /* window.c - resolves strides, dilations, padding and auto_pad of conv, conv_transpose and pool to plain numbers.
- * Formulas are those of the ONNX operator specifications. */
+ * The formulas are those of the ONNX operator specifications. */
 #include "kernel/common/window.h"
 
 #define LIMIT                                                                                                          \
     INT32_MAX /* limit of strides, dilations, pads and kernel sizes, so that their products fit in 64 bits             \
                */
 
-/* One entry per real spatial axis, or the default when the list is empty. */
+/* Reads an attribute with one value per real spatial axis. An empty list means the default for every axis. */
 static linnet_status spread(const char *name, ln_ints list, int n_spatial, int64_t least, int64_t fallback,
                             int64_t *out, linnet_error *error) {
     int first = LN_SPATIAL - n_spatial;
@@ -39,7 +39,7 @@ static linnet_status spread_pads(ln_ints pads, int n_spatial, ln_window *w, linn
     return status != LINNET_OK ? status : spread("pads", ends, n_spatial, 0, 0, w->pad_end, error);
 }
 
-/* Rank, batch, channels and spatial sizes of x. */
+/* Takes the rank, the batch, the channels and the spatial sizes from x. */
 static linnet_status take_input(const ln_tensor *x, int64_t channel_axis, ln_window *w, linnet_error *error) {
     if (x->rank < 3 || x->rank > 5) {
         ln_fail(error, LINNET_SHAPE_MISMATCH, "x does not have 1 to 3 spatial dimensions");
@@ -68,7 +68,7 @@ static linnet_status take_input(const ln_tensor *x, int64_t channel_axis, ln_win
     return LINNET_OK;
 }
 
-/* Kernel sizes from the weight, whose rank must be that of x. */
+/* Takes the sizes of the kernel from the weight, whose rank must be that of x. */
 static linnet_status take_weight(const ln_tensor *x, const ln_tensor *weight, ln_window *w, linnet_error *error) {
     for (int i = 0; i < LN_SPATIAL; i++) w->kernel[i] = i < LN_SPATIAL - w->n_spatial ? 1 : -1;
     if (weight->rank < 0) return LINNET_OK;
@@ -95,7 +95,8 @@ static linnet_status take_common(ln_ints strides, ln_ints dilations, ln_ints pad
     return status;
 }
 
-/* Padding and output size of one axis of a conv or pool. same_upper and same_lower give ceil(in / stride) positions. */
+/* Computes the padding and the output size of one axis of a conv or pool. With same_upper and same_lower, the output
+ * has ceil(in / stride) positions. */
 static linnet_status slide(ln_window *w, int i, int64_t auto_pad, bool ceil_mode, linnet_error *error) {
     int64_t in = w->in[i], stride = w->stride[i];
     bool same = auto_pad == LN_CONV_AUTO_PAD_SAME_UPPER || auto_pad == LN_CONV_AUTO_PAD_SAME_LOWER;
@@ -171,6 +172,7 @@ linnet_status ln_window_pool(const ln_pool_attributes *a, const ln_tensor *x, ln
 
 linnet_status ln_window_conv_transpose(const ln_conv_transpose_attributes *a, const ln_tensor *x,
                                        const ln_tensor *weight, ln_window *w, linnet_error *error) {
+    /* Attributes and input channels. */
     *w = (ln_window){.group = a->group, .out_channels = -1};
     int64_t extra[LN_SPATIAL], wanted[LN_SPATIAL];
     linnet_status status = take_input(x, a->channel_axis, w, error);
@@ -190,6 +192,7 @@ linnet_status ln_window_conv_transpose(const ln_conv_transpose_attributes *a, co
     }
     if (weight->rank > 1 && weight->dims[1] >= 0 && weight->dims[1] <= LIMIT && a->group <= LIMIT)
         w->out_channels = weight->dims[1] * a->group;
+    /* Per axis: either the output size is fixed and determines the padding, or the padding determines the size. */
     bool same =
         a->auto_pad == LN_CONV_TRANSPOSE_AUTO_PAD_SAME_UPPER || a->auto_pad == LN_CONV_TRANSPOSE_AUTO_PAD_SAME_LOWER;
     for (int i = 0; i < LN_SPATIAL; i++) {
