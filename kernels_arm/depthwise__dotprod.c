@@ -66,7 +66,7 @@ LN_PLANNING static linnet_status configure(ln_call *call) {
     if (status != LINNET_OK) return status;
     const ln_depthwise *d = call->state;
     const ln_window *w = &d->window;
-    if (d->narrow <= LN_NARROW_SUMS || !d->constant || d->swapped) return LINNET_UNSUPPORTED;
+    if (d->narrow.stores <= LN_NARROW_SUMS || !d->constant || d->swapped) return LINNET_UNSUPPORTED;
     call->packed_bytes = (size_t)(blocks_of(d) * block_bytes(w));
     call->scratch_thread = (size_t)(groups_of(w) * group_bytes(d));
     call->work[0] = w->batch * ln_ceil_div(w->out[1], rows_of(w));
@@ -90,8 +90,8 @@ static void pack(const ln_call *call, void *packed) {
             for (int64_t ky = 0; ky < w->kernel[1]; ky++)
                 for (int64_t kx = 0; kx < columns; kx++) {
                     const int64_t v = ln_load_i64(weights->data, weights->dtype, c * s.n + ky * s.s[1] + kx * s.s[2]) -
-                                      ln_requant_w_zero(&d->requant, c);
-                    sum += (uint32_t)(v * d->padding);
+                                      ln_requant_w_zero(&d->quantized.requant, c);
+                    sum += (uint32_t)(v * d->narrow.padding);
                     for (int64_t row = 0, y = ky; row < rows_of(w); row++, y += w->stride[1])
                         to[(((row * depth / 4 + y / 4) * columns + kx) * 8 + i) * 4 + y % 4] = (int8_t)v;
                 }
@@ -147,12 +147,12 @@ static void fill_group(const ln_depthwise *d, const int8_t *x, int64_t y, int64_
     const ln_window *w = &d->window;
     const int64_t before = ln_min(ln_max(0, -from), width), pixel = d->channels * 4;
     const int64_t middle = ln_max(0, ln_min(w->in[2] - (from + before), width - before));
-    const int flip = d->x_u8 ? INT8_MIN : 0;
+    const int flip = d->quantized.x_u8 ? INT8_MIN : 0;
     int8_t padding[16];
     const int8_t *rows[4];
     int64_t steps[4];
-    memset(padding, d->padding ^ flip, sizeof padding);
-    memset(to, d->padding, (size_t)(before * pixel));
+    memset(padding, d->narrow.padding ^ flip, sizeof padding);
+    memset(to, d->narrow.padding, (size_t)(before * pixel));
     const bool whole = d->x.s[2] == d->channels;
     for (int64_t i = 0; i < (whole ? ln_min(1, middle) : middle); i++) {
         for (int64_t r = 0; r < 4; r++) {
@@ -162,7 +162,7 @@ static void fill_group(const ln_depthwise *d, const int8_t *x, int64_t y, int64_
         }
         interleave(rows, steps, (whole ? middle : 1) * d->channels, flip, to + (before + i) * pixel);
     }
-    memset(to + (before + middle) * pixel, d->padding, (size_t)((width - before - middle) * pixel));
+    memset(to + (before + middle) * pixel, d->narrow.padding, (size_t)((width - before - middle) * pixel));
 }
 
 /* ---- 3 x 3: weights and three columns of the input stay in registers ---- */
@@ -230,8 +230,8 @@ typedef struct dot_span {
 
 static void three(const dot_span *s) {
     const ln_depthwise *d = s->d;
-    const ln_requant *r = &d->requant;
-    const bool fixed = d->narrow == LN_NARROW_FIXED;
+    const ln_requant *r = &d->quantized.requant;
+    const bool fixed = d->narrow.stores == LN_NARROW_FIXED;
     const void *factor = fixed ? (const void *)(r->fixed + s->channel) : r->scale + s->channel,
                *shift = fixed ? (const void *)(r->shift + s->channel) : factor;
     const int flip = r->output_dtype == LINNET_U8 ? 128 : 0, y_zero = r->y_zero - flip;
@@ -260,8 +260,9 @@ static void three(const dot_span *s) {
 /* ---- 5 x 5: blocks of pixels ---- */
 
 static inline int32x4_t five_requant(const ln_depthwise *d, int64_t c, int32x4_t v) {
-    const ln_requant *r = &d->requant;
-    if (d->narrow == LN_NARROW_FLOAT) return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(v), vld1q_f32(r->scale + c)));
+    const ln_requant *r = &d->quantized.requant;
+    if (d->narrow.stores == LN_NARROW_FLOAT)
+        return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(v), vld1q_f32(r->scale + c)));
     const int32x4_t shift = vld1q_s32(r->shift + c);
     v = vqrdmulhq_s32(v, vld1q_s32(r->fixed + c));
     return vrshlq_s32(vsraq_n_s32(v, vandq_s32(v, shift), 31), shift);
@@ -272,7 +273,7 @@ static inline __attribute__((always_inline)) void five_block(const int pixels, c
                                                              const int8_t *in, char *out) {
     enum { TAPS = 5, COLUMNS = 2 * (PIXELS - 1) + TAPS };
     const ln_depthwise *d = s->d;
-    const ln_requant *r = &d->requant;
+    const ln_requant *r = &d->quantized.requant;
     const int64_t step = d->channels * 4, group = group_bytes(d);
     const int8_t *w = s->w;
     int32x4_t low[PIXELS], high[PIXELS];

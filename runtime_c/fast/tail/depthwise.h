@@ -23,32 +23,47 @@ typedef struct ln_depthwise {
     bool swapped;    /* axes y and x are exchanged in `window`, x, y and the weights */
     bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
     bool widen;      /* x is not f32, so each thread widens the rows that it needs */
-    bool direct;     /* f32 rows are computed directly in the output */
-    bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
-    float low, high; /* clamp range for floats */
+    bool apply;      /* ln_epilogue_apply stores (in place, with floats.direct) */
     bool integer;
-    int64_t tap_rows, per_plane; /* rows of taps, or of groups of them: all, and of one depth of the kernel */
-    int parts;     /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
-    bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
-    int narrow;    /* LN_NARROW_NONE: the kernel widens x to 32 bits; otherwise weights are packed as i16 */
-    bool in_place; /* narrow reads rows of the input itself: they are i8 and without padding */
-    bool x_u8;
-    int8_t padding;   /* the zero point of x as i8 */
     size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
-    ln_requant requant;
-    /* depthwise_lanes.inc.c (integers on x86): a lane of 32 bits has the elements of `group` rows of the input, two of
-     * 16 bits or four of 8; 0: other kernels. i8 has 128 added; the bias makes up for it and for the zero point. */
-    int group;
-    int rows;            /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
-    int64_t taps_high;   /* input rows that these read in one depth of the kernel */
-    int64_t block, span; /* channels and output pixels whose lanes are in L1 at a time */
-    int64_t row;         /* sums from row to row of the results, and from part to part */
-    bool wide, finished; /* x is i16; tiles convert sums to results, which then need no more than being copied */
-    int stored;          /* dtype of these results */
-    const ln_quantized_sum *sum; /* tiles limit and quantize, too; NULL: they do not */
-    bool exact;                  /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
-    int x_zero_byte;             /* of 8-bit x */
-    int32_t lane_padding;
+    /* How many rows the packed taps have: one per row of the kernel or, with lanes, one per group of rows. */
+    struct {
+        int64_t rows, rows_per_plane; /* in all, and in one depth of the kernel */
+    } taps;
+    /* For floats. Integers have direct = false and no clamp range. */
+    struct {
+        float low, high; /* clamp range */
+        bool direct;     /* f32 rows are computed directly in the output */
+    } floats;
+    /* Valid if `integer`; floats have one part. */
+    struct {
+        int parts; /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
+        bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; else the bias is added in 64 bits */
+        bool x_u8;
+        ln_requant requant;
+    } quantized;
+    /* Of the kernels that multiply in 16 bits (ln_depthwise_configure_narrow). */
+    struct {
+        int stores;     /* LN_NARROW_NONE: the kernel widens x to 32 bits, and the weights are not packed as i16 */
+        bool in_place;  /* the kernel reads rows of the input itself: they are i8 and without padding */
+        int8_t padding; /* the zero point of x as i8; set for all integers */
+    } narrow;
+    /* Of depthwise_lanes.inc.c (integers on x86). Other kernels have group = 0, and the rest is not set. */
+    struct {
+        int group; /* the number of input rows whose elements share a lane of 32 bits: two of 16 bits or four of 8. i8
+                    * has 128 added; the bias makes up for it and for the zero point */
+        int rows;  /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
+        int64_t taps_high;           /* input rows that these read in one depth of the kernel */
+        int64_t block, span;         /* channels and output pixels whose lanes are in L1 at a time */
+        int64_t row;                 /* sums from row to row of the results, and from part to part */
+        bool wide;                   /* x is i16 */
+        bool finished;               /* tiles convert sums to results, which then need no more than being copied */
+        int stored;                  /* dtype of these results */
+        const ln_quantized_sum *sum; /* tiles limit and quantize, too; NULL: they do not */
+        bool exact;      /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
+        int x_zero_byte; /* of 8-bit x */
+        int32_t padding; /* a lane outside the picture */
+    } lanes;
 } ln_depthwise;
 
 /* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), and the bias. With

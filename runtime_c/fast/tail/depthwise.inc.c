@@ -77,7 +77,8 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
         int64_t count = whole ? w->in[2] * d->channels : d->channels, from = at + ix * d->x.s[2];
 #ifdef LN_SIMD_NEON
         if (d->integer)
-            any_widen_integer(dtype, x, from, count, d->requant.x_zero, (int32_t *)(void *)row + ix * d->channels);
+            any_widen_integer(dtype, x, from, count, d->quantized.requant.x_zero,
+                              (int32_t *)(void *)row + ix * d->channels);
         else
 #endif
             any_widen(dtype, x, from, count, row + ix * d->channels);
@@ -124,8 +125,8 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
                  .x_tap = w->dilation[2] * x_pixel,
                  .w_tap = d->padded,
                  .pixel = w->stride[2] * x_pixel,
-                 .low = d->low,
-                 .high = d->high};
+                 .low = d->floats.low,
+                 .high = d->floats.high};
     for (int64_t kz = begin[0]; kz < end[0]; kz++)
         for (int64_t ky = begin[1]; ky < end[1]; ky++) {
             int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0],
@@ -169,8 +170,8 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
                  .x_tap = -move * d->x.s[2],
                  .w_tap = step * d->padded,
                  .pixel = d->x.s[2],
-                 .low = d->low,
-                 .high = d->high};
+                 .low = d->floats.low,
+                 .high = d->floats.high};
     for (int64_t kz = 0; kz < w->kernel[0]; kz++)
         for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
             const int64_t z = oz + w->pad_begin[0] - kz * w->dilation[0],
@@ -204,13 +205,13 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
 /* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
-    const ln_requant *r = &d->requant;
+    const ln_requant *r = &d->quantized.requant;
     const bool in_place = call->epilogue != NULL;
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = in_place ? d->channels * 4 : d->y.s[2] * size;
-    const int32_t *low = d->parts == 1 ? NULL : sums + pixels * d->channels;
+    const int32_t *low = d->quantized.parts == 1 ? NULL : sums + pixels * d->channels;
     char *to = in_place ? (char *)sums : y;
-    if (d->sums_fit)
+    if (d->quantized.sums_fit)
         requant_pixels(r, sums, low, pixels, to, pixel);
     else
         requant_wide(r, sums, low, parts->wide_bias, pixels, to, pixel);
@@ -224,9 +225,9 @@ static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depth
     else
         dw_row(call, d, parts, x, position, cache, out, out_pixel);
 #ifdef LN_SIMD_NEON
-    if (d->parts == 2) {
+    if (d->quantized.parts == 2) {
         const ln_depthwise_weights low = {.taps = (const int32_t *)parts->taps +
-                                                  d->tap_rows * d->window.kernel[2] * d->padded,
+                                                  d->taps.rows * d->window.kernel[2] * d->padded,
                                           .bias = (const int32_t *)parts->bias + d->padded};
         dw_row(call, d, &low, x, position, cache, (int32_t *)out + d->window.out[2] * out_pixel, out_pixel);
     }
@@ -253,16 +254,16 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         int64_t position[3] = {item / w->out[1] / w->out[0], item / w->out[1] % w->out[0], item % w->out[1]};
         int64_t at = position[0] * d->y.n + position[1] * d->y.s[0] + position[2] * d->y.s[1];
         char *y = (char *)b->outputs[0] + at * y_size;
-        void *out = d->direct ? (void *)y : scratch;
-        int64_t out_pixel = d->direct ? d->y.s[2] : d->channels;
+        void *out = d->floats.direct ? (void *)y : scratch;
+        int64_t out_pixel = d->floats.direct ? d->y.s[2] : d->channels;
         rows = 1;
 #ifdef LN_SIMD_NEON
-        if (d->narrow != LN_NARROW_NONE) {
-            const bool sums = d->narrow == LN_NARROW_SUMS;
+        if (d->narrow.stores != LN_NARROW_NONE) {
+            const bool sums = d->narrow.stores == LN_NARROW_SUMS;
             dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y, sums ? d->channels * 4 : d->y.s[2]);
             if (sums) dw_requant(call, d, &parts, out, y);
         } else if (!d->integer && !d->transposed) {
-            const bool pair = d->direct && w->stride[1] == 1 && w->dilation[1] == 1 && w->stride[2] == 1 &&
+            const bool pair = d->floats.direct && w->stride[1] == 1 && w->dilation[1] == 1 && w->stride[2] == 1 &&
                               item + 1 < end && position[2] + 1 < w->out[1];
             void *outs[2] = {out, pair ? y + d->y.s[1] * y_size : NULL};
             if (!dw4_rows(d, &parts, call->inputs[0].dtype, b->inputs[0], position, &cache, outs, out_pixel))
@@ -272,7 +273,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         } else
 #endif
             dw_single(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel, y);
-        if (!d->integer && !d->direct && call->epilogue == NULL)
+        if (!d->integer && !d->floats.direct && call->epilogue == NULL)
             any_narrow_rows(call->outputs[0].dtype, out, w->out[2], d->channels, y, d->y.s[2]);
         for (int64_t r = 0; r < rows && d->apply; r++)
             ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels,

@@ -82,7 +82,7 @@ typedef struct dw4_span {
         loop                                                                                                           \
         : [in0] "+r"(in0), [in1] "+r"(in1), [in2] "+r"(in2), [out0] "+r"(out0), [w] "+r"(w), [count] "+r"(count)       \
         : [step0] "r"(s->steps[0]), [step1] "r"(s->steps[1]), [step2] "r"(s->steps[2]), [move] "r"(s->y_pixel),        \
-          [tap] "r"(tap), [bias] "r"(bias), [low] "r"(&d->low), [high] "r"(&d->high), [left] "r"(left),                \
+          [tap] "r"(tap), [bias] "r"(bias), [low] "r"(&d->floats.low), [high] "r"(&d->floats.high), [left] "r"(left),  \
           [right] "r"(right)                                                                                           \
         : DW4_CLOBBERS)
 
@@ -106,7 +106,7 @@ static void dw4_slide(const dw4_span *s, int64_t c, int64_t begin, int64_t count
                            [out1] "+r"(out1), [w] "+r"(w), [count] "+r"(count)
                          : [step0] "r"(s->steps[0]), [step1] "r"(s->steps[1]), [step2] "r"(s->steps[2]),
                            [step3] "r"(s->steps[3]), [move] "r"(s->y_pixel), [tap] "r"(tap), [bias] "r"(bias),
-                           [low] "r"(&d->low), [high] "r"(&d->high), [left] "r"(left), [right] "r"(right)
+                           [low] "r"(&d->floats.low), [high] "r"(&d->floats.high), [left] "r"(left), [right] "r"(right)
                          : DW4_CLOBBERS);
     } else if (stride == 1) {
         DW4_ROWS(DW4_SINGLE);

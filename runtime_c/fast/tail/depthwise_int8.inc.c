@@ -41,7 +41,7 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
                   y = position[2] * w->stride[1] - w->pad_begin[1] + ky * w->dilation[1];
     const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
     const int64_t at = n * d->x.n + z * d->x.s[0] + y * d->x.s[1], id = inside ? (n * w->in[0] + z) * w->in[1] + y : 0;
-    if (d->in_place) return x + at;
+    if (d->narrow.in_place) return x + at;
     int64_t slot =
         (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
     if (!inside) slot = w->kernel[0] * w->kernel[1];
@@ -51,15 +51,16 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
     if (cache->held[slot] == id) return row;
     cache->held[slot] = id;
     if (!inside) {
-        memset(row, d->padding, (size_t)(width * c));
+        memset(row, d->narrow.padding, (size_t)(width * c));
         return row;
     }
-    memset(row, d->padding, (size_t)(before * c));
+    memset(row, d->narrow.padding, (size_t)(before * c));
     if (d->x.s[2] == c)
-        dw8_copy(d->x_u8, x + at, middle * c, row + before * c);
+        dw8_copy(d->quantized.x_u8, x + at, middle * c, row + before * c);
     else
-        for (int64_t i = 0; i < middle; i++) dw8_copy(d->x_u8, x + at + i * d->x.s[2], c, row + (before + i) * c);
-    memset(row + (before + middle) * c, d->padding, (size_t)((width - before - middle) * c));
+        for (int64_t i = 0; i < middle; i++)
+            dw8_copy(d->quantized.x_u8, x + at + i * d->x.s[2], c, row + (before + i) * c);
+    memset(row + (before + middle) * c, d->narrow.padding, (size_t)((width - before - middle) * c));
     return row;
 }
 
@@ -109,7 +110,7 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
         loop                                                                                                           \
         : [in0] "+r"(in0), [in1] "+r"(in1), [in2] "+r"(in2), [out] "+r"(out), [w] "+r"(w), [count] "+r"(count)         \
         : [step] "r"(s->x_pixel), [move] "r"(s->y_pixel), [tap] "r"(d->padded * 2), [bias] "r"(bias),                  \
-          [factor] "r"(factor), [shift] "r"(shift), [x_zero] "r"((int)d->padding), [y_zero] "r"(y_zero),               \
+          [factor] "r"(factor), [shift] "r"(shift), [x_zero] "r"((int)d->narrow.padding), [y_zero] "r"(y_zero),        \
           [flip] "r"(flip)                                                                                             \
         : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", \
           "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "cc",      \
@@ -118,8 +119,8 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
 /* Computes output pixels [begin, begin + count) of channels [c, c + 8). */
 static void dw8_slide(const dw8_span *s, int64_t c, int64_t begin, int64_t count) {
     const ln_depthwise *d = s->d;
-    const ln_requant *r = &d->requant;
-    const bool fixed = d->narrow == LN_NARROW_FIXED;
+    const ln_requant *r = &d->quantized.requant;
+    const bool fixed = d->narrow.stores == LN_NARROW_FIXED;
     const int64_t from = begin * d->window.stride[2] * s->x_pixel + c;
     const int8_t *in0 = s->rows[0] + from, *in1 = s->rows[1] + from, *in2 = s->rows[2] + from;
     const int16_t *w = (const int16_t *)s->parts->taps + c;
@@ -157,13 +158,13 @@ static void dw8_slide(const dw8_span *s, int64_t c, int64_t begin, int64_t count
 
 /* Stores 8 channels of a pixel. The bounds of the output are those of its type, to which narrowing saturates. */
 static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4_t low, int32x4_t high, char *at) {
-    const ln_requant *r = &d->requant;
-    if (d->narrow == LN_NARROW_SUMS) {
+    const ln_requant *r = &d->quantized.requant;
+    if (d->narrow.stores == LN_NARROW_SUMS) {
         vst1q_s32((int32_t *)(void *)at, low);
         vst1q_s32((int32_t *)(void *)at + 4, high);
         return;
     }
-    if (d->narrow == LN_NARROW_FLOAT) {
+    if (d->narrow.stores == LN_NARROW_FLOAT) {
         low = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(low), vld1q_f32(r->scale + c)));
         high = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(high), vld1q_f32(r->scale + c + 4)));
     } else {
@@ -183,7 +184,7 @@ static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const
                                        int64_t ox) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    const int8x8_t zero = vdup_n_s8((int8_t)d->padding);
+    const int8x8_t zero = vdup_n_s8((int8_t)d->narrow.padding);
     const int64_t tap = w->dilation[2] * s->x_pixel, move = w->stride[2] * s->x_pixel;
     const int16_t *k = (const int16_t *)s->parts->taps + c;
     const int32_t *bias = (const int32_t *)s->parts->bias + c;
@@ -218,7 +219,7 @@ static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const
             }
         }
     }
-    char *out = s->out + ox * s->y_pixel + (d->narrow == LN_NARROW_SUMS ? 4 : 1) * c;
+    char *out = s->out + ox * s->y_pixel + (d->narrow.stores == LN_NARROW_SUMS ? 4 : 1) * c;
     LN_UNROLL
     for (int p = 0; p < pixels; p++) dw8_store(d, c, low[p], high[p], out + p * s->y_pixel);
 }
@@ -235,12 +236,15 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     const int64_t pixels = w->out[2];
     if (pixels == 0) return;
     const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2;
-    dw8_span s = {
-        .d = d, .parts = parts, .x_pixel = d->in_place ? d->x.s[2] : d->channels, .y_pixel = y_pixel, .out = out};
+    dw8_span s = {.d = d,
+                  .parts = parts,
+                  .x_pixel = d->narrow.in_place ? d->x.s[2] : d->channels,
+                  .y_pixel = y_pixel,
+                  .out = out};
     for (int64_t tap = 0; tap < w->kernel[0] * w->kernel[1]; tap++)
         s.rows[tap] = dw8_input_row(d, x, position, tap, cache);
     /* The last vector of channels and the last block of pixels begin early and compute some values again. */
-    if (plain && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && d->narrow != LN_NARROW_SUMS) {
+    if (plain && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && d->narrow.stores != LN_NARROW_SUMS) {
         for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT)
             for (int64_t c = 0; c < d->channels; c += 8)
                 dw8_slide(&s, ln_min(c, d->channels - 8), ox, ln_min(DW8_SEGMENT, pixels - ox));

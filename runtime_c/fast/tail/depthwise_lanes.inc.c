@@ -91,24 +91,24 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
                                      int64_t n) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    const __m128i flip = _mm_set1_epi8(d->x_u8 ? 0 : INT8_MIN);
+    const __m128i flip = _mm_set1_epi8(d->quantized.x_u8 ? 0 : INT8_MIN);
     const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* of a row */
     int32_t *to = s->lanes;
-    for (int64_t g = 0; g < w->kernel[0] * d->per_plane; g++) {
+    for (int64_t g = 0; g < w->kernel[0] * d->taps.rows_per_plane; g++) {
         const char *rows[DWL_GROUP];
         int64_t steps[DWL_GROUP];
-        const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->per_plane * w->dilation[0];
+        const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->taps.rows_per_plane * w->dilation[0];
         for (int r = 0; r < DWL_GROUP; r++) {
-            const int64_t j = g % d->per_plane * DWL_GROUP + r,
+            const int64_t j = g % d->taps.rows_per_plane * DWL_GROUP + r,
                           y = s->y * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
-            const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->taps_high;
+            const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->lanes.taps_high;
             rows[r] = inside ? s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size : s->line;
             steps[r] = inside ? d->x.s[2] * size : 0;
         }
         const int64_t bytes = n * size;
-        for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
+        for (int64_t ix = first; ix < first + columns; ix++, to += d->lanes.block) {
             if (ix < 0 || ix >= w->in[2]) {
-                for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
+                for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lanes.padding));
                 continue;
             }
             const char *p[DWL_GROUP];
@@ -284,17 +284,18 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                                                                dwl_pixels_pair};
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    const int64_t groups = w->kernel[0] * d->per_plane, width = d->block, row_taps = groups * w->kernel[2] * d->padded;
+    const int64_t groups = w->kernel[0] * d->taps.rows_per_plane, width = d->lanes.block,
+                  row_taps = groups * w->kernel[2] * d->padded;
     void (*const tile)(const dwl_tile *, int64_t) = tiles[2 * (pixels >= DWL_PIXELS) + s->rows - 1];
-    for (int part = 0; part < d->parts; part++) {
-        const bool finished = d->finished && part == d->parts - 1;
-        const int64_t size = finished ? (int64_t)ln_dtype_size(d->stored) : 4;
+    for (int part = 0; part < d->quantized.parts; part++) {
+        const bool finished = d->lanes.finished && part == d->quantized.parts - 1;
+        const int64_t size = finished ? (int64_t)ln_dtype_size(d->lanes.stored) : 4;
         for (int64_t i = 0; i < n; i += VF_WIDTH) {
             /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
              * the one before it had too many. */
             const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
             tile(&(dwl_tile){.in = s->lanes + at,
-                             .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
+                             .taps = (const int32_t *)weights->taps + part * d->lanes.rows * row_taps + channel,
                              .bias = (const int32_t *)weights->bias + part * d->padded + channel,
                              .groups = groups,
                              .group = columns * width,
@@ -303,19 +304,20 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                              .pixel = w->stride[2] * width,
                              .padded = d->padded,
                              .second = row_taps,
-                             .scale =
-                                 finished && part == 0 && d->stored == LINNET_F32 ? d->requant.scale + channel : NULL,
-                             .requant = finished ? &d->requant : NULL,
-                             .sum = d->sum,
-                             .bytes = finished && part == 0 && size == 1 && d->sum == NULL,
+                             .scale = finished && part == 0 && d->lanes.stored == LINNET_F32
+                                          ? d->quantized.requant.scale + channel
+                                          : NULL,
+                             .requant = finished ? &d->quantized.requant : NULL,
+                             .sum = d->lanes.sum,
+                             .bytes = finished && part == 0 && size == 1 && d->lanes.sum == NULL,
                              .channel = channel,
-                             .high = part == 0 ? NULL : s->sums + d->row + ox * d->channels + channel,
+                             .high = part == 0 ? NULL : s->sums + d->lanes.row + ox * d->channels + channel,
                              .high_pixel = d->channels,
-                             .high_row = d->parts * d->row,
-                             .out = (char *)(s->sums + (d->parts - 1 - part) * d->row) +
+                             .high_row = d->quantized.parts * d->lanes.row,
+                             .out = (char *)(s->sums + (d->quantized.parts - 1 - part) * d->lanes.row) +
                                     (ox * d->channels + channel) * size,
                              .out_pixel = d->channels * size,
-                             .out_row = d->parts * d->row * 4},
+                             .out_row = d->quantized.parts * d->lanes.row * 4},
                  pixels);
         }
     }
@@ -326,15 +328,16 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
 static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    for (int64_t c = 0; c < d->channels; c += d->block)
-        for (int64_t ox = 0; ox < w->out[2]; ox += d->span) {
+    for (int64_t c = 0; c < d->channels; c += d->lanes.block)
+        for (int64_t ox = 0; ox < w->out[2]; ox += d->lanes.span) {
             /* A last block that does not fill a vector begins early. */
             const int64_t from = ln_max(0, ln_min(c, d->channels - VF_WIDTH));
-            const int64_t n = ln_min(d->block, d->channels - from), pixels = ln_min(d->span, w->out[2] - ox);
+            const int64_t n = ln_min(d->lanes.block, d->channels - from),
+                          pixels = ln_min(d->lanes.span, w->out[2] - ox);
             const int64_t columns = (pixels - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
             const int64_t first = ox * w->stride[2] - w->pad_begin[2];
 #if DWL_GROUP == 2
-            if (d->wide)
+            if (d->lanes.wide)
                 dwl_words(s, first, columns, from, n);
             else
 #endif
@@ -345,7 +348,7 @@ static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
 
 /* Copies a row of results that tiles have converted. */
 static void dwl_copy(const ln_depthwise *d, const char *row, char *y) {
-    const int64_t size = (int64_t)ln_dtype_size(d->stored), bytes = d->channels * size;
+    const int64_t size = (int64_t)ln_dtype_size(d->lanes.stored), bytes = d->channels * size;
     const int64_t pixels = d->y.s[2] == d->channels ? d->window.out[2] : 1;
     for (int64_t ox = 0; ox < d->window.out[2]; ox += pixels)
         memcpy(y + ox * d->y.s[2] * size, row + ox * bytes, (size_t)(pixels * bytes));
@@ -370,16 +373,17 @@ static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *su
 /* Converts the sums of a row that tiles left as they are: to output values, or to f32 in place for the epilogue. */
 static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
-    const ln_requant *r = &d->requant;
-    const int32_t *sums = d->parts == 1 ? row : row + d->row, *low = d->parts == 1 ? NULL : row;
+    const ln_requant *r = &d->quantized.requant;
+    const int32_t *sums = d->quantized.parts == 1 ? row : row + d->lanes.row,
+                  *low = d->quantized.parts == 1 ? NULL : row;
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
     char *to = call->epilogue != NULL ? (char *)row : y;
-    if (d->sums_fit)
+    if (d->quantized.sums_fit)
         requant_pixels(r, sums, low, pixels, to, pixel);
-    else if (!d->exact)
+    else if (!d->lanes.exact)
         requant_wide(r, sums, low, weights->wide_bias, pixels, to, pixel);
-    for (int64_t ox = 0; ox < pixels && d->exact; ox++, to += pixel)
+    for (int64_t ox = 0; ox < pixels && d->lanes.exact; ox++, to += pixel)
         dwl_exact(r, (const double *)weights->wide_bias, sums + ox * d->channels,
                   low == NULL ? NULL : low + ox * d->channels, (float *)(void *)to);
 }
@@ -395,23 +399,23 @@ static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase
     }
     const ln_depthwise_weights weights = ln_depthwise_weights_of(call, b);
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
-    const int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype), x_size = d->wide ? 2 : 1;
+    const int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype), x_size = d->lanes.wide ? 2 : 1;
     char line[2 * LN_DEPTHWISE_BLOCK];
-    memset(line, d->wide ? 0 : d->x_zero_byte, sizeof line);
+    memset(line, d->lanes.wide ? 0 : d->lanes.x_zero_byte, sizeof line);
     dwl_span s = {
         .d = d, .line = line, .sums = (int32_t *)(void *)scratch, .lanes = (int32_t *)(void *)(scratch + d->row_bytes)};
     for (int64_t item = begin; item < end; item += s.rows) {
         const int64_t n = item / w->out[1] / w->out[0];
         s.z = item / w->out[1] % w->out[0], s.y = item % w->out[1];
         s.x = (const char *)b->inputs[0] + n * d->x.n * x_size;
-        s.rows = (int)ln_min(d->rows, ln_min(end - item, w->out[1] - s.y));
+        s.rows = (int)ln_min(d->lanes.rows, ln_min(end - item, w->out[1] - s.y));
         dwl_rows(&s, &weights);
         for (int64_t r = 0; r < s.rows; r++) {
-            int32_t *sums = s.sums + r * d->parts * d->row;
+            int32_t *sums = s.sums + r * d->quantized.parts * d->lanes.row;
             char *y = (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size;
-            if (d->finished && !d->apply) dwl_copy(d, (const char *)sums, y);
+            if (d->lanes.finished && !d->apply) dwl_copy(d, (const char *)sums, y);
 #if DWL_GROUP == 2
-            if (!d->finished) dwl_requant(call, d, &weights, sums, y);
+            if (!d->lanes.finished) dwl_requant(call, d, &weights, sums, y);
 #endif
             if (d->apply)
                 ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels, (float *)(void *)sums,

@@ -12,9 +12,9 @@
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
 /* Number of taps as packed. */
-static int64_t packed_taps(const ln_depthwise *d) { return d->tap_rows * d->window.kernel[2]; }
+static int64_t packed_taps(const ln_depthwise *d) { return d->taps.rows * d->window.kernel[2]; }
 
-static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow == LN_NARROW_NONE ? 4 : 2; }
+static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow.stores == LN_NARROW_NONE ? 4 : 2; }
 
 static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
 
@@ -141,22 +141,22 @@ static void swap_axes(ln_depthwise *d) {
 /* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
-    if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
+    if (!d->quantized.requant.wide) return true; /* 32-bit sums wrap by definition */
     if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL)) return false;
     ln_window_strides ws = weight_strides(d, w);
-    int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
+    int64_t zero = d->quantized.requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     for (int64_t c = 0; c < d->channels; c++) {
         int64_t bias = has_bias(call)
                            ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
                            : 0;
-        for (int part = 0; part < d->parts; part++) {
-            const int64_t own = d->parts == 1 ? bias : ln_part_of(bias, part);
+        for (int part = 0; part < d->quantized.parts; part++) {
+            const int64_t own = d->quantized.parts == 1 ? bias : ln_part_of(bias, part);
             if (own > INT32_MAX || own < -INT32_MAX) return false;
             int64_t sum = own < 0 ? -own : own;
             for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
                 int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) -
-                            ln_requant_w_zero(&d->requant, c);
-                if (d->parts == 2) v = ln_part_of(v, part);
+                            ln_requant_w_zero(&d->quantized.requant, c);
+                if (d->quantized.parts == 2) v = ln_part_of(v, part);
                 sum += (v < 0 ? -v : v) * reach;
             }
             if (sum > INT32_MAX) return false;
@@ -167,7 +167,7 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
 
 /* What a kernel that multiplies in 16 bits and has vectors of 8 channels can do with a call. */
 static int narrow_of(const ln_depthwise *d, int dtype) {
-    const ln_requant *r = &d->requant;
+    const ln_requant *r = &d->quantized.requant;
     const bool u8 = dtype == LINNET_U8;
     if (dtype == LINNET_I16 || d->channels < 8 || r->x_zero < (u8 ? 0 : INT8_MIN) || r->x_zero > (u8 ? 255 : INT8_MAX))
         return LN_NARROW_NONE;
@@ -193,41 +193,43 @@ static bool biases_are_exact(const ln_call *call) {
     return true;
 }
 
-static bool has_wide_bias(const ln_depthwise *d) { return !d->integer || !d->sums_fit; }
+static bool has_wide_bias(const ln_depthwise *d) { return !d->integer || !d->quantized.sums_fit; }
 
 /* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
     const ln_window *w = &d->window;
     const int x = call->inputs[0].dtype;
-    d->wide = x == LINNET_I16;
-    d->group = group;
-    d->per_plane = ln_ceil_div(w->kernel[1], group);
+    d->lanes.wide = x == LINNET_I16;
+    d->lanes.group = group;
+    d->taps.rows_per_plane = ln_ceil_div(w->kernel[1], group);
     /* A second output row reads one more row of the input. It is computed too if no group is needed for that. */
     const bool second = w->out[1] > 1 && w->stride[1] == 1 && w->dilation[1] == 1 &&
-                        ln_ceil_div(w->kernel[1] + 1, group) == d->per_plane;
-    d->rows = second ? 2 : 1;
-    d->taps_high = w->kernel[1] + second;
-    d->tap_rows = w->kernel[0] * d->per_plane * d->rows;
-    const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
-    d->x_zero_byte = zero & 255;
-    d->lane_padding = d->wide ? 0 : (int32_t)((uint32_t)stored * (group == 4 ? 0x01010101u : 0x00010001u));
-    d->finished = d->sums_fit && by_floats(call);
-    d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
+                        ln_ceil_div(w->kernel[1] + 1, group) == d->taps.rows_per_plane;
+    d->lanes.rows = second ? 2 : 1;
+    d->lanes.taps_high = w->kernel[1] + second;
+    d->taps.rows = w->kernel[0] * d->taps.rows_per_plane * d->lanes.rows;
+    const int32_t zero = d->quantized.requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
+    d->lanes.x_zero_byte = zero & 255;
+    d->lanes.padding = d->lanes.wide ? 0 : (int32_t)((uint32_t)stored * (group == 4 ? 0x01010101u : 0x00010001u));
+    d->lanes.finished = d->quantized.sums_fit && by_floats(call);
+    d->lanes.exact =
+        d->quantized.requant.output_dtype == LINNET_F32 && !d->quantized.sums_fit && biases_are_exact(call);
     const ln_quantized_sum *sum = call->epilogue == NULL ? NULL : &call->epilogue->sum;
-    if (d->finished && sum != NULL && sum->used && sum->words && sum->input == 0) d->sum = sum, d->apply = false;
-    d->stored = d->sum != NULL ? d->sum->y_dtype : d->requant.output_dtype;
-    const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
-    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)),
-                                    LN_DEPTHWISE_LANES);
-    const int64_t fits = (LANE_BYTES / 4 / (groups * d->block) - reach) / w->stride[2] + 1;
+    if (d->lanes.finished && sum != NULL && sum->used && sum->words && sum->input == 0)
+        d->lanes.sum = sum, d->apply = false;
+    d->lanes.stored = d->lanes.sum != NULL ? d->lanes.sum->y_dtype : d->quantized.requant.output_dtype;
+    const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->taps.rows_per_plane;
+    d->lanes.block = (int64_t)ln_round_up(
+        (size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)), LN_DEPTHWISE_LANES);
+    const int64_t fits = (LANE_BYTES / 4 / (groups * d->lanes.block) - reach) / w->stride[2] + 1;
     const int64_t pixels = ln_max(w->out[2], 1);
-    d->span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
+    d->lanes.span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
     /* Vectors of few channels store too much after the last pixel. */
-    d->row = (int64_t)ln_round_up((size_t)(w->out[2] * d->channels), LN_DEPTHWISE_LANES) + LN_DEPTHWISE_LANES;
-    d->row_bytes = ln_round_up((size_t)(d->row * d->parts * d->rows) * 4, LN_ALIGNMENT);
-    const int64_t columns = (d->span - 1) * w->stride[2] + reach;
-    call->scratch_thread = d->row_bytes + (size_t)(groups * columns * d->block) * 4;
+    d->lanes.row = (int64_t)ln_round_up((size_t)(w->out[2] * d->channels), LN_DEPTHWISE_LANES) + LN_DEPTHWISE_LANES;
+    d->row_bytes = ln_round_up((size_t)(d->lanes.row * d->quantized.parts * d->lanes.rows) * 4, LN_ALIGNMENT);
+    const int64_t columns = (d->lanes.span - 1) * w->stride[2] + reach;
+    call->scratch_thread = d->row_bytes + (size_t)(groups * columns * d->lanes.block) * 4;
 }
 
 /* `group`: of lanes, 0 for none. */
@@ -246,28 +248,29 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
     d->transposed = call->op->id != LN_OP_CONV;
     swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
-    d->parts = w->dtype == LINNET_I16 ? 2 : 1;
-    d->per_plane = g->kernel[1];
-    d->tap_rows = g->kernel[0] * d->per_plane;
-    d->low = -INFINITY, d->high = INFINITY;
+    d->quantized.parts = w->dtype == LINNET_I16 ? 2 : 1;
+    d->taps.rows_per_plane = g->kernel[1];
+    d->taps.rows = g->kernel[0] * d->taps.rows_per_plane;
+    d->floats.low = -INFINITY, d->floats.high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
-    if (clamp && !d->integer) d->low = call->epilogue->low, d->high = call->epilogue->high;
+    if (clamp && !d->integer) d->floats.low = call->epilogue->low, d->floats.high = call->epilogue->high;
     d->apply = call->epilogue != NULL && (d->integer || !clamp);
     /* The plan may place the output over an operand of the epilogue that is no longer needed. That operand must be read
      * before anything is written. */
-    d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
+    d->floats.direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
     if (d->integer) {
-        status = ln_requant_prepare(call, x, w, 0, y, d->channels,
-                                    (int)((const ln_conv_attributes *)call->attributes)->requant, &d->requant);
+        status =
+            ln_requant_prepare(call, x, w, 0, y, d->channels,
+                               (int)((const ln_conv_attributes *)call->attributes)->requant, &d->quantized.requant);
         if (status != LINNET_OK) return status;
-        d->sums_fit = sums_fit(call, d);
-        if (narrow) d->narrow = narrow_of(d, x->dtype);
-        d->x_u8 = x->dtype == LINNET_U8;
-        d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
+        d->quantized.sums_fit = sums_fit(call, d);
+        if (narrow) d->narrow.stores = narrow_of(d, x->dtype);
+        d->quantized.x_u8 = x->dtype == LINNET_U8;
+        d->narrow.padding = (int8_t)(d->quantized.requant.x_zero - (d->quantized.x_u8 ? 128 : 0));
     }
     if (group > 0) plan_lanes(call, d, group);
-    const int64_t biases = has_wide_bias(d) ? 2 * 8 : 4 * d->parts;
-    size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->parts + biases) * d->padded);
+    const int64_t biases = has_wide_bias(d) ? 2 * 8 : 4 * d->quantized.parts;
+    size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->quantized.parts + biases) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -278,21 +281,23 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
     call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
     if (group > 0) return LINNET_OK;
-    d->widen = x->dtype != LINNET_F32 && d->narrow == LN_NARROW_NONE;
-    d->row_bytes = d->direct || d->narrow > LN_NARROW_SUMS
-                       ? 0
-                       : ln_round_up((size_t)(g->out[2] * d->channels * d->parts) * sizeof(float), LN_ALIGNMENT);
+    d->widen = x->dtype != LINNET_F32 && d->narrow.stores == LN_NARROW_NONE;
+    d->row_bytes =
+        d->floats.direct || d->narrow.stores > LN_NARROW_SUMS
+            ? 0
+            : ln_round_up((size_t)(g->out[2] * d->channels * d->quantized.parts) * sizeof(float), LN_ALIGNMENT);
     call->scratch_thread = d->row_bytes;
-    if (d->narrow != LN_NARROW_NONE) {
+    if (d->narrow.stores != LN_NARROW_NONE) {
         int64_t reach[3];
-        d->in_place = !d->x_u8;
+        d->narrow.in_place = !d->quantized.x_u8;
         for (int i = 0; i < 3; i++) {
             reach[i] = (g->out[i] - 1) * g->stride[i] + (g->kernel[i] - 1) * g->dilation[i] + 1;
-            if (g->pad_begin[i] > 0 || reach[i] > g->in[i]) d->in_place = false;
+            if (g->pad_begin[i] > 0 || reach[i] > g->in[i]) d->narrow.in_place = false;
         }
-        if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
+        if (!d->narrow.in_place)
+            call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
     }
-    if (d->widen) call->scratch_thread += (size_t)(d->tap_rows * g->in[2] * d->channels) * sizeof(float);
+    if (d->widen) call->scratch_thread += (size_t)(d->taps.rows * g->in[2] * d->channels) * sizeof(float);
     return LINNET_OK;
 }
 
@@ -305,7 +310,7 @@ linnet_status ln_depthwise_configure_pairs(ln_call *call) { return configure(cal
 linnet_status ln_depthwise_configure_quads(ln_call *call) { return configure(call, false, 4); }
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
-    const char *bias = (const char *)packed + packed_taps(d) * d->padded * tap_bytes(d) * d->parts;
+    const char *bias = (const char *)packed + packed_taps(d) * d->padded * tap_bytes(d) * d->quantized.parts;
     const void *wide = has_wide_bias(d) ? bias + d->padded * 8 : NULL;
     return (ln_depthwise_weights){packed, bias, wide};
 }
@@ -316,7 +321,7 @@ ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffe
 }
 
 static int32_t integer_of(const ln_depthwise *d, int64_t v, int part) {
-    return (int32_t)(d->parts == 1 ? v : ln_part_of(v, part));
+    return (int32_t)(d->quantized.parts == 1 ? v : ln_part_of(v, part));
 }
 
 /* Adds a tap to the lanes of each output row, which are zeros before. */
@@ -324,10 +329,10 @@ static void put_tap(const ln_depthwise *d, uint32_t *taps, int64_t tap, uint32_t
     const ln_window *w = &d->window;
     const int64_t kx = tap % w->kernel[2], ky = tap / w->kernel[2] % w->kernel[1],
                   kz = tap / w->kernel[2] / w->kernel[1];
-    const int bits = 32 / d->group;
-    for (int64_t row = 0; row < d->rows; row++) {
-        const int64_t y = ky + row, group = (row * w->kernel[0] + kz) * d->per_plane + y / d->group;
-        taps[(group * w->kernel[2] + kx) * d->padded] |= (v & ((1u << bits) - 1)) << y % d->group * bits;
+    const int bits = 32 / d->lanes.group;
+    for (int64_t row = 0; row < d->lanes.rows; row++) {
+        const int64_t y = ky + row, group = (row * w->kernel[0] + kz) * d->taps.rows_per_plane + y / d->lanes.group;
+        taps[(group * w->kernel[2] + kx) * d->padded] |= (v & ((1u << bits) - 1)) << y % d->lanes.group * bits;
     }
 }
 
@@ -339,9 +344,10 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
     int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
     int64_t *finite = d->integer ? NULL : (int64_t *)parts.wide_bias;
     if (finite != NULL) *finite = 1;
-    if (d->group > 0) memset(packed, 0, (size_t)(packed_taps(d) * d->parts * d->padded) * 4);
+    if (d->lanes.group > 0) memset(packed, 0, (size_t)(packed_taps(d) * d->quantized.parts * d->padded) * 4);
     /* What is added to the elements of x before they are multiplied, and what padding holds. */
-    const int64_t offset = d->group == 0 || d->wide ? 0 : d->requant.x_zero + (d->x_u8 ? 0 : 128);
+    const int64_t offset =
+        d->lanes.group == 0 || d->lanes.wide ? 0 : d->quantized.requant.x_zero + (d->quantized.x_u8 ? 0 : 128);
     for (int64_t c = 0; c < d->padded; c++) {
         bool real = c < d->channels;
         if (!d->integer) {
@@ -357,25 +363,26 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
         int64_t surplus = 0, value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
         for (int64_t t = 0; t < taps; t++) {
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
-                                   ln_requant_w_zero(&d->requant, c)
+                                   ln_requant_w_zero(&d->quantized.requant, c)
                              : 0;
             surplus += v * offset;
-            for (int part = 0; part < d->parts; part++) {
+            for (int part = 0; part < d->quantized.parts; part++) {
                 const int64_t at = (part * packed_taps(d) + t) * d->padded + c;
-                if (d->narrow)
+                if (d->narrow.stores)
                     ((int16_t *)parts.taps)[at] = (int16_t)v;
-                else if (d->group > 0)
+                else if (d->lanes.group > 0)
                     put_tap(d, (uint32_t *)parts.taps + part * packed_taps(d) * d->padded + c, t,
                             (uint32_t)integer_of(d, v, part));
                 else
                     ((int32_t *)parts.taps)[at] = integer_of(d, v, part);
             }
         }
-        for (int part = 0; part < d->parts; part++)
-            ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value - surplus, part) : 0;
-        if (d->exact)
+        for (int part = 0; part < d->quantized.parts; part++)
+            ((int32_t *)parts.bias)[part * d->padded + c] =
+                d->quantized.sums_fit ? integer_of(d, value - surplus, part) : 0;
+        if (d->lanes.exact)
             ((double *)parts.wide_bias)[c] = (double)value;
-        else if (!d->sums_fit)
+        else if (!d->quantized.sums_fit)
             ((int64_t *)parts.wide_bias)[c] = value;
     }
 }
