@@ -64,7 +64,8 @@
     }
 
 #if defined(LN_SIMD_SCALAR)
-/* Here n is not rounded up: it would gain nothing, and the reference passes single elements. */
+/* In plain C, n is not rounded up to whole groups: that would gain nothing, and the reference passes single elements.
+ */
 #define LN_GROUPS(n) ((unsigned)(n))
 #else
 #define LN_GROUPS(n) (((unsigned)(n) + 15u) & ~15u)

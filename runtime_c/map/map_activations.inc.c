@@ -1,6 +1,6 @@
-/* map_activations.inc.c - common activations of networks as single steps of a map program: the values stay in vector
- * registers, and the bits are those of the instructions. ACTIVATIONS has one row for each; nothing else names them.
- * Only for ISAs whose vectors repay the code. Included by map_strip.inc.c. */
+/* map_activations.inc.c - common activations of networks as single steps of a map program. The values stay in vector
+ * registers, and the results have the same bits as the instructions that the step replaces. ACTIVATIONS has one row per
+ * activation; nothing else names them. map_strip.inc.c includes this file. */
 #include "map/map_compile.h"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)
@@ -8,16 +8,16 @@
 
 /* ---- elementary functions, with the bits of simd/math.h ---- */
 
-/* c = n ln 2 + r. Returns n plus 1.5 * 2^23. */
+/* Finds n and r with c = n ln 2 + r. Returns n + 1.5 * 2^23, whose low bits are n. */
 static ALWAYS_INLINE vf act_reduce_exp(vf c, vf *r) {
     const vf large = vf_set1(12582912.0f), t = vf_add(vf_mul(c, vf_set1(0x1.715476p+0f)), large);
     const vf n = vf_sub(t, large);
-    /* The first product is exact, so a fused one gives the same bits. */
+    /* The first product is exact, so a fused multiply-add gives the same bits. */
     *r = vf_sub(vf_fma(n, vf_set1(-0x1.62e4p-1f), c), vf_mul(n, vf_set1(0x1.7f7d1cp-20f)));
     return t;
 }
 
-/* p 2^n in one rounding. */
+/* Returns p * 2^n, rounded once. t is the result of act_reduce_exp. */
 static ALWAYS_INLINE vf act_scale_exp(vf p, vf t) {
 #if defined(LN_SIMD_AVX512)
     return _mm512_scalef_ps(p, vf_sub(t, vf_set1(12582912.0f)));
@@ -28,7 +28,7 @@ static ALWAYS_INLINE vf act_scale_exp(vf p, vf t) {
 #endif
 }
 
-/* ln_exp_f of a number from -105 to 89.5. */
+/* Computes ln_exp_f of numbers from -105 to 89.5. */
 static ALWAYS_INLINE vf act_exp_within(vf c) {
     vf r;
     const vf t = act_reduce_exp(c, &r);
@@ -97,9 +97,9 @@ static ALWAYS_INLINE vf act_erf_of(vf x) {
 #define C (-1)
 #define ACTIVATION_STEPS 5
 
-/* ROW(name, what it computes of x and its constants c0, c1, ..., instructions). An instruction is an opcode and its
- * operands: X, C for the next constant, or the number of an earlier instruction, from 1. Of rows that fit, the first
- * is taken, so longer ones come first. Limits have the constant on the right, and keep NaN. */
+/* ROW(name, the expression in x and the constants c0, c1, ..., the instructions that it replaces). An instruction is an
+ * opcode and its operands: X, C for the next constant, or the number of an earlier instruction, from 1. The first row
+ * that fits is taken, so longer rows come first. Minima and maxima have the constant on the right and keep NaN. */
 #define ACTIVATIONS(ROW)                                                                                               \
     ROW(hard_swish, vf_mul(x, LIMIT(vf_add(vf_mul(x, c0), c1), c2, c3)), {LN_MAP_MUL, X, C}, {LN_MAP_ADD, 1, C},       \
         {LN_MAP_MAX, 2, C}, {LN_MAP_MIN, 3, C}, {LN_MAP_MUL, X, 4})                                                    \
@@ -178,8 +178,8 @@ typedef struct act_match {
     double constants[ACTIVATION_STEPS];
 } act_match;
 
-/* Whether instruction k is operand `ref` of step number `step`. A constant -0 does not fit: limits could then have
- * another sign of zero. */
+/* Whether instruction k is operand `ref` of step number `step`. A constant -0 does not fit, because a minimum or
+ * maximum could then give the other sign of zero. */
 static LN_PLANNING bool act_matches(act_match *m, int ref, int step, int64_t k) {
     const int64_t *in = m->source->map->program.v + k * LN_MAP_WORDS;
     if (ref == X) {
@@ -215,7 +215,8 @@ static LN_PLANNING int act_readers(const int64_t *program, int64_t n, int64_t r)
     return count;
 }
 
-/* Whether the activation `row` ends with instruction k, and no other instruction reads what it replaces. */
+/* Whether the activation `row` ends with instruction k, and no other instruction reads an instruction that it replaces.
+ */
 static LN_PLANNING bool act_ends_with(act_match *m, int row, int64_t k) {
     const ln_ints *program = &m->source->map->program;
     int last = ACTIVATION_STEPS;
@@ -231,8 +232,8 @@ static LN_PLANNING bool act_ends_with(act_match *m, int row, int64_t k) {
     return true;
 }
 
-/* Gives the source a program with activations, of which each is the instruction {LN_MAP_ACTIVATION, f32, x, number,
- * first constant}. Instructions that are not needed become {0}. */
+/* Gives the source a program with activations. Each is the instruction {LN_MAP_ACTIVATION, f32, x, number, first
+ * constant}. Instructions that are no longer needed become {0}. */
 static LN_PLANNING linnet_status act_find(ln_map_source *source, ln_pool *pool) {
     const ln_map_attributes *map = source->map;
     const int64_t n = map->program.n / LN_MAP_WORDS;
@@ -281,7 +282,7 @@ static LN_PLANNING linnet_status act_find(ln_map_source *source, ln_pool *pool) 
 #define LN_MAP_ACTIVATIONS(...)
 #endif
 
-/* One step that neither loads nor stores. */
+/* Computes one step that neither loads nor stores. */
 static void LN_SIMD_NAME(map_step)(const ln_map_step *s, int n, const void *a, const void *b, const void *c, void *y) {
     LN_MAP_ACTIVATIONS(if (s->code == LN_MAP_ACTIVATION && s->activation != 0) {
         act_run(s, a, 0, y, 0, 1, (n + 15) & ~15);

@@ -1,12 +1,13 @@
-/* map_blocks.inc.c - runs of simple steps of a map strip, 64 elements at a time: the values stay in vector registers
- * from step to step. Included by map_strip.inc.c for ISAs with enough registers. */
+/* map_blocks.inc.c - runs consecutive simple steps of a map strip block by block. A block is 16 vectors, whose values
+ * stay in vector registers from step to step. map_strip.inc.c includes this file for ISAs with enough registers. */
 
-/* Shorter strips than LEAST_RUN do not repay the preparation of a run. */
+/* A run is a sequence of steps that are executed block by block. In a strip of fewer than LEAST_RUN elements, preparing
+ * a run takes longer than it saves. */
 enum { BLOCK = 16 * VF_WIDTH, LEAST_RUN = 2 * BLOCK, MOST_RUN_STEPS = 24 };
 
-/* What is done to the 16 vectors of a block. SAME: all elements of the second operand are equal. */
+/* The kinds of steps of a block. SAME: all elements of the second operand are equal. */
 enum {
-    BLOCK_NONE, /* of opcodes that blocks cannot do */
+    BLOCK_NONE, /* an opcode that blocks cannot do */
     BLOCK_END,
     BLOCK_FETCH,
     BLOCK_KEEP,
@@ -31,7 +32,7 @@ enum {
     BLOCK_TRUNC,
     BLOCK_TO_FLOAT,
     BLOCK_TO_INTEGER,
-    BLOCK_BINARY, /* from here on, the kind + 1 is SAME */
+    BLOCK_BINARY, /* from here on, kind + 1 is the variant SAME of a kind */
     BLOCK_ADD_F = BLOCK_BINARY,
     BLOCK_SUB_F = BLOCK_BINARY + 2,
     BLOCK_MUL_F = BLOCK_BINARY + 4,
@@ -122,7 +123,7 @@ typedef struct map_block {
     EVERY_CASE(kind, __VA_ARGS__)                                                                                      \
     SAME_CASE(kind, __VA_ARGS__)
 #define TRUTH(mask) vi_select(mask, vi_set1(1), vi_zero())
-/* The expressions of map_table.h: a < b || a != a ? a : b, and with > instead. */
+/* The expressions of map_table.h: a < b || a != a ? a : b for the minimum, and > instead of < for the maximum. */
 #define MIN_OF(a, b) I(vf_select(vm_or(vf_lt(F(a), F(b)), vm_not(vf_eq(F(a), F(a)))), F(a), F(b)))
 #define MAX_OF(a, b) I(vf_select(vm_or(vf_gt(F(a), F(b)), vm_not(vf_eq(F(a), F(a)))), F(a), F(b)))
 #define IF_NUMBER(a, ...) I(vf_select(vf_eq(F(a), F(a)), __VA_ARGS__, F(a)))
@@ -144,7 +145,7 @@ typedef struct map_block {
     widen((p) + 12 * VF_WIDTH, &v12, &v13, &v14, &v15);
 #define ROUNDED(how) vi_add(LN_SIMD_NAME(rounded)(how, F(a), scale, inverse, least, most), zero)
 
-/* Without this, compilers keep one more variable for each access below. */
+/* Hides the address from the compiler, which would otherwise keep one more variable for each access below. */
 #define BLOCK_OPAQUE(at) __asm__("" : "+r"(at))
 
 /* Runs the steps over elements [0, n) of the strip; n is a multiple of BLOCK. */
@@ -166,7 +167,7 @@ static void map_blocks(const map_block *blocks, int n) {
                 BINARY_CASE(BLOCK_DIV_F, I(vf_div(F(a), F(b))))
                 EVERY_CASE(BLOCK_MIN_F, MIN_OF(a, b))
                 EVERY_CASE(BLOCK_MAX_F, MAX_OF(a, b))
-                /* These are equal to the expressions above, because this b is a number. */
+                /* These equal the expressions above, because here b is not NaN. */
                 SAME_CASE(BLOCK_MIN_F, I(vf_select(vf_le(F(b), F(a)), F(b), F(a))))
                 SAME_CASE(BLOCK_MAX_F, I(vf_select(vf_ge(F(b), F(a)), F(b), F(a))))
                 BINARY_CASE(BLOCK_LT_F, TRUTH(vf_lt(F(a), F(b))))
@@ -274,7 +275,7 @@ static int map_block_kind(const ln_map_step *s) {
 static bool map_run_stores(const map_run_step *q) { return q->kind >= BLOCK_STORE_8 && q->kind <= BLOCK_STORE_BF16; }
 static bool map_run_loads(const map_run_step *q) { return q->kind >= BLOCK_LOAD_I8 && q->kind <= BLOCK_LOAD_BF16; }
 
-/* Does the last elements of the strip, which fill no block. */
+/* Executes the run on the last elements of the strip, which do not fill a block. */
 static void map_run_rest(const map_run_step *q, int whole, int rest) {
     const ln_map_step *s = q->step;
     const size_t done = (size_t)whole * 4, bytes = (size_t)whole * ln_dtype_size(q->dtype);
@@ -289,14 +290,15 @@ static void map_run_rest(const map_run_step *q, int whole, int rest) {
     }
 }
 
-/* Runs and forgets the collected steps. A value stays in the vectors if the next step reads it. */
+/* Executes the collected steps and empties the run. A value stays in the vectors if the next step reads it. */
 static void map_run_flush(map_run *run) {
     map_block blocks[5 * MOST_RUN_STEPS + 1], *to = blocks;
     const char *held = NULL; /* the register whose value is in the vectors */
     const int n = run->n_steps;
     if (n == 0) return;
     run->n_steps = 0;
-    if (n == 1 && !map_run_loads(run->steps) && !map_run_stores(run->steps)) { /* a loop does as well */
+    if (n == 1 && !map_run_loads(run->steps) &&
+        !map_run_stores(run->steps)) { /* a single step is as fast as a plain loop */
         map_run_rest(run->steps, 0, run->n);
         return;
     }

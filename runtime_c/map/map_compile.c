@@ -15,17 +15,17 @@
 
 typedef struct compiler {
     const ln_map_source *source;
-    /* One entry per instruction of the program */
+    /* One entry per instruction of the program. */
     int64_t n;
     int32_t *reg;       /* register of its value; -1: none */
     int64_t *last;      /* last instruction that reads it; store number i counts as n + i */
     int32_t *constant;  /* number of its constant; -1: it is not a constant */
-    bool *exclusive;    /* its register may point into a tensor, so no other value uses that register */
+    bool *exclusive;    /* its register may point into a tensor, so it shares the register with no other value */
     bool *direct_store; /* a store that is done by the step that computes its operand */
     int32_t n_constants;
     bool wide; /* at least one register holds 64-bit numbers */
     ln_map_order order;
-    /* Registers of values that are not constants */
+    /* Registers (slots) of values that are not constants. */
     int32_t *slot_free; /* stack of free slots */
     int n_free, n_slots;
     /* The results */
@@ -99,12 +99,12 @@ bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value) 
 
 /* ---- the program ---- */
 
-/* Whether the step that computes register `r` may also do store k. No later step may read from memory. */
+/* Whether the step that computes the operand of store k may also do the store. No later step may read from memory. */
 static bool store_direct(const compiler *c, int64_t k) {
     const int64_t *in = instruction(c, k), *def = instruction(c, in[2]);
     const ln_tensor *t = &c->source->outputs[in[3]];
     if (in[0] != LN_MAP_STORE || t->dtype != in[1] || c->constant[in[2]] >= 0 || is_load(def[0]) ||
-        def[0] == LN_MAP_IOTA || def[0] == LN_MAP_TABLE) /* these opcodes have their own view */
+        def[0] == LN_MAP_IOTA || def[0] == LN_MAP_TABLE) /* these have a view of their own */
         return false;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t *other = instruction(c, i);
@@ -155,8 +155,8 @@ static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     s->most = (float)(high - zero) * unit;
 }
 
-/* Frees the registers of operands that instruction k reads last. A value whose register may be the memory itself keeps
-   this register, which no other value shares. */
+/* Frees the registers of operands that instruction k is the last to read. An exclusive register is not freed, so that
+   no other value gets it. */
 static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     for (int i = 0; i < arity(in); i++) {
         int64_t r = in[2 + i];
@@ -165,8 +165,8 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* Length of the line that all rows of a load share, for example in a normalization by channels: 1 where all elements
-   are the same; 0 for other steps. A direct load has its own register, so a line can stay in that register. */
+/* The length of the line that all rows of a load share, as in a normalization by channels. 1: all elements are equal.
+   0: any other step. A direct load has its own register, so the line can stay in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];
     const bool direct = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32;
@@ -174,10 +174,10 @@ static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     return v->rank == 1 ? 1 : v->rank == 2 && v->strides[1] == 1 ? v->dims[1] : 0;
 }
 
-/* If strips consist of whole lines, every strip sees the same values of such operands, and they are loaded once. If the
- * lines have several lengths, the strip must be a multiple of each length. The shortest lines are taken first, because
- * they cost most to load and lengthen the strip least. An operand whose line does not fit is loaded strip by strip.
- * Returns the strip. */
+/* Marks loads that need to run only once: if strips consist of whole lines, every strip sees the same values of a line.
+ * If lines have several lengths, the strip must be a multiple of each length. The shortest lines are taken first,
+ * because they cost most to load and lengthen the strip least. An operand whose line does not fit is loaded strip by
+ * strip. Returns the new length of the strip. */
 static int repeat(const ln_map_view *views, ln_map_step *steps, int n_steps, int strip) {
     int64_t whole = 16, most = ln_min(2 * (int64_t)strip, 1024), shortest = 0;
     for (;;) {
@@ -206,8 +206,8 @@ static void number_constants(compiler *c) {
     }
 }
 
-/* Finds the values whose register may be the memory itself: loads of the register's own type, and operands of direct
-   stores. */
+/* Finds the values whose register may be the memory of a tensor: loads of the register's own type, and operands of
+   direct stores. */
 static void find_exclusive(compiler *c) {
     for (int64_t k = 0; k < c->n; k++) {
         const int64_t *in = instruction(c, k);
@@ -217,8 +217,8 @@ static void find_exclusive(compiler *c) {
     }
 }
 
-/* Register of the value of instruction k. Constants come after all slots, whose number is not known yet, so they have
- * negative numbers until place_constants. */
+/* The register of the value of instruction k. Constants have negative numbers until place_constants, because they come
+ * after all slots and the number of slots is not known yet. */
 static int32_t register_of(const compiler *c, int64_t k) {
     return c->constant[k] >= 0 ? -1 - c->constant[k] : c->reg[k];
 }
@@ -240,8 +240,8 @@ static const ln_tensor *tensor_of(const compiler *c, const int64_t *in, int32_t 
     return is_load(in[0]) || in[0] == LN_MAP_TABLE ? &source->inputs[input] : NULL;
 }
 
-/* Gives the step of instruction k its view if it accesses memory. If a scale per index of an axis must be loaded first,
- * returns the register for the scale; the view made last is the view of the scale. Otherwise returns -1. */
+/* Gives the step of instruction k its view if the instruction accesses memory. If a scale per index of an axis must be
+ * loaded first, adds a second view, of the scale, and returns the register for the scale. Otherwise returns -1. */
 static int32_t add_views(compiler *c, ln_map_step *s, int64_t k) {
     const int64_t *in = instruction(c, k);
     int32_t operand;
@@ -275,7 +275,8 @@ static ln_map_step load_scale(const compiler *c, int32_t scale) {
     return (ln_map_step){.code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale, .view = c->n_views - 1};
 }
 
-/* Adds the step `s` of store k. With a scale per axis the step loads the scale and divides by it before the store. */
+/* Adds the step `s` of store k. With a scale per axis, further steps load the scale and divide by it before the store.
+ */
 static void add_store(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
     const int64_t *in = instruction(c, k);
     const int32_t value = register_of(c, in[2]);
@@ -431,7 +432,7 @@ linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *com
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
     *p = *compiled;
     *out = p;
-    if (p->table != NULL) { /* which is all that a run needs */
+    if (p->table != NULL) { /* a run then needs nothing else */
         p->n_steps = p->n_views = 0;
         return LINNET_OK;
     }

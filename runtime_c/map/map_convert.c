@@ -19,7 +19,7 @@ static int emit(builder *m, int opcode, int type, int64_t a, int64_t b, int64_t 
     return m->n++;
 }
 
-/* The register type that can hold every value of the dtype. */
+/* The smallest register type that holds every value of the dtype. */
 static int register_of(int dtype) {
     switch (dtype) {
     case LINNET_F64: return LINNET_F64;
@@ -130,8 +130,8 @@ static void build_quantize(builder *m, const ln_call *call, bool quantizes) {
         emit(m, LN_MAP_STORE_QUANTIZED, LINNET_F32, v, 0, 0);
         return;
     }
-    /* If zero points are run-time data or differ from each other, the bounds are shifted by the zero point. Comparisons
-     * map NaN to the lowest value. */
+    /* Here zero points are run-time data or differ from each other, so the zero point is subtracted from the bounds.
+     * The comparisons map NaN to the lowest value. */
     ln_quant_range(y->dtype, y->quant ? y->quant->bits : 0, &low, &high);
     v = emit(m, LN_MAP_ROUND, LINNET_F32, v, 0, 0);
     int z = emit(m, LN_MAP_LOAD, LINNET_F32, 2, 0, 0);

@@ -1,13 +1,14 @@
-/* map_convert.h - maps that only convert between dtypes. */
+/* map_convert.h - runs cast, quantize and dequantize as map programs, with the interpreter of maps (ln_map_run). */
 #ifndef LN_MAP_MAP_CONVERT_H
 #define LN_MAP_MAP_CONVERT_H
 
 #include "map/map_program.h"
 
-/* cast, quantize and dequantize as map programs. ln_map_run runs them. */
+/* The functions `can` and `configure` of these kernels. */
 bool ln_convert_can(const ln_call *call);
-/* Writes the program into *m, which is zeroed. `quantizes`, for source text: a quantize of the output's own
- * quantization stores with it, also per axis, instead of dividing by a constant before. */
+/* Writes the program of the call into *m, which must be zeroed and must stay where it is. With `quantizes`, which
+ * source text for devices needs, a quantize by the output's own quantization is a quantized store, even per axis.
+ * Without it, such a program divides by a constant first and then stores. */
 void ln_convert_build(const ln_call *call, ln_convert_program *m, bool quantizes);
 linnet_status ln_convert_configure(ln_call *call);
 

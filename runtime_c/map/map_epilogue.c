@@ -37,21 +37,23 @@ static bool per_tensor(const ln_tensor *t, float *scale, int32_t *zero) {
     return *scale > 0 && frexpf(*scale, &exponent) > 0 && exponent > -60 && exponent < 60;
 }
 
-/* Sets what a kernel needs for an approximation of the sum that tells whether it is near a tie. */
+/* Sets the fields for an approximation of the quotient. With their help, a kernel computes the exact quotient only
+ * where the approximation is so near a tie that its rounding is in doubt. */
 static bool approximate(ln_quantized_sum *r, bool added, int64_t low, int64_t high) {
     const double factor = (double)r->tile_scale / (double)r->y_scale;
     const double other = added ? (double)r->scale / (double)r->y_scale : 0;
     const int zero = r->zero - (r->dtype == LINNET_U8 ? 128 : 0);
     r->factor = (float)factor, r->other_factor = (float)other, r->constant = (float)(-zero * other);
-    /* Terms are at most 510 factors. Both ways to the quotient together round by less than 2600 factors * 2^-24. */
+    /* Each term is at most 510 times its factor. The rounding errors of the exact and of the approximate computation
+     * together are less than 2600 * 2^-24 times the factors. */
     r->error = (float)((factor + other) / 4096);
     r->y_low = ln_round_clamp(r->low / r->y_scale, r->y_zero, (int32_t)low, (int32_t)high);
     r->y_high = ln_round_clamp(r->high / r->y_scale, r->y_zero, (int32_t)low, (int32_t)high);
     return factor + other < 64;
 }
 
-/* Recognizes a map of an 8-bit result that kernels know: it is dequantized, a dequantized matrix of 8 bits may be
- * added, limits may follow, and the sum is quantized. r->input becomes the map's input that is added, or -1. */
+/* Recognizes the maps of an 8-bit result that kernels know: the result is dequantized, a dequantized 8-bit matrix may
+ * be added, a clamp may follow, and the sum is quantized. r->input becomes the map's input that is added, or -1. */
 static bool sum_of_bytes(const ln_map_attributes *map, const ln_tensor *inputs, int tile_input, const ln_tensor *inner,
                          const ln_tensor *output, ln_quantized_sum *r) {
     const int64_t n = map->program.n / LN_MAP_WORDS;
@@ -116,7 +118,7 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
     int views = 0, stores = 0;
     if (n > MOST_INSTRUCTIONS || map->dtypes.n != 1 || inner->rank < 1 || n_inputs > LN_MAX_OPERANDS) return false;
     if (kind_of(output, inner) != LN_EPILOGUE_MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1)) return false;
-    /* The matrix must have no gaps: row r starts at r * columns. */
+    /* The rows of the matrix must follow each other without gaps: row r starts at r * columns. */
     int64_t columns = inner->dims[ln_inner_axis(inner)];
     if ((columns != 1 && inner->strides[ln_inner_axis(inner)] != 1) ||
         !(ln_is_dense(inner) || ln_is_channels_last(inner)))
@@ -172,8 +174,8 @@ static bool is_matrix(const ln_tensor *t, int dtype, const ln_call *call) {
     return t->dtype == dtype && ln_count(t) > 1 && kind_of(t, call->inner) == LN_EPILOGUE_MATRIX;
 }
 
-/* A clamp is a load, then min and max with constants on the right, then a store of f32. A residual may be added to what
- * was loaded. */
+/* A clamp is a load, then min and max with constants on the right, then a store of f32. A residual may be added to the
+ * loaded value before min and max. */
 void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     const ln_tensor *output = &call->outputs[0];
     const int64_t *program = e->map->program.v;
@@ -240,7 +242,7 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     }
 }
 
-/* Value of a register that is a constant; NaN: it is none. */
+/* The value of a register that holds a constant; NaN if the register holds no constant. */
 static float constant_of(const ln_map_program *p, int register_) {
     float v = NAN;
     if (register_ >= p->n_slots && register_ < p->n_registers)
@@ -250,8 +252,8 @@ static float constant_of(const ln_map_program *p, int register_) {
 
 static bool is_small(int dtype) { return ln_is_byte(dtype) || dtype == LINNET_I16; }
 
-/* Recognizes a residual of quantized graphs in the compiled program. NaN becomes the lowest of the stored
- * numbers, so a higher limit is left to the map. */
+/* Recognizes a residual addition of quantized graphs in the compiled program. A store turns NaN into the lowest stored
+ * integer. A kernel that clamps to a higher limit would store that limit instead, so such a map is not recognized. */
 static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *call) {
     static const ln_quantized_sum none;
     const ln_map_program *p = q->program;
@@ -301,7 +303,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
                 return none;
             const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
             const float least = s->least * unit, most = s->most * unit;
-            /* Sums of integers are no NaN. */
+            /* The exception: sums of integers are never NaN. */
             r.words = other < 0 || r.dtype == LINNET_I16 || v->dtype == LINNET_I16;
             if (r.low > least && (!r.words || r.dtype == LINNET_F32)) return none;
             r.low = r.low < least ? least : r.low > most ? most : r.low;

@@ -27,7 +27,7 @@ const ln_map_isa *ln_map_isa_for(ln_features features) {
 #define TAKE(level, symbol)                                                                                            \
     if (((ln_features)(level) & ~features) == 0) return &symbol;
     LEVELS(TAKE)
-    return NULL; /* LN_ISA_SCALAR needs nothing */
+    return NULL; /* not reached: the last entry, LN_ISA_SCALAR, needs no feature */
 }
 
 char **ln_map_registers(const ln_map_program *p, void *scratch) {
@@ -54,7 +54,7 @@ bool ln_map_can(const ln_call *call) {
     return call->n_outputs > 0 && ln_map_compilable(&source);
 }
 
-/* Rough cost of a step in cycles per element, to decide whether a table pays. */
+/* The rough cost of a step in cycles per element, for the decision whether a lookup table is faster. */
 static int cost(const ln_map_step *s) {
     switch (s->code) {
     case LN_MAP_LOAD:
@@ -71,8 +71,8 @@ static int cost(const ln_map_step *s) {
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
 }
 
-/* Makes the lookup table, in the memory of the call, if that is possible and worthwhile. Everything else that this
- * needs is in `pool`. */
+/* Makes p->table if that is possible and faster: the program must map one dense 8-bit input to one dense 8-bit output,
+ * element by element. The table is in memory of the call's plan; temporary memory is in `pool`. */
 static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln_pool *pool, ln_call *call,
                               const ln_map_isa *isa) {
     int input = -1, output = -1, total = 0;
@@ -103,6 +103,7 @@ static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln
     if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
         y->rank != 1 || x->strides[0] != 1 || y->strides[0] != 1)
         return LINNET_OK;
+    /* The table is the result of the program for the 256 codes. */
     uint8_t *table = ln_call_state(call, 256), *codes = ln_pool_alloc(pool, 256);
     char *scratch = ln_pool_alloc(pool, p->scratch_bytes + 64);
     char **bases = ln_pool_array(pool, p->n_views, sizeof *bases);
@@ -153,7 +154,7 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
         for (int64_t i = first; i < last; i++) y[i] = table[x[i]];
         return LINNET_OK;
     }
-    /* The base pointers of the views follow the pointers of the registers. Few programs have many views. */
+    /* One base pointer per view. Most programs have few views, so the array on the stack is large enough. */
     char *few[24], **bases = few;
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     if (p->n_views > 24) {

@@ -1,10 +1,13 @@
-/* map_rest.h - loads, stores and runs the elements that fill no vector. */
+/* map_rest.h - everything in a strip for which there is no vector code: odd dtypes, 64-bit registers, rare functions.
+ */
 #ifndef LN_MAP_MAP_REST_H
 #define LN_MAP_MAP_REST_H
 
 #include "map/map_program.h"
 
-/* Shared by all ISAs: convert any memory type to any register type and back, and run the rarer opcodes. */
+/* All ISAs share these functions. The first two convert n elements between a dtype in memory and a register type;
+ * `offset` and `stride` are in elements. ln_map_rest computes a step on n elements; registers that the opcode does not
+ * read are ignored. */
 void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y);
 void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride);
 void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);

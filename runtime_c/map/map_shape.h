@@ -7,9 +7,11 @@
 
 #define LN_MAP_WORDS 5
 
-/* Whether input i takes part in broadcasting. A table does not. */
+/* Whether the shape of input i takes part in broadcasting. Every input does, except one that is looked up as a table.
+ */
 bool ln_map_broadcasts(const ln_map_attributes *map, int input);
-/* Type of the register that instruction i writes. Comparisons give i32. */
+/* Returns the type of the register that the instruction writes. `instruction` points to its LN_MAP_WORDS integers.
+ * Comparisons give i32. */
 int ln_map_result_type(const int64_t *instruction);
 
 #endif

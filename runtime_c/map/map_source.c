@@ -35,8 +35,8 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
 
 enum { FIRST_FUNCTION = 128, FUNCTIONS = 110 };
 
-/* What the languages spell differently: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, and definitions. A function of
- * source_functions that is defined here is not written again. */
+/* What the languages spell differently: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, then definitions. A function
+ * that is defined here and also in source_functions is written only once, as it is here. */
 static const char *const types[] = {
     "int8_t\0int16_t\0int32_t\0int64_t\0uint8_t\0uint16_t\0uint32_t\0uint64_t",
     "char\0short\0int\0long\0uchar\0ushort\0uint\0ulong",
@@ -60,7 +60,8 @@ static const char *const definitions[] = {
     "LN_FN ln_u16 ln_f32_to_f16(float f){ln_u16 h;asm(\"cvt.rn.f16.f32 %0,%1;\":\"=h\"(h):\"f\"(f));return h;}\n",
 };
 
-/* The number of the word that a byte stands for; -1: none (schema/map_source.py). */
+/* The number of the word that a byte of a shortened text stands for; -1: the byte is a plain character
+ * (schema/map_source.py). */
 static int word_of(unsigned char c) {
     if (c < ' ') return c < 3 || c == '\n' ? -1 : c - (c < '\n' ? 3 : 4);
     if (c >= FIRST_FUNCTION + FUNCTIONS) return c - (FIRST_FUNCTION + FUNCTIONS) + 54;
@@ -108,7 +109,7 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
     for (const char *body = source_functions; body < source_functions + sizeof source_functions - 1;
          body += strlen(body) + 1)
         bodies[count++] = body;
-    /* A function comes after those that it calls. */
+    /* A function comes after the functions that it calls, so callers are seen first in this order. */
     for (int i = count - 1; i >= 0; i--) {
         needed[i] = needed[i] || mentions(uses, ln_nth(source_names, i));
         if (!needed[i] || (own.native && bodies[i][0] == 1)) continue;
@@ -147,8 +148,8 @@ typedef struct program {
     const ln_epilogue *epilogue; /* NULL: the step is a map */
     const ln_tensor *inputs, *outputs;
     const char *prefix;
-    bool names;     /* of scales and zero points per tensor (linnet_source_options.quantization_names) */
-    bool constants; /* have names, too (linnet_source_options.constant_names) */
+    bool names;     /* scales and zero points per tensor have names (linnet_source_options.quantization_names) */
+    bool constants; /* constants have names (linnet_source_options.constant_names) */
     bool unknown;   /* an opcode has no row */
 } program;
 
@@ -216,7 +217,8 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     }
 }
 
-/* Whether the operand has the quantization that the device sees: conversions have some of their own (map_convert.c). */
+/* Whether the operand's quantization is the one that the device sees. The program of a conversion may have operands
+ * with a quantization of its own (map_convert.c), which the device cannot name. */
 static bool has_names(const program *p, const ln_tensor *t, char operand, int number) {
     const ln_call *call = &p->step->call;
     return p->names && t->quant->count == 1 && (operand == 'x' || t->quant == call->outputs[number].quant);
@@ -256,7 +258,7 @@ static void put_const(program *p, const int64_t *in) {
     } else if (in[1] == LINNET_F64) {
         memcpy(&bits, &p->map->floats.v[in[2]], sizeof bits);
         ln_put(&p->w, "ln_from_bits_d((ln_u64)0x%llxu)", (unsigned long long)bits);
-    } else { /* the least integer has no literal */
+    } else { /* C has no literal for the least integer */
         ln_put(&p->w, "(%s)0x%llxu", register_name((int)in[1]),
                (unsigned long long)p->map->integers.v[in[2]] & (in[1] == LINNET_I32 ? UINT32_MAX : UINT64_MAX));
     }
@@ -272,7 +274,7 @@ static void put_table(program *p, const int64_t *in) {
 
 static void put_dequantized(program *p, int input) {
     const ln_tensor *t = input_of(p, input);
-    /* What the interpreters read of a u64 is saturated to i64. */
+    /* The interpreters saturate a u64 to i64 when they load it. */
     const char *most = t->dtype == LINNET_U64 ? "0x7fffffffffffffffu" : NULL;
     ln_put(&p->w, "(float)(ln_i32)((ln_u32)");
     if (most != NULL)
@@ -285,7 +287,7 @@ static void put_dequantized(program *p, int input) {
     put_quant(p, t, 'x', input, false);
 }
 
-/* An opcode of map/map_table.h. */
+/* Writes an instruction whose opcode is a row of map/map_table.h. */
 static void put_row(program *p, const int64_t *in) {
     for (const char *row = source_rows; row < source_rows + sizeof source_rows - 1; row += strlen(row) + 1)
         if (row[0] == (char)in[0] && row[1] == (char)in[1]) {
@@ -374,7 +376,7 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
             return LINNET_UNSUPPORTED;
         ln_convert_build(call, &made, axis || p.names);
         p.map = &made.attributes;
-        p.constants = false; /* linnet_step_get_map does not give them */
+        p.constants = false; /* linnet_step_get_map does not give the constants of a conversion */
         p.inputs = made.inputs;
         p.outputs = &made.output;
     }

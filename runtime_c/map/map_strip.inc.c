@@ -8,7 +8,7 @@
 
 /* ---- traversing a view ---- */
 
-/* Finds element `start` of the view: stores its coordinates and returns its offset. */
+/* Returns the offset of element `start` of the view, and stores its coordinates in `at`. */
 static inline int64_t LN_SIMD_NAME(seek)(const ln_map_view *v, int64_t start, int64_t *at) {
     int64_t offset = 0;
     for (int d = v->rank - 1; d > 0; d--) {
@@ -228,7 +228,7 @@ static void LN_SIMD_NAME(map_store_small)(const ln_map_step *s, int dtype, const
     }
 }
 
-/* How a store without quantization converts to bytes. */
+/* A step that makes map_store_small convert floats to bytes without quantization. */
 static const ln_map_step *LN_SIMD_NAME(cut)(int dtype) {
     static const ln_map_step cut_i8 = {.how = LN_MAP_CUT, .least = INT8_MIN, .most = INT8_MAX};
     static const ln_map_step cut_u8 = {.how = LN_MAP_CUT, .least = 0, .most = UINT8_MAX};
@@ -380,15 +380,15 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
     }
 }
 
-/* Rows of half_sum below. f16 and adds are constants where they are known. */
+/* The rows of half_sum below. Callers pass f16 and adds as constants, so each combination is compiled by itself. */
 static ALWAYS_INLINE void LN_SIMD_NAME(half_rows)(const bool f16, const bool adds, const float *x, int64_t x_stride,
                                                   const uint16_t *added, uint16_t *y, int64_t y_stride, int64_t rows,
                                                   int64_t columns, vf low, vf high) {
     for (const uint16_t *row = added; rows > 0; rows--, x += x_stride, y += y_stride) {
         added = row;
-        if (adds) row += y_stride; /* of NULL it would be an error */
+        if (adds) row += y_stride; /* arithmetic on NULL is undefined */
         int64_t i = 0;
-        /* In this order, NaN stays. */
+        /* With this order of operands, NaN stays NaN. */
         for (; i + VF_WIDTH <= columns; i += VF_WIDTH) {
             vf v = vf_load(x + i);
             if (adds) v = vf_add(v, f16 ? vf_load_f16(added + i) : vf_load_bf16(added + i));
@@ -429,7 +429,7 @@ const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {.strip = LN_SIMD_NAME(map_strip),
                                              .lanes = VF_WIDTH,
                                              LN_MAP_ACTIVATIONS(.activate = act_run, .find_activations = act_find)};
 
-#if !defined(LN_SIMD_SCALAR) /* without SIMD, plans use the references; but epilogues still need strips */
+#if !defined(LN_SIMD_SCALAR) /* without SIMD, plans use the references, and only epilogues need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }
 
 static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,

@@ -1,9 +1,11 @@
-/* map_table.h - defines every arithmetic opcode of map, as one expression per opcode and register type.
- * Every interpreter expands the same rows (map.inc.c, map/map_rest.c), so their results cannot differ. */
+/* map_table.h - defines every arithmetic opcode of map, as one expression per opcode and register type. Define the
+ * macros and include this file. Every interpreter expands the same rows (map.inc.c, map_rest.c), so their results
+ * cannot differ. */
 
-/* UNARY(opcode, register type, result type, expression in a), BINARY(... in a and b); types: f f32, d f64, i i32, l
- * i64. TRIG(opcode, full, small): f32 expressions that loops compute in two parts. RARE_ rows have no vector form or
- * are computed in f64. They are compiled only in map_rest.c, once for all ISAs. */
+/* UNARY(opcode, type of the operands, type of the result, expression in a) and BINARY(the same, in a and b). Types are
+ * f (f32), d (f64), i (i32), l (i64). TRIG(opcode, full, small) names two f32 functions: `small` holds for small
+ * arguments only and can be vectorized; `full` holds for all. RARE_ rows have no vector form, or compute in f64. Only
+ * map_rest.c compiles RARE_ rows, once for all ISAs. */
 BINARY(ADD, f, f, a + b)
 BINARY(ADD, d, d, a + b)
 BINARY(ADD, i, i, (int32_t)((uint32_t)a + (uint32_t)b))

@@ -1,5 +1,5 @@
-/* map_uses.c - finds the values of a compiled map program that need not be in memory, because only the next step reads
- * them, or because all their elements are equal. Blocks (map_blocks.inc.c) keep these in vector registers. */
+/* map_uses.c - finds the values of a compiled map program that need not be in memory: only the next step reads the
+ * value, or all its elements are equal. Blocks (map_blocks.inc.c) keep such values in vector registers. */
 #include "map/map_uses.h"
 
 #include "map/map_program.h"

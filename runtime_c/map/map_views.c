@@ -1,5 +1,5 @@
-/* map_views.c - see map_views.h.
- * A view is one stride per axis of the iteration, 0 where the operand broadcasts. */
+/* map_views.c - orders the axes of a map's iteration, and makes the views of its operands (map_views.h).
+ * A view has one stride per axis of the iteration; the stride is 0 where the operand broadcasts. */
 #include "map/map_views.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ void ln_map_order_axes(ln_map_order *order, const ln_tensor *shape) {
     }
 }
 
-/* A view from one stride per axis of the shape, 0 where the operand broadcasts. */
+/* Makes a view from one stride per axis of the shape, and joins axes that are contiguous. */
 static void make_view(const ln_map_order *order, ln_map_view *v, const int64_t *strides) {
     int n = 0;
     for (int i = 0; i < order->rank; i++) {

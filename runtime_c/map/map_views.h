@@ -1,12 +1,12 @@
-/* map_views.h - the order in which a map program visits its elements, and the views of its operands in that order.
- * Axes that are contiguous in an operand are joined, so that inner loops are long. */
+/* map_views.h - the order in which a map program visits its elements, and the views of its operands in that order. Call
+ * ln_map_order_axes first. A view joins axes that are contiguous in its operand, so that inner loops are long. */
 #ifndef LN_MAP_VIEWS_H
 #define LN_MAP_VIEWS_H
 
 #include "map/map_program.h"
 
-/* The iteration: the axes of `shape` (the shape of the first output) except axes of size 1. The axis of the largest
-   stride comes first, so that inner loops run along memory. */
+/* The order of iteration: the axes of `shape`, which is the first output, except axes of size 1. The axis of the
+   largest stride comes first, so that inner loops run along memory. */
 typedef struct ln_map_order {
     const ln_tensor *shape;
     int rank;
@@ -14,11 +14,11 @@ typedef struct ln_map_order {
 } ln_map_order;
 
 void ln_map_order_axes(ln_map_order *order, const ln_tensor *shape);
-/* A tensor that broadcasts to the shape. */
+/* Each of the following functions fills a view. This one is of a tensor that broadcasts to the shape. */
 void ln_map_view_tensor(const ln_map_order *order, ln_map_view *v, const ln_tensor *t);
-/* The array `values`, with one entry per index of the axis that t is quantized along. */
+/* The view of the array `values`, with one entry per index of the axis along which t is quantized. */
 void ln_map_view_axis(const ln_map_order *order, ln_map_view *v, const ln_tensor *t, const float *values);
-/* The indices along one axis, which are computed instead of read. */
+/* The view of the indices along one axis, which are computed instead of read. */
 void ln_map_view_iota(const ln_map_order *order, ln_map_view *v, int64_t axis);
 
 #endif

@@ -32,7 +32,7 @@ static int64_t attribute(const linnet_step *step, const char *name) {
     return v != NULL ? *v : 0;
 }
 
-/* Prepares what the CPU's kernels prepare, in memory of the pool. */
+/* Prepares the same ln_requant as the CPU's kernels, in memory of the pool. */
 static linnet_status prepare(const linnet_step *step, ln_pool *pool, ln_requant *r) {
     ln_call call = step->call;
     if (!(call.op->flags & LN_OP_EPILOGUE) || ln_dtype_is_float(call.inputs[0].dtype)) return LINNET_UNKNOWN_NAME;
@@ -49,7 +49,7 @@ static linnet_status prepare(const linnet_step *step, ln_pool *pool, ln_requant 
     call.plan = pool;
     const linnet_status status =
         ln_requant_prepare(&call, &call.inputs[0], w, axis, call.inner, channels, (int)attribute(step, "requant"), r);
-    return status == LINNET_UNSUPPORTED ? LINNET_UNKNOWN_NAME : status; /* products of plain integers */
+    return status == LINNET_UNSUPPORTED ? LINNET_UNKNOWN_NAME : status; /* a product of integers without quantization */
 }
 
 linnet_status linnet_step_get_requant(const linnet_step *step, linnet_requant *out) {

@@ -4,7 +4,8 @@
 
 #include "linnet_device.h"
 
-/* Copies the options of a caller, and checks them and the buffer for the text. Errors: INVALID_ARGUMENT. */
+/* Copies a caller's options to *own, with defaults for what they lack; options NULL means all defaults. Checks the
+ * options, the buffer for the text, and `length`, which must not be NULL. Errors: INVALID_ARGUMENT. */
 linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
                              size_t size, const size_t *length);
 
