@@ -1,5 +1,5 @@
 /* flatbuffer.c - the checked flatbuffer reader: tables, vtables, vectors, strings.
- * Offsets are compared in size_t after subtraction from a known bound, so nothing wraps. */
+ * To compare an offset with a bound, the reader subtracts from the bound, so no sum can overflow. */
 #include "base/flatbuffer.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ static ln_fb_table open_table(ln_fb *fb, size_t at) {
     return table;
 }
 
-/* Position of a field of `width` bytes; 0 if absent or invalid. */
+/* Returns the offset of a field of `width` bytes; 0 if the field is absent or invalid. */
 static size_t field(const ln_fb_table *table, int slot, size_t width) {
     size_t offset, at;
     if (table->at == 0 || table->fb->problem || (size_t)slot >= table->slots) return 0;

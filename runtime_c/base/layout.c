@@ -1,11 +1,10 @@
-/* layout.c - layouts as data: the strides and bytes of a tensor follow from the order of its axes and from the block.
- * The layouts that have a name are a table. */
+/* layout.c - layouts as data: the order of the axes and the block give the strides and the bytes of a tensor. A table
+ * has the layouts that have a name. */
 #include "base/layout.h"
 
 #include <string.h>
 
-/* A named layout is the logical order with one axis moved to the end, in tensors that have it and another one behind.
- */
+/* A named layout is the logical order with one axis moved to the end. Tensors whose rank is too small are dense. */
 enum { NONE_MOVED = LN_MAX_RANK };
 static const struct {
     char name[15];
@@ -49,7 +48,7 @@ bool ln_layout_bytes(const linnet_layout *layout, const ln_tensor *t, uint64_t *
     return ln_bytes(&padded, bytes);
 }
 
-/* The strides of a layout in which axis `moved` is the innermost one; NONE_MOVED: none is moved. */
+/* Computes the strides of a layout in which axis `moved` is the innermost one; NONE_MOVED: no axis is moved. */
 static void strides_of(int moved, const ln_tensor *t, int64_t *strides) {
     int64_t stride = 1;
     if (moved < t->rank) {

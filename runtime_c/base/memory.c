@@ -9,12 +9,12 @@
 #include <string.h>
 
 struct ln_pool_block {
-    ln_pool_block *next; /* older */
-    size_t size;         /* of the whole block */
+    ln_pool_block *next; /* the block that was allocated before */
+    size_t size;         /* bytes of the whole block */
 };
 
 /* A new block adds a 64th to the pool, a large item gets a block of its own, and small items fill the remainders of
- * other blocks. So little of a pool is unused. */
+ * other blocks. Thus only a small part of a pool is unused. */
 enum { BLOCK_HEADER = 16, LEAST_BLOCK = 512, SPARES = 4 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
@@ -22,7 +22,7 @@ static void *default_alloc(void *context, size_t size, size_t alignment) {
     const size_t page = ln_memory_large_page();
     if (page == 0 || size < 2 * page || size > SIZE_MAX - page)
         return aligned_alloc(alignment, size);                 /* ln_memory_alloc rounds the size up to the alignment */
-    void *data = aligned_alloc(page, ln_round_up(size, page)); /* what is rounded up is never touched */
+    void *data = aligned_alloc(page, ln_round_up(size, page)); /* the bytes that rounding adds are never touched */
     if (data) ln_memory_use_large_pages(data, size / page * page);
     return data;
 }
@@ -147,7 +147,7 @@ void ln_pool_init(ln_pool *pool, ln_memory *memory) {
     pool->memory = memory;
 }
 
-/* Keeps what is left of the newest block, instead of a smaller remainder. */
+/* Stores the unused end of the newest block in place of the smallest spare, if the end is larger. */
 static void keep_rest(ln_pool *pool) {
     const size_t left = pool->blocks && !pool->exact ? pool->capacity - pool->used : 0;
     int least = 0;
@@ -183,7 +183,7 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
         if (!block) goto fail;
         block->size = wanted;
         pool->total += wanted;
-        if (own) { /* behind the newest block, whose remaining space stays in use */
+        if (own) { /* goes behind the newest block in the list, so that the rest of the newest block stays in use */
             block->next = pool->blocks->next;
             pool->blocks->next = block;
             result = (char *)block + BLOCK_HEADER;

@@ -1,25 +1,30 @@
-/* platform_files.h - files: reading by mapping, writing atomically. */
+/* platform_files.h - files: maps a file in order to read it, and replaces a file atomically. */
 #ifndef LN_BASE_PLATFORM_FILES_H
 #define LN_BASE_PLATFORM_FILES_H
 
 #include "base/platform.h"
 
-/* Maps a whole file read-only. Errors: NOT_FOUND, READ_FAILED. */
+/* Maps a whole file read-only. ln_file_unmap ends the mapping. On an error, *data is NULL. Errors: NOT_FOUND,
+ * READ_FAILED.
+ */
 linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error);
 void ln_file_unmap(const void *data, size_t size);
-/* Lets the system drop pages of a mapped file that are not needed soon. They are read again on access. */
+/* Tells the system that these pages of a mapped file are not needed soon, so that it may drop them. An access reads
+ * them again. */
 void ln_file_forget(const void *data, size_t size);
-/* Replaces a file atomically. ln_file_write writes `parts` one after another to PATH.part (it follows a link first).
- * ln_file_commit makes the data durable and renames the file to PATH. Both remove PATH.part when they fail with
- * WRITE_FAILED. A PATH.part that remains after a crash is overwritten by the next write. */
+/* Replaces a file atomically. First call ln_file_write, which writes the parts one after another to PATH.part; if PATH
+ * is a link, the file that it names is replaced. Then call ln_file_commit, which makes the data durable and renames
+ * PATH.part to PATH. If one of them fails, it removes PATH.part and returns WRITE_FAILED. If the process crashes,
+ * PATH.part remains, and the next write replaces it. */
 typedef struct ln_span {
     const void *data;
     size_t size;
 } ln_span;
+/* A file between ln_file_write and ln_file_commit. PATH.part is open and locked, so that two writers take turns. */
 typedef struct ln_new_file {
-    int file;
-    uint64_t bytes;
-    char path[LN_MOST_PATH], temporary[LN_MOST_PATH + 8];
+    int file;                                             /* descriptor of PATH.part */
+    uint64_t bytes;                                       /* size of the file */
+    char path[LN_MOST_PATH], temporary[LN_MOST_PATH + 8]; /* PATH and PATH.part */
 } ln_new_file;
 
 linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count, linnet_error *error);

@@ -1,5 +1,5 @@
-/* platform_machine.c - the machine: its clock, and its resources and those of the control groups around the process:
- * cores, memory, ARM features. Linux provides all of this in files; other systems are asked through POSIX's sysconf. */
+/* platform_machine.c - the machine: its clock, cores, memory and ARM features, and the limits of the control groups
+ * that contain the process. Linux provides all of this in files; on other systems, POSIX's sysconf provides a part. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1 /* CPU_SET, sched_getaffinity */
 #endif
@@ -33,7 +33,7 @@ uint64_t ln_now_ns(void) {
 }
 
 #if defined(__linux__)
-/* Reads the beginning of a small file; "" if it does not exist. */
+/* Reads the beginning of a small file. Stores "" if the file does not exist. */
 static void read_text(const char *path, char *text, size_t size) {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
@@ -76,7 +76,7 @@ static void read_from(const char *folder, const char *name, char *text, size_t s
     read_text(path, text, size);
 }
 
-/* The number of cores that "quota period" grants, rounded up; INT_MAX for "max", -1 and any other text. */
+/* Returns the number of cores that a quota per period grants, rounded up; INT_MAX for "max", -1 and any other text. */
 static int granted(const char *quota, const char *period) {
     const long long most = atoll(quota), each = atoll(period);
     return most <= 0 || each <= 0 || most / each >= INT_MAX ? INT_MAX : (int)((most + each - 1) / each);
@@ -99,12 +99,12 @@ int ln_cpu_quota(const char *groups, const char *mount) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* An addition that saturates: its operands may be numbers that mean "no limit". */
+/* Add and subtract numbers that may be UINT64_MAX, which means "no limit" and stays UINT64_MAX. */
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 static uint64_t minus(uint64_t a, uint64_t b) { return a == UINT64_MAX ? a : a > b ? a - b : 0; }
 static uint64_t least_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The number after `key` at the beginning of a line; `absent` if there is none. */
+/* Returns the number behind `key` in a line that begins with `key`; `absent` if there is no such line. */
 static uint64_t number_of(const char *text, const char *key, uint64_t absent) {
     const size_t length = strlen(key);
     for (const char *line = text; line != NULL && *line != 0; line = strchr(line, '\n'), line += line != NULL)
@@ -113,7 +113,7 @@ static uint64_t number_of(const char *text, const char *key, uint64_t absent) {
     return absent;
 }
 
-/* The one number in a group's file; `absent` for "max" or a missing file. */
+/* Returns the number that a file of a group contains; `absent` for "max" or a missing file. */
 static uint64_t number_in(const char *folder, const char *name, uint64_t absent) {
     char text[64];
     read_from(folder, name, text, sizeof text);
@@ -124,8 +124,8 @@ typedef struct memory_left {
     uint64_t swap, left; /* memory of the machine; smallest available memory found so far */
 } memory_left;
 
-/* Memory that a group may still allocate: its limit minus its usage. Page cache counts as free, because the system
- * reclaims it first. */
+/* Computes how much memory a group may still allocate: its limit minus its usage. The page cache counts as free,
+ * because the system reclaims its memory first. */
 static void see_memory(const char *folder, bool unified, void *context) {
     memory_left *m = context;
     const uint64_t most = number_in(folder, unified ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
@@ -172,7 +172,7 @@ uint64_t ln_memory_available(void) {
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
 
 #if defined(__linux__)
-/* A number from a file of /sys about one core; -1 if there is none. */
+/* Returns a number from a file of /sys about one core; -1 if there is no such file. */
 static long core_fact(int core, const char *name) {
     char path[128], text[32];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", core, name);
@@ -277,7 +277,7 @@ unsigned ln_arm_features(void) {
 #if defined(MADV_HUGEPAGE)
 size_t ln_memory_large_page(void) { return 2 << 20; }
 
-/* A kernel without them refuses, and nothing is lost. */
+/* A system without large pages refuses. The memory then has ordinary pages, so the result is ignored. */
 void ln_memory_use_large_pages(void *data, size_t size) { (void)madvise(data, size, MADV_HUGEPAGE); }
 #else
 size_t ln_memory_large_page(void) { return 0; }

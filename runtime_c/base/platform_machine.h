@@ -4,28 +4,33 @@
 
 #include "base/platform.h"
 
+/* Returns the time of a monotonic clock in nanoseconds. */
 uint64_t ln_now_ns(void);
 
-/* Linux: the size of the pages that large memory may have, 2 MiB, and a call that asks for them; `data` and `size` are
- * whole such pages. The memory is then ready in less time and takes fewer entries of the TLB. Elsewhere the size is 0.
- */
+/* ln_memory_large_page returns the size of large pages: 2 MiB on Linux, 0 on systems without them.
+ * ln_memory_use_large_pages asks the system to use such pages for this memory, which must begin and end at their
+ * borders. Large pages need fewer page faults and fewer entries of the TLB. The system may refuse without an effect. */
 size_t ln_memory_large_page(void);
 void ln_memory_use_large_pages(void *data, size_t size);
 
+/* Returns the number of threads that a session uses unless its user gives a number: at least 1. */
 int ln_default_thread_count(void);
-/* Writes the numbers of the cores that the calling thread may run on, of the cluster with the largest total capacity,
- * and returns how many they are, at least 1. Where cores have no numbers, these are 0, 1, ... */
+/* Cores of equal capacity form a cluster. Finds the cluster with the largest total capacity among the cores on which
+ * the calling thread may run. Writes the numbers of its cores and returns their count, which is at least 1. On systems
+ * that do not number their cores, the numbers are 0, 1, ... */
 enum { LN_MOST_CORES = 256 };
 int ln_largest_cluster(int cores[LN_MOST_CORES]);
-/* Binds the calling thread to a core; -1: lets it run on all. Returns false if the system has no such call, or refuses.
- */
+/* Binds the calling thread to a core; -1 lets the thread run on all cores. Returns false if the system has no such
+ * call, or refuses. */
 bool ln_bind_thread(int core);
-/* Linux: the number of threads that the control groups of a process grant CPU time for, at least 1; INT_MAX without a
- * quota. `groups` is its /proc/.../cgroup file, `mount` the mount point (both cgroup versions). */
+/* Linux: returns for how many threads the control groups of a process grant CPU time: at least 1, and INT_MAX if there
+ * is no quota. `groups` is the process's /proc/.../cgroup file, and `mount` is the mount point of the control groups,
+ * of version 1 or 2. Tests pass files of their own. */
 int ln_cpu_quota(const char *groups, const char *mount);
 
-/* Bytes that this process can still allocate before the machine or one of its control groups runs out, including free
- * swap. On systems other than Linux: the total memory of the machine, or UINT64_MAX if unknown. */
+/* Returns the number of bytes that this process can still allocate before the machine or one of its control groups runs
+ * out of memory, including free swap. On systems other than Linux, returns the total memory of the machine, or
+ * UINT64_MAX if it is not known. */
 uint64_t ln_memory_available(void);
 /* Linux: computes ln_memory_available from a /proc/meminfo, a process's /proc/.../cgroup and the mount point of the
  * control groups. */

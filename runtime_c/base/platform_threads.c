@@ -28,7 +28,7 @@ typedef struct ln_worker {
     _Alignas(LINE) ln_event go; /* ticket of the newest work for this worker */
     atomic_uint part; /* the ticket of a part that nobody has begun, or 0: the worker and the caller may take it */
     ln_threads *owner;
-    int core;  /* to which this worker binds itself; -1: none */
+    int core;  /* the core to which this worker binds itself; -1: none */
     int index; /* index of this worker, which it passes to the task: 1, 2, ... */
     pthread_t thread;
 } ln_worker;
@@ -108,7 +108,7 @@ static unsigned event_wait(ln_event *event, unsigned old, atomic_int *spin) {
     return value;
 }
 
-/* Whether the thread that asks is the one that runs the part. */
+/* Takes the worker's part, if nobody has begun it. Returns false if another thread has taken it. */
 static bool take_part(ln_worker *worker, unsigned ticket) {
     return atomic_compare_exchange_strong(&worker->part, &ticket, 0);
 }
@@ -183,10 +183,10 @@ void ln_threads_begin(ln_threads *threads) { atomic_store(&threads->active, 1); 
 
 void ln_threads_end(ln_threads *threads) { atomic_store(&threads->active, 0); }
 
-/* The caller runs the parts that no worker has begun when it has finished its own, so it waits only for workers that
- * are running. If the cores are busy with other work, that happens in every call, or a worker loses its core in the
- * middle of a part. Then the pool rests: the caller does all the work itself and wakes nobody (resting.h). The results
- * are the same, because they do not depend on the number of parts. */
+/* When the caller has finished its own part, it runs the parts that no worker has begun. So it waits only for workers
+ * that are running. If other processes keep the cores busy, the caller runs such parts in every call, or a worker loses
+ * its core in the middle of a part. Then the pool rests: the caller does all the work itself and wakes nobody
+ * (resting.h). The results are the same, because they do not depend on the number of parts. */
 void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone,
                     const uint32_t *share) {
     if (count > threads->workers + 1) count = threads->workers + 1;
@@ -200,6 +200,7 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
         ln_resting_expect(alone, ln_now_ns() - begun);
         return;
     }
+    /* Gives a part to each worker, then runs part 0. */
     const unsigned before = atomic_load(&threads->done.value);
     threads->ticket = (threads->ticket + 2) | 1; /* never 0 */
     const unsigned ticket = threads->ticket;
@@ -213,6 +214,7 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
     const uint64_t own = ln_now_ns();
     task(argument, 0);
     const uint64_t ended = ln_now_ns();
+    /* Runs the parts that no worker has begun, and waits for the others. */
     int left = count - 1;
     for (int i = count - 1; i-- > 0;) {
         if (!take_part(&threads->worker[i], ticket)) continue;

@@ -4,21 +4,27 @@
 
 #include "base/platform.h"
 
-/* A thread pool with `workers` threads besides the caller. Idle workers spin for a bounded time (50 us at most, inside
- * a run), then sleep. */
+/* A thread pool: `workers` threads, which help the thread that calls the pool. An idle worker spins for a short time
+ * (at most 50 us, and only between ln_threads_begin and ln_threads_end), then sleeps. Only one thread may use a pool at
+ * a time. */
 typedef struct ln_threads ln_threads;
-size_t ln_threads_size(int workers); /* bytes that ln_threads_init needs in `memory`; it does not allocate */
-/* bind: the workers bind themselves to the cores of the largest cluster, from the second on, as far as they can. */
+/* Returns the number of bytes that ln_threads_init needs in `memory`. */
+size_t ln_threads_size(int workers);
+/* Creates a pool in `memory`, and starts its threads. Nothing else is allocated. With `bind`, the workers bind
+ * themselves to the cores of the largest cluster, as far as the system permits; the first core is left for the caller.
+ */
 linnet_status ln_threads_init(void *memory, int workers, bool bind, ln_threads **out, linnet_error *error);
+/* Ends the threads and waits for their end. The caller then frees `memory`. */
 void ln_threads_free(ln_threads *threads);
-/* Between these two calls workers may spin for new work; outside them they sleep. */
+/* Idle workers may spin for new work between these two calls. Outside them, idle workers sleep. */
 void ln_threads_begin(ln_threads *threads);
 void ln_threads_end(ln_threads *threads);
-/* Calls task(argument, i) for every i in [0, count), with i = 0 on the caller; count <= workers + 1. Returns when all
- * calls have returned. `alone` belongs to this work and is 0 at first: the pool keeps there what the caller would take
- * without workers, in nanoseconds. While other processes keep the cores busy, it then calls task(argument,
- * LN_ALL_PARTS) alone, on the caller. NULL: it never does. *share: what task(argument, 0) did of the work, in 1/65536;
- * 0 or NULL: one of `count` equal parts. */
+/* Calls task(argument, i) for every i in [0, count), and returns when all calls have returned. The caller runs part 0;
+ * `count` is at most workers + 1.
+ * `alone` belongs to this work, and is 0 at first. In it the pool stores how long, in nanoseconds, the caller would
+ * take without workers. While other processes keep the cores busy, the pool calls only task(argument, LN_ALL_PARTS), on
+ * the calling thread. If `alone` is NULL, the pool never does this. *share is the part of the work that task(argument,
+ * 0) does, in units of 1/65536. If it is 0 or `share` is NULL, all `count` parts are equal. */
 enum { LN_ALL_PARTS = -1 };
 void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone,
                     const uint32_t *share);

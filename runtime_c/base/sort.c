@@ -1,5 +1,4 @@
-/* sort.c - heap sort of pointers.
- */
+/* sort.c - heap sort of pointers. */
 #include "base/sort.h"
 
 static void exchange(const void **a, const void **b) {
@@ -8,7 +7,7 @@ static void exchange(const void **a, const void **b) {
     *b = kept;
 }
 
-/* Moves the root down until it comes before none of its children. */
+/* Moves the root down until it no longer has to come before one of its children. */
 static void sift_down(const void **items, int64_t root, int64_t count, bool (*before)(const void *, const void *)) {
     for (int64_t child; (child = 2 * root + 1) < count; root = child) {
         if (child + 1 < count && before(items[child], items[child + 1])) ++child;

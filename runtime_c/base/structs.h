@@ -1,5 +1,6 @@
-/* structs.h - takes and gives public structs of other versions of the headers: struct_size is a minimum.
- * The fields that both sides know are copied, and the rest is 0. The rule is stated at the top of linnet.h. */
+/* structs.h - copies public structs from and to callers that were compiled with another version of the headers. The
+ * caller sets struct_size to the size that it knows. The fields that both sides know are copied, and the others become
+ * 0. The top of linnet.h states this rule. */
 #ifndef LN_STRUCTS_H
 #define LN_STRUCTS_H
 
@@ -10,15 +11,15 @@
 /* The size of a struct up to and including `last`, which was its last field in the first version. */
 #define LN_UP_TO(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
 
-/* Copies the caller's struct into ours. Errors: INVALID_ARGUMENT. */
+/* Copies the caller's struct into ours, for example a config. Errors: INVALID_ARGUMENT (struct_size is not a size). */
 #define LN_TAKE(type, last, ours, theirs, error)                                                                       \
     linnet_struct_take(ours, sizeof(type), theirs, LN_UP_TO(type, last), #type, error)
-/* Copies our struct into the caller's. Errors: INVALID_ARGUMENT. */
+/* Copies our struct into the caller's, for example an info. Returns INVALID_ARGUMENT if struct_size is not a size. */
 #define LN_GIVE(type, last, ours, theirs)                                                                              \
     linnet_struct_give(ours, sizeof(type), theirs, LN_UP_TO(type, last), #type, NULL)
 
-/* The description of a tensor in the public API, for a caller of any version. `name` is stored as a
- * pointer, not copied. Errors: INVALID_ARGUMENT. */
+/* Fills the caller's description of a tensor. `name` is not copied, so it must outlive *out. Errors: INVALID_ARGUMENT.
+ */
 linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
 
 #endif

@@ -49,7 +49,7 @@ static void point(writer *w, size_t at) {
     memcpy(w->data + at, &offset, sizeof offset);
 }
 
-/* Aligns so that the data `before` bytes later is at a multiple of 8. */
+/* Advances so that the byte that follows `before` bytes later has an offset that is a multiple of 8. */
 static void align(writer *w, size_t before) { w->used = ln_round_up(w->used + before, 8) - before; }
 
 static void text(writer *w, size_t at, const char *s) {
@@ -60,7 +60,8 @@ static void text(writer *w, size_t at, const char *s) {
     w->used = ln_round_up(w->used + length + 1, 4);
 }
 
-/* Writes a vector of `count` offsets. Returns the position of the first. */
+/* Writes a vector of `count` offsets, and lets the offset at `at` point to it. Returns the position of its first
+ * element. */
 static size_t offsets(writer *w, size_t at, size_t count) {
     point(w, at);
     put(w, count, 4);
@@ -273,7 +274,7 @@ static linnet_status damaged(const ln_variable *v, const char *what, linnet_erro
     return ln_hint(error, "use an earlier checkpoint"), LINNET_CORRUPT;
 }
 
-/* Whether every variable of the checkpoint can be loaded. */
+/* Checks that every variable of the checkpoint can be loaded. */
 static linnet_status check(linnet_store *store, const linnet_model *checkpoint, const char *path, linnet_error *error) {
     const linnet_model *model = ln_store_model(store);
     const char *of = linnet_model_metadata(checkpoint, model_key);

@@ -56,8 +56,9 @@ linnet_status linnet_model_get_output(const linnet_model *model, int signature, 
     return port_info(model, signature, i, true, out);
 }
 
-/* Whether a node was made from the source node of that name, and (*last) whether its result is that of this source
- * node. A source is written "OpType:name+OpType:name", and the last computes the result. */
+/* Tells whether a node was made from the source node of this name. *last tells whether the result of the node is the
+ * result of that source node. The text node->source is "OpType:name+OpType:name"; its last entry computes the result.
+ */
 static bool made_from(const ln_node *node, const char *name, bool *last) {
     const size_t length = strlen(name);
     *last = false;
@@ -78,8 +79,8 @@ const ln_node *ln_find_whole(const ln_function *f, const char *name) {
     return NULL;
 }
 
-/* Whether the first result of node i has the value of the source node after which node i is named. It has not if passes
- * have merged later nodes into node i, or if several nodes were made from the source node. */
+/* Tells whether the first result of node i has the value of the source node after which node i is named. The value
+ * differs if passes have merged later nodes into node i, or if several nodes were made from the source node. */
 static bool makes_its_own(const ln_function *f, int32_t i) {
     for (int32_t k = 0; k < f->n_nodes; ++k) {
         bool last;
@@ -99,9 +100,9 @@ int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *
     return -1;
 }
 
-enum { MOST_NAME = 63 }; /* bytes of names that are compared */
+enum { MOST_NAME = 63 }; /* names are compared up to this number of bytes */
 
-/* How many bytes have to be added, removed or replaced to turn one name into the other (Levenshtein 1966). */
+/* Returns how many bytes must be added, removed or replaced to turn one name into the other (Levenshtein 1966). */
 static int changes(const char *a, const char *b) {
     const size_t m = strlen(a), n = strlen(b);
     if (m > MOST_NAME || n > MOST_NAME) return INT32_MAX;
@@ -120,7 +121,7 @@ static int changes(const char *a, const char *b) {
 
 const char *ln_nearest_name(const ln_signature *s, const ln_function *f, const char *name) {
     const char *near = NULL;
-    int least = 1 + (int)strlen(name) / 2; /* more changes would make it another name */
+    int least = 1 + (int)strlen(name) / 2; /* a name that needs more changes is not similar */
     const int32_t ports = f->n_inputs + f->n_outputs, steps = ports + f->n_nodes;
     for (int32_t i = 0; i < steps + f->n_values; ++i) {
         const char *other = i < f->n_inputs ? s->inputs[i]

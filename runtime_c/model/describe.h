@@ -1,17 +1,18 @@
-/* describe.h - finds tensors by name, for answers about a model. */
+/* describe.h - finds values and nodes of a model by name, for questions of callers. */
 #ifndef LN_DESCRIBE_H
 #define LN_DESCRIBE_H
 
 #include "model/graph.h"
 
-/* The value of that name: the name of an output of the signature, of any value of its function, or of a node that
- * computes the value of the source node of this name as its first output. -1: none. *own: the model's copy of the name.
- */
+/* Returns the index of the value of this name in `f`; -1 if there is none. The name may be that of an output of the
+ * signature, of any value of the function, or of a source node (a node of the model before its conversion) whose result
+ * is the first output of one of the function's nodes. *own receives the model's copy of the name. */
 int32_t ln_find_tensor(const ln_signature *signature, const ln_function *f, const char *name, const char **own);
-/* The first node that was made from the source node of that name, perhaps together with others. NULL: none. */
+/* Returns the first node that was made from the source node of this name, alone or together with other source nodes.
+ * Returns NULL if there is no such node. */
 const ln_node *ln_find_whole(const ln_function *f, const char *name);
-/* Of the names that ln_find_tensor knows and of the inputs, the one that is most like `name`, for an error. NULL: none
- * is. */
+/* Returns the name that is most like `name`, for the text of an error. It chooses among the names that ln_find_tensor
+ * finds and the names of the inputs. Returns NULL if no name is similar. */
 const char *ln_nearest_name(const ln_signature *signature, const ln_function *f, const char *name);
 
 #endif

@@ -185,7 +185,7 @@ linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out
     return LINNET_OK;
 }
 
-/* Tells the host what it may not expect of an opened model. `found`: NULL if the weights were not checked. */
+/* Logs facts about an opened model that may surprise its user. `found` is NULL if the weights were not checked. */
 static void report(const linnet_model *model, const char *name, int verify, const linnet_verified *found) {
     if (model->format_version > LN_FORMAT_VERSION)
         ln_log(&model->log, LINNET_LOG_WARNING,

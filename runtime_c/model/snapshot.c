@@ -1,5 +1,5 @@
-/* snapshot.c - see snapshot.h. One block holds the struct, a pointer and a version per variable, then the values.
- * Sessions that never run at the same time may share a snapshot. */
+/* snapshot.c - copies of a store's variables (snapshot.h). One block of memory has the struct, then a pointer and a
+ * version for each variable, then the values. */
 #include "model/snapshot.h"
 
 #include "model/attributes.h"
@@ -10,8 +10,8 @@ struct ln_snapshot {
     linnet_store *store;
     uint64_t commit; /* the store's commit number when this was last refreshed */
     size_t block_bytes;
-    bool follows;
-    char **data; /* per variable; NULL: not read */
+    bool follows; /* ln_store_follow has succeeded, so the end of the snapshot calls ln_store_unfollow */
+    char **data;  /* per variable; NULL: the snapshot does not contain it */
     uint64_t *versions;
 };
 

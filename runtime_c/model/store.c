@@ -1,6 +1,6 @@
 /* store.c - the variables of a model in one aligned block, with a version for each and one readers-writer lock.
- * Once snapshots read it, the store also keeps a copy of the last committed state. Sessions of several plans may share
- * a store. */
+ * As soon as a snapshot follows the store, the store also has a copy of the last committed state. Sessions of several
+ * plans may share a store. */
 #include "model/store.h"
 
 #include "base/platform_files.h"
@@ -33,11 +33,11 @@ struct linnet_store {
     ln_keeper keeper;
     /* Values that the store does not have. Entries change under the exclusive lock, or under the shared lock and
        fetch_lock. */
-    ln_lock fetch_lock;   /* also of `keepers` */
+    ln_lock fetch_lock;   /* also protects `keepers` */
     int keepers;          /* sessions that may hold values */
     ln_holder **holders;  /* per variable; NULL: the store has the value */
-    ln_holder lost;       /* of values that do not exist any more */
-    atomic_int away;      /* holders that are not NULL */
+    ln_holder lost;       /* the holder of values that do not exist any more; its fetch fails */
+    atomic_int away;      /* number of entries of `holders` that are not NULL */
     atomic_bool *exposed; /* per variable: linnet_store_data has given its address away */
 };
 
@@ -54,7 +54,8 @@ size_t ln_store_bytes_for(const linnet_model *model) {
     return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
 }
 
-/* Copies in pieces, so that a large variable is never in memory twice. Zeros take no memory. */
+/* Copies values from a file in pieces, so that a large variable is never in memory twice. Pages of zeros are not
+ * written, so they take no memory. */
 static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
     enum {
         PIECE = 4 << 20
@@ -367,7 +368,8 @@ int32_t ln_store_find(const linnet_store *store, const char *function, const cha
     return -1;
 }
 
-/* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
+/* Returns the index of the variable of this name, which must have exactly `bytes` bytes. Otherwise returns -1 and fills
+ * the error. */
 static int32_t find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
                     linnet_error *error) {
     int32_t i;
@@ -411,7 +413,7 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     return LINNET_OK;
 }
 
-/* Nobody can hold the value of variable i, from now on either. Does not wait for runs. */
+/* Fetches the value of variable i, and makes sure that no holder gets the value later. Does not wait for runs. */
 static bool expose(linnet_store *store, int32_t i) {
     if (!LN_HAS_DEVICES || atomic_load(&store->exposed[i])) return true;
     ln_lock_exclusive(&store->fetch_lock);

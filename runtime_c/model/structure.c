@@ -32,7 +32,7 @@ enum { SEGMENT_ALIGNMENT = 64, HEADER_SIZE = 64 };
 
 static bool before(const void *a, const void *b) { return strcmp(a, b) < 0; }
 
-/* Checks that all names differ and none is empty; `kind` says what the names belong to. */
+/* Checks that all names differ and that none is empty. `kind` is a noun for the named things, for the error. */
 static linnet_status check_names(ln_reader *r, const char *const *names, int64_t count, const char *kind) {
     const void **sorted = ln_pool_array(&r->temporary, count, sizeof *sorted);
     if (!sorted) return ln_reader_no_memory(r);
@@ -154,8 +154,8 @@ static linnet_status read_signatures(ln_reader *r, const ln_fb_table *root) {
     return r->fb.problem ? ln_reader_problem(r) : check_names(r, names, tables.count, "signatures");
 }
 
-/* Keeps packed constants, unless the file has them or its segments in another order than linnet writes: then they
-   cannot be found. Extras of kinds that this version does not know are skipped. */
+/* Reads the packed constants. If they, or the segments, are not in the order in which linnet writes them, they could
+ * not be found later and are ignored. Extras of kinds that this version does not know are skipped. */
 static linnet_status read_extras(ln_reader *r, const ln_fb_table *root) {
     const ln_fb_vector tables = ln_fb_get_vector(root, MODEL_EXTRAS, 4);
     linnet_model *model = r->model;

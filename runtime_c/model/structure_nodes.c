@@ -10,7 +10,7 @@
 #include "model/verify_map.h"
 #include "generated/op_table.h"
 
-/* Slots of a table in schema/linnet.fbs; structure.h has those of a node. */
+/* Slots of the table Function in schema/linnet.fbs. structure_reader.h has the slots of Node. */
 enum { FUNCTION_NAME, FUNCTION_TENSORS, FUNCTION_NODES, FUNCTION_INPUTS, FUNCTION_OUTPUTS };
 
 /* Limit on nodes after all calls are expanded, because nested calls multiply them. */
@@ -40,7 +40,7 @@ static linnet_status check_callee(ln_reader *r, int32_t function, const ln_op *o
     return status;
 }
 
-/* Control flow: the numbers of operands must match the functions called. */
+/* Checks a node of control flow: its numbers of inputs and outputs must match the functions that it calls. */
 static linnet_status check_calls(ln_reader *r, int32_t function, const ln_node *node) {
     int64_t callees[LN_MOST_CALLEES], inputs = node->n_inputs - node->op->min_inputs, outputs = node->n_outputs;
     const int n = ln_callees(node, callees);

@@ -4,7 +4,8 @@
 
 #include "model/structure_reader.h"
 
-/* Reads the functions; `tables` is their list. */
+/* Reads all functions, whose tables are the elements of `tables`, into r->functions. The variables and segments must
+ * have been read before. Errors: those of ln_read_structure. */
 linnet_status ln_read_functions(ln_reader *r, const ln_fb_vector *tables);
 
 #endif

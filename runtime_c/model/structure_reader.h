@@ -1,4 +1,4 @@
-/* structure_reader.h - what has been read of a structure so far, and numbers of the format. */
+/* structure_reader.h - the state of reading a structure, for the files structure*.c; and numbers of the format. */
 #ifndef LN_STRUCTURE_READER_H
 #define LN_STRUCTURE_READER_H
 
@@ -7,7 +7,7 @@
 
 enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64, LN_FORMAT_VERSION = 2 };
 
-/* Slots of the tables in schema/linnet.fbs. */
+/* Slots of the table Node in schema/linnet.fbs. */
 enum {
     LN_NODE_OP,
     LN_NODE_INPUTS,
@@ -18,14 +18,15 @@ enum {
     LN_NODE_SOURCE
 };
 
+/* The state of reading one structure. It exists only during ln_read_structure. */
 typedef struct ln_reader {
     linnet_model *model;
     ln_pool *pool;     /* the model's pool */
-    ln_pool temporary; /* freed at the end */
+    ln_pool temporary; /* freed when the structure has been read */
     ln_fb fb;
     ln_function *functions;
-    uint64_t *expanded; /* nodes per function after expansion */
-    int32_t *depth;     /* levels of calls below each function */
+    uint64_t *expanded; /* per function: number of its nodes if all calls were expanded */
+    int32_t *depth;     /* per function: levels of calls below the function */
     int32_t *assigned;  /* per variable: 1 + the function that assigned it last */
     int32_t n_functions;
     linnet_error *error;

@@ -211,7 +211,7 @@ linnet_status ln_read_value(ln_reader *r, const ln_fb_table *table, ln_value *va
     return LINNET_OK;
 }
 
-/* Names of open dimensions. read_value has checked that there is one name per dimension. */
+/* ln_read_value has checked that there is one name per dimension, or none. */
 linnet_status ln_read_dim_names(ln_reader *r, const ln_fb_vector *tensors, int32_t index, ln_value *value) {
     ln_fb_table table = ln_fb_table_at(tensors, (uint32_t)index);
     ln_fb_vector given = ln_fb_get_vector(&table, TENSOR_DIM_NAMES, 4);

@@ -60,7 +60,8 @@ linnet_status ln_user_register(linnet_model *model, const linnet_model_config *c
     return LINNET_OK;
 }
 
-/* Whether `text` consists of n texts that are followed by a NUL. With sizes, they may contain other NULs. */
+/* Tells whether `text` consists of n texts, each followed by a NUL. If `sizes` gives their sizes, the texts may contain
+ * other NULs. */
 static bool holds(const ln_text *text, int64_t n, const ln_ints *sizes) {
     int64_t at = 0;
     if (sizes != NULL && sizes->n != n) return false;
@@ -77,7 +78,7 @@ static bool holds(const ln_text *text, int64_t n, const ln_ints *sizes) {
     return at == text->n;
 }
 
-/* Whether the lists of the node have the lengths that `kinds` says. */
+/* Tells whether the lists of the node have the lengths that follow from `kinds`. */
 static bool consistent(const ln_user_attributes *a) {
     int64_t counts[KINDS] = {0};
     if (a->kinds.n % 2 != 0 || !holds(&a->op, 1, NULL) || !holds(&a->names, a->kinds.n / 2, NULL)) return false;

@@ -18,7 +18,7 @@ typedef struct verifier {
     linnet_error *error;
 } verifier;
 
-/* The name of the tensor or variable whose values the segment holds; "" if it holds neither. */
+/* Returns the name of the tensor or variable whose value is in the segment; "" if there is none. */
 static const char *name_of(const linnet_model *model, const ln_segment *segment) {
     for (int32_t f = 0; f < model->n_functions; f++)
         for (int32_t i = 0; i < model->functions[f].n_values; i++) {
@@ -30,8 +30,8 @@ static const char *name_of(const linnet_model *model, const ln_segment *segment)
     return "";
 }
 
-/* The record to fill for one more problem. The first problem is reported, and the others are only counted. `segment` is
- * where it is; NULL: in none. */
+/* Counts a problem. For the first problem, begins the error record and returns it; for the others, returns NULL.
+ * `segment` says where the problem is; NULL: not in a segment. */
 static linnet_error *corrupt(verifier *v, const char *what, const ln_segment *segment) {
     linnet_error *error = v->status ? NULL : v->error;
     v->found.problems++;

@@ -30,8 +30,8 @@ static bool has_quant(const ln_tensor *t, int64_t dtype) {
            is_integer((int)dtype);
 }
 
-/* Rank of the iteration shape; -1 if the rank of an input is unknown. Inputs that are only tables take no part in
- * broadcasting. */
+/* Returns the rank of the iteration shape; -1 if the rank of an input is unknown. Inputs that are used only as lookup
+ * tables take no part in broadcasting. */
 static int iteration_rank(const check *c, const uint8_t *loaded) {
     int rank = c->n_inputs ? 0 : (int)c->map->shape.n;
     for (int i = 0; i < c->n_inputs; i++) {
@@ -109,7 +109,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
     }
 }
 
-/* Types that the registers a, b and c must have; 0: any type. */
+/* Stores the types that the registers a, b and c of an instruction must have; 0: any type. */
 static void operand_types(const int64_t *in, uint8_t wanted[3]) {
     uint8_t own = (uint8_t)in[1];
     wanted[0] = wanted[1] = wanted[2] = own;
