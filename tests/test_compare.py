@@ -16,8 +16,8 @@ from PIL import Image
 import linnet
 from linnet.quantization.accuracy import Pictures, evaluation
 from linnet.quantization.agreement import Agreement
+from linnet.quantization.compared_models import Subject, adapted, matched
 from linnet.quantization.sources import samples_of
-from linnet.quantization.subjects import Subject, adapted, matched
 from linnet.report import compare as comparing
 from tests.test_cli import refused
 

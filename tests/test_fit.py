@@ -278,7 +278,7 @@ def test_an_improvement_is_larger_than_the_least_one(mode: str) -> None:
 
 
 def test_the_total_counts_the_last_step_of_an_epoch_although_it_has_fewer_batches() -> None:
-    from linnet.training.beginning import total_of
+    from linnet.training.run_setup import total_of
 
     assert total_of(3, None, 10, 4) == 9 and total_of(3, None, 8, 4) == 6
     assert total_of(3, 7, 10, 4) == 7 and total_of(3, 70, 10, 4) == 9

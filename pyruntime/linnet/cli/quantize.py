@@ -209,7 +209,7 @@ def _compared(
 ) -> tuple[Comparison | None, Sequence[Step]]:  # fmt: skip
     """The float and the quantized model on the same samples, or None if there are no samples; and the steps that the
     quantized model ran."""
-    from linnet.quantization.subjects import Subject
+    from linnet.quantization.compared_models import Subject
     from linnet.report import compare as comparing
 
     source = pictures or quantizing.calibration
@@ -234,7 +234,7 @@ def _scores(
     import statistics
 
     from linnet.converters.formats import bytes_of_model
-    from linnet.quantization.subjects import Subject
+    from linnet.quantization.compared_models import Subject
     from linnet.report.compare import Compared, Comparison
 
     made = []

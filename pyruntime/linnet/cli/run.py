@@ -110,7 +110,7 @@ def run(
     from linnet.cli.results import Described
     from linnet.data.media import read_feed
     from linnet.ir.dtypes import dtype_of
-    from linnet.session.making import unknown
+    from linnet.session.c_plan import unknown
     from linnet.session.model import Model
     from linnet.session.session import Session
     from linnet.session.trace import Trace

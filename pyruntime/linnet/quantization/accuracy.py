@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, FileError, UsageError
 from linnet.preprocess._edit import io_key, labels_key, parse_io
+from linnet.quantization.compared_models import Subject, shape_text
 from linnet.quantization.labels import find_labels
 from linnet.quantization.samples import PICTURES, picture_reader
 from linnet.quantization.sources import Script, is_script
-from linnet.quantization.subjects import Subject, shape_text
 
 Array = npt.NDArray[Any]
 Names = Mapping[str, str]

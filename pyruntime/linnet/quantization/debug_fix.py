@@ -20,10 +20,10 @@ from linnet.ir.function import Node, Tensor
 from linnet.ir.node_names import step_names
 from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
+from linnet.quantization.compared_models import adapted
 from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
-from linnet.quantization.subjects import adapted
 from linnet.quantization.table import Row, Table, TensorRow
 from linnet.session.model import Model
 from linnet.session.session import Session

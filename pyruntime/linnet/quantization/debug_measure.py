@@ -18,8 +18,8 @@ from linnet.clib.errors import Error, UsageError
 from linnet.facade import Graph
 from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
+from linnet.quantization.compared_models import adapted
 from linnet.quantization.debug_pairs import CUT, Pair, cut, groups_of, real, stored
-from linnet.quantization.subjects import adapted
 from linnet.session.model import Model
 from linnet.session.session import Session
 

@@ -20,9 +20,9 @@ from linnet.passes.kept_types import keeping_types
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
-from linnet.quantization.effort import EFFORTS, Search
 from linnet.quantization.observe import Batches
 from linnet.quantization.scheme import HALVES, KEY
+from linnet.quantization.search import EFFORTS, Search
 from linnet.quantization.table import DTYPES as STORED
 from linnet.quantization.table import Table
 

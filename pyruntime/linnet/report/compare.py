@@ -19,7 +19,7 @@ from linnet.ir.user_op import UserOp
 from linnet.quantization.accuracy import Evaluation
 from linnet.quantization.agreement import Agreement, batch_of
 from linnet.quantization.calibrate import Feeds
-from linnet.quantization.subjects import Reference, Subject, matched, own_files
+from linnet.quantization.compared_models import Reference, Subject, matched, own_files
 
 
 @dataclasses.dataclass

@@ -159,11 +159,11 @@ def _why_not(session: Planning, space: Space, most: _Most) -> str:
 
     from linnet.file import reader
     from linnet.ir.graph import Graph
-    from linnet.session import growth
+    from linnet.session import monotone_sizes
 
     model = session.model
     graph = reader.from_bytes(model._content) if model._content else reader.read(Path(str(model.path)), Graph)
-    reason = growth.obstacle(graph, session.signature, space.loose)
+    reason = monotone_sizes.obstacle(graph, session.signature, space.loose)
     if any(low == 0 for dims in space.ranges.values() for low, _ in dims):
         reason = reason or "a range starts at 0"
     if session._options.devices:

@@ -1,5 +1,5 @@
 """SessionOptions: where and how sessions compute. Session, trainers and commands take these options as one value and pass it
-on. A new option is a field of SessionOptions and SessionFields here, a line of `making.plan`, which gives it to the C library,
+on. A new option is a field of SessionOptions and SessionFields here, a line of `c_plan.plan`, which gives it to the C library,
 and an option of the command line in `linnet.cli.session_options`."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.ir.dtypes import packed
-from linnet.session import bounding, making
+from linnet.session import bounding, c_plan
 from linnet.session.lifetime import Closes
 from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, wrong_shape, wrong_type
 from linnet.session.options import SessionOptions, with_session_options
@@ -194,7 +194,7 @@ class Session(Closes):
         """What the file declares for an input, or for any other tensor that may be fed."""
         spec = self._specs.get(name) or self._fed.get(name) or self.model.tensor(name, self.signature)
         if spec is None:
-            raise making.unknown(self.model, self.signature, name)
+            raise c_plan.unknown(self.model, self.signature, name)
         if name not in self._specs:
             self._fed[name] = spec
         return spec
@@ -351,7 +351,7 @@ class Session(Closes):
         self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None,
         separate: bool = False, beside: int = 0,
     ) -> Any:  # fmt: skip
-        return making.plan(self, shapes, fetches, frame, separate, beside)
+        return c_plan.plan(self, shapes, fetches, frame, separate, beside)
 
     def _plan(
         self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any, separate: bool = False

@@ -12,7 +12,7 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.session.model import Model
 from linnet.sync import contract
-from linnet.sync.company_run import CompanyRun
+from linnet.sync.distributed_run import DistributedRun
 from linnet.sync.serving import Place, Serving
 from linnet.sync.sharding import shard, worker_part
 from linnet.sync.strategy import Strategy
@@ -125,10 +125,10 @@ class Company:
             return feed
         return share_of(feed, self.cluster.rank, self.cluster.world_size)
 
-    def run(self, *arguments: Any) -> CompanyRun:
+    def run(self, *arguments: Any) -> DistributedRun:
         """Creates the run of a worker."""
         if self.strategy.mode == "ring":
             from linnet.sync.ring_fitting import RingRun
 
             return RingRun(self, *arguments)
-        return CompanyRun(self, *arguments)
+        return DistributedRun(self, *arguments)

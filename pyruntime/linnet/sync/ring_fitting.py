@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, SyncError, TrainingError
 from linnet.data.source import Batch
-from linnet.sync.company_run import CompanyRun
+from linnet.sync.distributed_run import DistributedRun
 from linnet.sync.ring import Ring
 from linnet.sync.ring_training import RingTrainer
 from linnet.training.feeding import examples, fitted
@@ -19,7 +19,7 @@ from linnet.training.feeding import examples, fitted
 _PATIENCE = 600.0  # seconds that a rank may be silent; this limits how long worker 0 may validate
 
 
-class RingRun(CompanyRun):
+class RingRun(DistributedRun):
     """A run in which all ranks of a ring make each step together. store: the variables, with the same values in all
     ranks."""
 

@@ -19,7 +19,6 @@ from linnet.session.device import Device
 from linnet.session.model import Model
 from linnet.session.options import SessionOptions
 from linnet.session.session import Session
-from linnet.training.beginning import begin, model_of, source_of, total_of
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import BATCH, Data, feed_of
@@ -27,6 +26,7 @@ from linnet.training.history import History
 from linnet.training.job import Cluster, Company
 from linnet.training.progress import progress_bar
 from linnet.training.run import TrainingRun
+from linnet.training.run_setup import begin, model_of, source_of, total_of
 from linnet.training.saver import BEST, Saver
 
 

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 import linnet
-from linnet.session import bounding, growth
+from linnet.session import bounding, monotone_sizes
 from linnet.session.bounds import COUNTED, Space, resolve
 from linnet.session.planner import Planner
 from tests.test_bounds import HEAD
@@ -41,7 +41,7 @@ def test_frames_of_random_graphs_hold() -> None:
     for seed in range(40):
         rng = random.Random(1000 + seed)
         graph = linnet.from_onnx(onnx.parser.parse_model(HEAD + random_chain(rng)))
-        assert growth.obstacle(graph, "infer") == "", seed
+        assert monotone_sizes.obstacle(graph, "infer") == "", seed
         assert _frames_hold(linnet.Model(graph), {"x": "?,?,2..70,2..90"}, 12, rng) == 12
 
 
@@ -98,14 +98,14 @@ def _arithmetic(body: str, name: str) -> linnet.Graph:
 @pytest.mark.parametrize("name", GROWS)
 def test_sizes_that_grow_are_followed(name: str) -> None:
     graph = _arithmetic(GROWS[name], name)
-    assert growth.obstacle(graph, "infer") == ""
+    assert monotone_sizes.obstacle(graph, "infer") == ""
     assert _frames_hold(linnet.Model(graph), {"x": "1..40,4..40"}, 60, random.Random(name)) > 30
 
 
 @pytest.mark.parametrize("name", MAY_SHRINK)
 def test_sizes_that_may_shrink_are_not_promised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = _arithmetic(MAY_SHRINK[name], name)
-    assert growth.obstacle(graph, "infer")
+    assert monotone_sizes.obstacle(graph, "infer")
     dims = "1..30,1..30"
     small = linnet.Session(graph, threads=1, bounds={"x": dims}).bound
     assert small is not None and small.every and not small.unbounded  # planned shape by shape, it has a bound
@@ -133,5 +133,5 @@ def test_what_is_folded_at_small_shapes_only() -> None:
         planner.plan({"x": (n, 1)})
         constants.append(planner.memory["constants"])
     assert constants[0] >= 10 * 256 * 4 > constants[1]
-    assert growth.obstacle(graph, "infer") == ""
+    assert monotone_sizes.obstacle(graph, "infer") == ""
     assert _frames_hold(planner.model, {"x": "1..400,1"}, 60, random.Random(0)) == 60

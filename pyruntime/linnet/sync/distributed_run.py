@@ -47,7 +47,7 @@ class Part(Protocol):
     def begun(self) -> None: ...
 
 
-class CompanyRun(TrainingRun):
+class DistributedRun(TrainingRun):
     """A run in which all workers of the job make each step together. store: the values that this worker pulled."""
 
     def __init__(
