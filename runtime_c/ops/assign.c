@@ -30,7 +30,7 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Copies element by element in logical order, so that any strides work. */
+/* Copies element by element in logical order, because both tensors may have any strides. */
 static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
                  int64_t at_out) {
     if (d == from->rank) {

@@ -71,7 +71,8 @@ static linnet_status broadcast_leading(const ln_infer *infer, int i, ln_tensor *
     return ln_broadcast(&own, &all, y, infer->error);
 }
 
-/* Keys and values of one part: their depth, their number and their leading dimensions. *keys receives the number. */
+/* Checks the keys and values of one part: their depth, their number and their leading dimensions. *keys becomes the
+ * number of keys. */
 static linnet_status check_part(const ln_infer *infer, int key, int value, ln_tensor *y, int64_t *keys) {
     const bool transposed = ((const ln_attention_attributes *)infer->attributes)->key_transposed;
     const ln_tensor *q = &infer->inputs[0], *k = given(infer, key), *v = given(infer, value);
@@ -86,7 +87,7 @@ static linnet_status check_part(const ln_infer *infer, int key, int value, ln_te
     return status == LINNET_OK ? broadcast_leading(infer, value, y) : status;
 }
 
-/* The mask must be broadcast to the scores, not the scores to the mask. */
+/* Checks that the mask broadcasts to the scores without making the scores larger. */
 static linnet_status check_mask(const ln_infer *infer, const ln_tensor *mask, const ln_tensor *scores) {
     bool fits = mask->rank <= scores->rank;
     for (int i = 1; fits && i <= mask->rank; ++i) {
@@ -113,7 +114,7 @@ static linnet_status check_lengths(const ln_infer *infer, const ln_tensor *lengt
     return ln_got(infer->error, "%s", ln_shape_text(lengths->dims, lengths->rank, got, sizeof got));
 }
 
-/* Both operands of the past, or neither. */
+/* Checks that the past has both keys and values, or neither. */
 static linnet_status check_past(const ln_infer *infer) {
     const bool key = given(infer, LN_ATTENTION_PAST_KEY) != NULL, value = given(infer, LN_ATTENTION_PAST_VALUE) != NULL;
     if (key == value) return LINNET_OK;
@@ -158,8 +159,8 @@ linnet_status ln_infer_attention(const ln_infer *infer) {
 
 /* ---- operands as matrices ---- */
 
-/* Strides of an operand whose last two dimensions are `row` and `column` (from the end), against the leading dimensions
- * of y. */
+/* Sets the strides of an operand. Its last two dimensions are rows and columns, or columns and rows if transposed; its
+ * leading dimensions are aligned with those of y. */
 static void strides_of(const ln_tensor *t, const ln_attention_view *v, bool transposed, ln_attention_matrix *out) {
     const int own = t->rank - 2;
     for (int i = 0; i < v->n_batch; ++i) {
@@ -170,7 +171,7 @@ static void strides_of(const ln_tensor *t, const ln_attention_view *v, bool tran
     out->column = t->strides[t->rank - (transposed ? 2 : 1)];
 }
 
-/* A mask may have fewer than two dimensions, and sizes of 1 in its last two. */
+/* The strides of the mask, which may have fewer than two dimensions, and sizes of 1 in its last two. */
 static void mask_strides(const ln_tensor *t, const ln_attention_view *v, ln_attention_matrix *out) {
     for (int i = 0; i < v->n_batch + 2; ++i) {
         const int axis = i - (v->n_batch + 2 - t->rank);
@@ -244,7 +245,7 @@ void ln_attention_visible(const ln_attention_attributes *a, int64_t m, int64_t t
 
 /* ---- work ---- */
 
-/* Half of the scores of a causal attention are not computed. */
+/* The number of scores that are computed: a causal attention skips about half of them. */
 static double scores_of(const ln_attention_attributes *a, const ln_attention_view *v) {
     const double keys = (double)(v->n + v->past), queries = (double)(v->m * v->matrices);
     double seen = keys;
@@ -311,7 +312,8 @@ static double masked(const ln_call *call, const ln_buffers *b, const ln_attentio
     return score + mask;
 }
 
-/* Makes the scores of one query its weights, which are not normalized; returns their sum. -INFINITY hides a key. */
+/* Replaces the scores of one query by its weights, which are not normalized yet. Returns their sum. A score of
+ * -INFINITY hides a key. */
 static double weigh(double *scores, int64_t n) {
     double top = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; ++i) top = scores[i] > top || isnan(scores[i]) ? scores[i] : top;

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Whether the parameters that must be known at plan time are known. The output shapes give the sizes but not the
- * offsets. */
+/* Whether the parameters that a plan needs are known. The shapes of the outputs tell the sizes of what is copied, but
+ * not where it begins. */
 bool ln_copy_can(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (ln_dtype_bits(call->outputs[0].dtype) < 8 && !(ln_is_dense(&call->inputs[0]) && ln_is_dense(&call->outputs[0])))
@@ -67,7 +67,7 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
         return;
     }
     double run = (double)ln_min(x->dims[from], y->dims[inner]);
-    for (int d = inner; inner == y->rank - 1 && d > 0; --d) { /* axes that follow each other on both sides */
+    for (int d = inner; inner == y->rank - 1 && d > 0; --d) { /* joins axes that are contiguous on both sides */
         const int s = source_axis(call->attributes, d), before = source_axis(call->attributes, d - 1);
         if (x->dims[s] != y->dims[d] || before != s - 1) break;
         run *= (double)ln_min(x->dims[before], y->dims[d - 1]);
@@ -77,7 +77,7 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
 
 linnet_status ln_copy_configure(ln_call *call) {
     ln_copy_plan *plan;
-    int64_t total = 0; /* bytes written; a thread should get at least 32 KiB or so */
+    int64_t total = 0; /* bytes written; a thread should get about 32 KiB or more */
     linnet_status status = ln_copy_make_plan(call, &plan);
     if (status) return status;
     for (int i = 0; i < call->n_outputs; i++)

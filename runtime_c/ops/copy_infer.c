@@ -1,5 +1,4 @@
-/* copy_infer.c - shape rules of `copy`. There is one function per kind, with the semantics of the ONNX op of the same
- * name. */
+/* copy_infer.c - the shape rule of `copy`, with one function per kind, which follows the ONNX op of the same name. */
 #include "kernel/common/index.h"
 #include "kernel/infer.h"
 #include "ops/copy_operands.h"
@@ -16,7 +15,7 @@ static linnet_status bad(const ln_infer *infer, linnet_status code, const char *
            code;
 }
 
-/* Rank of the result if the value of the shape operand is not known: the length of the operand. */
+/* Sets the rank of the result where the value of the shape operand is not known: the length of that operand. */
 static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     int64_t n = -1;
     if (ln_copy_given(infer->inputs, infer->n_inputs, operand) && infer->inputs[operand].rank == 1)

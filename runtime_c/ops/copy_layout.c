@@ -1,9 +1,9 @@
-/* copy_layout.c - the layouts that a copy wants, which depend on its kind: some kinds move elements in any layout,
- * others are free only between certain layouts. */
+/* copy_layout.c - the layouts that a copy prefers, which depend on its kind: some kinds copy as fast in any layout,
+ * others need not copy at all between certain layouts. */
 #include "generated/op_table.h"
 
-/* A transpose that only turns channels-last memory into dense memory, or the reverse, is free. Returns the layout of
- * its operand for which it is. */
+/* A transpose moves nothing if it only gives channels-last memory the shape of dense memory, or the reverse. Returns
+ * the layout of the operand for which this is so, or LN_PREFER_FREE if there is none. */
 static int free_transpose(const ln_copy_attributes *a, int rank) {
     if (rank < 3 || a->perm.n != rank || a->perm.v[0] != 0) return LN_PREFER_FREE;
     bool to_last = a->perm.v[rank - 1] == 1, to_first = a->perm.v[1] == rank - 1;

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* A rectangle while it is made. */
+/* A rectangle under construction. */
 typedef struct box {
     int32_t input, output, rank;
     int64_t source, target;
@@ -19,7 +19,7 @@ typedef struct box {
 
 static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
 
-/* Takes dim `from` out and puts it in before dim `to`. */
+/* Moves dim `from` in front of dim `to`. */
 static void move(box *r, int from, int to) {
     const ln_copy_dim moved = r->dims[from];
     const int step = from < to ? 1 : -1;
@@ -83,7 +83,7 @@ static void store(ln_copy_plan *plan, const box *b, enum ln_copy_shape shape) {
     plan->items += r->items;
 }
 
-/* Rectangles are made twice: first to count them, then to store them. */
+/* Adds a rectangle to the plan. All rectangles are made twice: first they are counted, then they are stored. */
 static void add(ln_copy_plan *plan, box *r) {
     for (int d = 0; d < r->rank; d++)
         if (r->dims[d].size == 0) return;
@@ -105,8 +105,8 @@ static void begin_box(box *r, const ln_tensor *like, const int64_t *source, cons
 
 /* ---- reshape ---- */
 
-/* Dims and strides without dims of size 1; adjacent dims that are contiguous in memory are merged. Returns the new
- * rank. */
+/* Writes the dims and strides of t without dims of size 1, with adjacent dims merged where memory is contiguous.
+ * Returns the new rank. */
 static int merged(const ln_tensor *t, int64_t *dims, int64_t *strides) {
     int n = 0;
     for (int d = 0; d < t->rank; d++) {
@@ -122,7 +122,8 @@ static int merged(const ln_tensor *t, int64_t *dims, int64_t *strides) {
     return n;
 }
 
-/* The common refinement of both shapes, from the innermost dim outwards; false if the dims do not divide each other. */
+/* Divides the dims of both shapes, from the innermost one outwards, until both have the same dims, which become those
+ * of the box. Returns false if dims do not divide each other. */
 static bool refine(const ln_tensor *x, const ln_tensor *y, box *r) {
     int64_t xd[LN_MAX_RANK], xs[LN_MAX_RANK], yd[LN_MAX_RANK], ys[LN_MAX_RANK];
     int i = merged(x, xd, xs) - 1, j = merged(y, yd, ys) - 1;
@@ -160,8 +161,9 @@ static void run_of(pieces *p, int64_t target, int64_t count, int64_t source, int
     if (count > 0 && repeats > 0) p->of[p->n++] = (piece){target, count, source, step, repeats, every};
 }
 
-/* Goes around the axis: a part of it, then whole sides, and a part again. WRAP begins each time at the first element.
- * REFLECT goes up and down, and a turning point belongs to the side before it. */
+/* Adds the pieces of padding that goes around the axis: first a part of the axis, then whole passes, and at last a part
+ * again. WRAP begins each pass at the first element. REFLECT goes up and down in turn; a turning point belongs to the
+ * pass before it. */
 static void go_around(pieces *p, bool turns, int64_t total, int64_t before, int64_t low, int64_t n) {
     const int64_t kinds = 1 + turns, side = n - turns, period = kinds * side;
     const int64_t phase = (period - before % period) % period;
@@ -207,7 +209,7 @@ static void plan_pad(ln_copy_plan *plan, const ln_call *call, const ln_copy_attr
         if (axes[d].n == 0) return;
     }
     for (;;) {
-        /* A constant piece of one axis covers the full extent of the axes after it. */
+        /* Where a piece of one axis is constant, the rectangle covers the full extent of the axes after it. */
         box r;
         memset(&r, 0, sizeof r);
         int constant = -1;

@@ -34,8 +34,7 @@ static void strided(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, s
 #undef LN_STRIDED
 }
 
-/* Copies lines along the longer side. It works in pieces that stay in the cache while it steps through the other
-   side. */
+/* Copies lines along the longer side, in pieces that stay in the cache until all lines of the other side are copied. */
 void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
                     size_t size) {
     enum { PIECE = 512 };
@@ -70,7 +69,7 @@ static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, 
     }
     const bool rows = r->shape == LN_COPY_RUN && r->panels == 1 && cut > 0;
     for (int64_t item = begin; item < end; item++) {
-        if (rows) { /* all but the last of the runs along the innermost of the other dims */
+        if (rows) { /* a row of runs along the innermost of the outer dims, except the last run */
             const ln_copy_dim *d = &r->dims[cut - 1];
             const int64_t n = ln_min(d->size - at[cut - 1], end - item) - 1;
             copy_runs(target + to * size, d->target * size, source + from * size, d->source * size,

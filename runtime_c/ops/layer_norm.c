@@ -69,8 +69,8 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Offset in t of the element with flat index i over the axes [begin, end) of x. t is aligned at the right of x and
- * broadcasts. */
+/* The offset in t of element number i, which is counted row-major over the axes [begin, end) of x. t is aligned with
+ * the last axes of x and broadcasts. */
 static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end, int64_t i) {
     int64_t at = 0;
     for (int d = end - 1; d >= begin; d--) {

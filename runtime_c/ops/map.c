@@ -69,8 +69,8 @@ static cell load(const void *data, int dtype, int64_t at, int type) {
     return y;
 }
 
-/* The quantization entry for element `coordinates` of tensor t, whose quantization is per tensor or per axis. The axis
-   refers to t's own shape. */
+/* The number of the scale for the element at `coordinates` of t, whose quantization is per tensor or per axis. The axis
+   is one of t's own shape. */
 static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
     if (t->quant->scheme != LN_QUANT_AXIS) return 0;
     int axis = ln_axis(t->quant->axis, t->rank);
@@ -174,7 +174,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-/* Each instruction is decoded for each element. */
+/* The reference decodes every instruction again for every element. */
 static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_operations(counts, 10);

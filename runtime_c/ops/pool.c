@@ -34,7 +34,9 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* A comparison keeps its result in a register, so it takes a quarter of an operation of a map. */
+/* The running maximum stays in a register, so a comparison takes a quarter of a map's operation, which loads and
+ * stores.
+ */
 void ln_count_pool(const ln_call *call, ln_counts *counts) {
     const ln_ints kernel = ((const ln_pool_attributes *)call->attributes)->kernel;
     double taps = 0.25;
@@ -66,7 +68,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The flat index that ONNX MaxPool reports, into x in its logical order; storage_order 1 reverses the spatial axes. */
+/* The flat index into x, in logical order, that ONNX MaxPool reports. storage_order 1 reverses the spatial axes. */
 static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, int64_t c, int64_t z, int64_t y,
                           int64_t x) {
     int64_t plane = w->in[0] * w->in[1] * w->in[2];
@@ -133,7 +135,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-/* Each tap is looked up. */
+/* The reference computes the offset of every tap. */
 static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_operations(counts, 40);

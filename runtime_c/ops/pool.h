@@ -1,5 +1,5 @@
-/* pool.h - a planned pool for the SIMD kernels, with channels innermost; made once in pool_plan.c.
- * The loops are in fast/tail/pool.inc.c. */
+/* pool.h - a planned pool with channels innermost, for the SIMD kernels. pool_plan.c makes the plan, pool_gradient.c
+ * the plan of a gradient. The loops are in fast/tail/pool.inc.c and pool_gradient.inc.c. */
 #ifndef LN_POOL_H
 #define LN_POOL_H
 
@@ -8,14 +8,15 @@
 #define LN_POOL_CHUNK 256         /* channels per work item */
 #define LN_POOL_GRADIENT_CHUNK 64 /* channels per work item of a gradient, whose items are whole images */
 
+/* The plan, in call->state. */
 typedef struct ln_pool_plan {
     ln_window window;
-    ln_window_strides x, y, dx; /* dx: only for a gradient, where y describes the output */
+    ln_window_strides x, y, dx; /* dx: only for a gradient, in which y stands for the gradient of the pool's output */
     int64_t channels, chunks;
     int64_t x_image, dx_image; /* for a gradient: elements of one image, if an image is contiguous */
-    int kind;
+    int kind;                  /* the op's attribute */
     bool count_include_pad;
-    int32_t zero; /* for quantized integers: the value of padding */
+    int32_t zero; /* quantized integers: the stored integer that stands for padding */
     float least;  /* the start value of a maximum */
 } ln_pool_plan;
 

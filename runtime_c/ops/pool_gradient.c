@@ -54,7 +54,7 @@ void ln_count_pool_gradient(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MAP] += taps * (double)ln_count(&call->inputs[call->n_inputs - 1]);
 }
 
-/* Shared by the reference and the SIMD kernels. A work item is one image, or LN_POOL_CHUNK of its channels. */
+/* Plans for the reference and for the SIMD kernels. A work item is one image, or `chunk` of its channels. */
 static linnet_status plan(ln_call *call, int64_t chunk) {
     const ln_pool_attributes a = as_pool(call->attributes);
     ln_pool_plan *p = call->state = ln_call_state(call, sizeof *p);

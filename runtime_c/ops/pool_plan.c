@@ -16,16 +16,17 @@ bool ln_pool_can(const ln_call *call) {
     int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
     if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))
         return false;
-    /* Integers are summed and divided in f32. Sums stay below 2^24. A quotient that is not a tie is at least 1 / (2
-       count) away from a tie. This is more than half a unit in its last place, so rounding is exact. */
+    /* Integers are summed and divided in f32. Sums stay below 2^24, so they are exact. A quotient that is not a tie is
+     at least 1 / (2 count) away from a tie, which is more than half a unit in its last place, so it rounds correctly.
+   */
     int64_t taps = 1, limit = x->dtype == LINNET_I16 ? 500 : 32768;
     for (int64_t i = 0; i < a->kernel.n; i++)
         taps = taps > 32768 || a->kernel.v[i] > 32768 ? 65536 : taps * a->kernel.v[i];
     return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
-/* Whether the last axis takes the place of the channels: there is one channel, and windows do not reach across this
- * axis. Sums over the channels of an image, as in local response normalization, are such pools. */
+/* Whether the last axis can take the place of the channels: there is one channel, and windows have size 1 along the
+ * last axis. Sums over the channels of an image, as in local response normalization, are such pools. */
 static bool takes_last_axis(const ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];

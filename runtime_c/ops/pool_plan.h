@@ -4,10 +4,12 @@
 
 #include "ops/pool.h"
 
+/* `can`, `cost` and `configure` of the fast kernels. Configure puts an ln_pool_plan into call->state. */
 bool ln_pool_can(const ln_call *call);
 void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_pool_configure(ln_call *call);
-/* The divisor for the average at one output position. */
+/* Returns the divisor of the average at output position (oz, oy, ox). `inside` is the number of taps inside the input.
+ */
 int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside);
 
 #endif

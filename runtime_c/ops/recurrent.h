@@ -1,10 +1,12 @@
-/* recurrent.h - shared by the references and the fast kernels of `recurrent` and `recurrent_gradient`: sizes and
- * activations. The steps are written once, in recurrent_steps.inc and recurrent_back.inc, on top of a few hooks. */
+/* recurrent.h - operands, sizes and activations, which the references and the fast kernels of `recurrent` and
+ * `recurrent_gradient` share. The steps are written once, in recurrent_steps.inc and recurrent_back.inc, on top of a
+ * few hooks. */
 #ifndef LN_RECURRENT_H
 #define LN_RECURRENT_H
 
 #include "kernel/kernel.h"
 
+/* The numbers of the operands and of the optional results of `recurrent`, then of `recurrent_gradient`. */
 enum ln_recurrent_input {
     LN_RECURRENT_P,
     LN_RECURRENT_WEIGHTS,
@@ -46,35 +48,42 @@ enum ln_activation {
     LN_ACTIVATION_COUNT
 };
 
+/* An activation with its constants; kinds without constants ignore them. */
 typedef struct ln_recurrent_activation {
     int kind;
     double alpha, beta;
 } ln_recurrent_activation;
 
+/* The sizes of a call, in call->state. */
 typedef struct ln_recurrent {
     int64_t time, batch, directions, gates, hidden;
     int64_t padded; /* distance between gates in scratch: hidden, rounded up to the kernel's vector width */
     int64_t blocks; /* batched kernels: work items of `width` hidden units each */
 } ln_recurrent;
 
-/* What a fast kernel passes through recurrent_steps.inc to its own loops; the references pass NULL. */
+/* The loops of an ISA (fast/tail/recurrent_f32.h), which recurrent_steps.inc passes on to the hooks of a fast kernel.
+ * The references pass NULL. */
 typedef struct ln_recurrent_vectors ln_recurrent_vectors;
 
-enum { LN_RECURRENT_LINES = 11 }; /* the largest number of lines of `padded` numbers in a thread's scratch */
+/* The largest number of lines in a thread's scratch; a line has `padded` numbers. */
+enum { LN_RECURRENT_LINES = 11 };
 
-/* Checks operand i in a shape rule against a shape with unknowns (-1). `lengths` must be integers; other operands must
- * have the dtype of operand 0. */
+/* For shape rules: checks operand i, which `what` names in the error, against the shape `want`, in which -1 is unknown.
+ * With `lengths`, the operand must have integers; otherwise it must have the dtype of operand 0. Errors: WRONG_DTYPE,
+ * SHAPE_MISMATCH. */
 linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, bool lengths, int rank,
                                  const int64_t *want);
-/* Sets sizes, work and scratch of a call whose numbers have `element` bytes. */
+/* Sets state, work and scratch of a `recurrent` call. Numbers in scratch have `element` bytes, and lines are padded to
+ * a multiple of pad_to numbers. Errors: OUT_OF_MEMORY. */
 linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t element);
-/* Activation number `index` (f, g, h) of a direction. */
+/* Returns activation number `index` (0: f, 1: g, 2: h) of a direction. */
 ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index);
 double ln_recurrent_activate(const ln_recurrent_activation *f, double x);
-/* The length of a row of the batch, or `time` if the operand is absent. If the length is out of range, reports the
-   error and returns -1. */
+/* Returns the length of a row of the batch, or `time` if operand number `operand` is absent. If the length is out of
+   range, reports the error (ln_index_error) and returns -1. */
 int64_t ln_recurrent_length(const ln_call *call, const ln_buffers *b, int operand, int64_t row, int64_t time);
 
+/* Whether operand i exists. */
 static inline bool ln_recurrent_has(const ln_call *call, int i) {
     return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE;
 }

@@ -61,7 +61,7 @@ void ln_count_recurrent_gradient(const ln_call *call, ln_counts *counts) {
 #define REAL double
 #include "ops/recurrent_back.inc"
 
-/* Reads n elements along the last dimension from element `at`; zeros if the operand is absent. */
+/* Reads n elements along the last dimension from element `at` on. An absent operand gives zeros. */
 static void fetch(const ln_call *call, const ln_buffers *b, int operand, int64_t at, int64_t n, double *out) {
     if (!ln_recurrent_has(call, operand)) {
         memset(out, 0, (size_t)n * sizeof *out);
@@ -78,8 +78,8 @@ static void put(const ln_call *call, const ln_buffers *b, int output, int64_t at
     for (int64_t i = 0; i < n; i++) ln_store_f64(b->outputs[output], t->dtype, at + i * t->strides[t->rank - 1], x[i]);
 }
 
-/* Offset of a row's state at one step ([time, directions, batch, hidden]), and of its initial or last state; 0 if the
- * operand is absent. */
+/* step_at: the offset of a row at one step of [time, directions, batch, hidden]. state_at: the offset of a row's
+ * initial or last state. Both are 0 if the operand is absent. */
 static int64_t step_at(const ln_call *call, int operand, int64_t time, int64_t d, int64_t row) {
     if (!ln_recurrent_has(call, operand)) return 0;
     const int64_t *strides = call->inputs[operand].strides;

@@ -35,8 +35,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         if (gone && !a->keep_dims) continue;
         y->dims[rank++] = !known ? -1
                           : gone ? 1
-                                 : x->dims[d]; /* unknown even if the dim is 1, so the node has to
-                                                  wait */
+                                 : x->dims[d]; /* stays unknown even if the dim is 1, until the axes are known */
     }
     y->rank = (int8_t)rank;
     if (arg && known && reduced != 1 && x->rank > 1) {
@@ -85,8 +84,8 @@ static double value_at(const walk *w, int64_t k, bool dequantize) {
     return (double)((float)(stored - (q->zero ? q->zero[0] : 0)) * q->scale[0]);
 }
 
-/* Sums and extremes of values that f32 can hold, in the order that all kernels use. Sums of quantized values are sums
- * of whole numbers, and the scale is applied at the end. */
+/* Sums and extremes of values that f32 holds exactly, in the order that all kernels use. Quantized values are summed as
+ * integers, and the scale is applied to the sum. */
 static double reduce_lanes(const walk *w, int64_t kind, bool dequantize) {
     bool whole = dequantize && (kind == LN_REDUCE_KIND_SUM || kind == LN_REDUCE_KIND_MEAN);
     bool largest = kind == LN_REDUCE_KIND_MAX, extreme = largest || kind == LN_REDUCE_KIND_MIN;
@@ -187,7 +186,8 @@ static int64_t reduce_ints(const walk *w, int64_t kind) {
     return (int64_t)acc;
 }
 
-/* NaN counts as the extreme; the first NaN wins (or the last, if the last index is requested). */
+/* Returns the index of the extreme. NaN counts as the extreme. Of equal extremes, the first one is taken, or the last
+ * if `last` is set. */
 static int64_t reduce_arg(const walk *w, bool largest, bool last) {
     int64_t best = 0;
     bool is_float = ln_dtype_is_float(w->x->dtype);

@@ -103,7 +103,7 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
         }
     for (int i = 0; i < n; i++) add_dim(p->kept_dims, p->kept_x, p->kept_y, &p->kept, kept[i]);
     if (p->reduced == 0) p->reduced_dims[p->reduced++] = 1;
-    /* A few columns do not justify a vector. */
+    /* Fewer than 8 columns are not worth a vector. */
     if (p->kept > 0 && p->kept_x[p->kept - 1] == 1 && p->kept_dims[p->kept - 1] >= 8) {
         p->columns = true;
         p->inner = p->kept_dims[--p->kept];

@@ -66,7 +66,7 @@ static linnet_status apply_scale(const ln_tensor *x, int axis, double value, res
     return LINNET_OK;
 }
 
-/* Whether a / b < c / d, exactly for sizes below 2^31. */
+/* Whether a / b < c / d. Exact for sizes below 2^31. */
 static bool below(int64_t a, int64_t b, int64_t c, int64_t d) {
     return b <= INT32_MAX && d <= INT32_MAX ? a * d < c * b : (double)a / (double)b < (double)c / (double)d;
 }
@@ -186,8 +186,8 @@ static double cubic(double x, double a) {
 
 static double triangle(double x) { return fmax(0, 1 - fabs(x)); }
 
-/* The taps go from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 /
- * scale. */
+/* Sets the extent of the filter: its taps are at first ... first + taps - 1 relative to the left neighbour.
+ * Antialiasing widens the filter by the factor 1 / scale. */
 static void filter_extent(const ln_resize_attributes *a, double scale, int *first, int *taps) {
     double radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fmin(scale, 1) : 1;
     *first = (int)floor(-radius / shrink) + 1;
@@ -357,7 +357,7 @@ static float interpolate_joint(const resize_run *r, int64_t offset) {
     return sum;
 }
 
-/* The same for f64 and i32, whose values f32 cannot hold. */
+/* The same in f64, for values of f64 and i32, which f32 cannot hold. */
 static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
     if (depth == r->tables->n_active) return ln_load_f64(r->data, r->x->dtype, offset);
     int d = r->tables->active[depth];

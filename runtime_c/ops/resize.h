@@ -5,8 +5,8 @@
 
 #include "kernel/kernel.h"
 
-/* One axis. The index of a tap is already clamped to the input; `outside` marks outputs that take the extrapolation
- * value (tf_crop_and_resize only, else NULL). An axis that is only copied has taps == 0. */
+/* One axis. Indices of taps are already clamped to the input. `outside` marks outputs that take the extrapolation
+ * value; it is NULL unless the mode is tf_crop_and_resize. An axis that is only copied has taps == 0. */
 typedef struct ln_resize_axis {
     int64_t in, out;
     int taps;
@@ -15,10 +15,10 @@ typedef struct ln_resize_axis {
     const uint8_t *outside;
 } ln_resize_axis;
 
-/* The order of evaluation is part of the contract: the last axis is interpolated first, taps in ascending order, and
- * products and sums are rounded one by one (no FMA). Integer results are therefore the same everywhere. Linear
- * interpolation over several axes is `joint`, as in ONNX Runtime: the weights of a corner are multiplied first, from
- * the last axis on, and corners are added in row-major order. */
+/* The tables of a call. The order of evaluation is part of the contract. The last axis is interpolated first, taps in
+ * ascending order, and each product and each sum is rounded (no FMA). Integer results are therefore the same
+ * everywhere. Linear interpolation over several axes is `joint`, as in ONNX Runtime: the weights of each corner are
+ * multiplied first, from the last axis on, and then the weighted corners are added in row-major order. */
 typedef struct ln_resize_tables {
     bool joint; /* every active axis has two taps */
     int n_active;
@@ -26,10 +26,12 @@ typedef struct ln_resize_tables {
     ln_resize_axis axis[LN_MAX_RANK];
 } ln_resize_tables;
 
-/* Whether the tables can be made now: scales, sizes and (if used) roi are known. */
+/* Whether the tables can be made now: scales, sizes and, if the mode uses it, roi are known. */
 bool ln_resize_known(const ln_call *call);
-/* Bit i: axis i of x has taps (known calls only). */
+/* Returns a mask: bit i is set if axis i of x has taps. Precondition: ln_resize_known(call). */
 unsigned ln_resize_active(const ln_call *call);
+/* Makes the tables in memory of the call's plan. Precondition: ln_resize_known(call). Errors: OUT_OF_MEMORY,
+ * TOO_LARGE if the tables would be too large, or the error of a bad operand. */
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables);
 
 #endif

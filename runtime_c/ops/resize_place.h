@@ -1,4 +1,4 @@
-/* resize_place.h - where the elements of a resized axis lie on the input. */
+/* resize_place.h - where the elements of a resized axis lie on the input. Only resize.c includes this file. */
 #ifndef LN_RESIZE_PLACE_H
 #define LN_RESIZE_PLACE_H
 
@@ -6,14 +6,15 @@
 
 #include <math.h>
 
-/* The scale of an axis: what sizes and scales say. */
+/* The scale of an axis, from the operand sizes or scales. */
 typedef struct resize_scale {
     double scale;
-    bool by_scale;    /* not from the sizes of this axis alone */
-    int64_t up, down; /* with by_scale: the scale as a fraction, or 0 */
+    bool by_scale;    /* false: the scale is the output size of this axis divided by its input size */
+    int64_t up, down; /* with by_scale: the common scale of sizes that keep the aspect ratio, as the fraction up / down;
+                       * 0: scales are given */
 } resize_scale;
 
-/* A position on the input: below + part, with 0 <= part < 1. `half` has the sign of part - 1/2. */
+/* A position on the input: below + part, with 0 <= part < 1. `half` is the sign of part - 1/2: -1, 0 or 1. */
 typedef struct place {
     int64_t below;
     double part;
@@ -26,14 +27,15 @@ static place place_of(double at) {
     return (place){(int64_t)below, part, (part > 0.5) - (part < 0.5)};
 }
 
-/* The position above / under, exactly. */
+/* Returns the exact position above / under. */
 static place place_of_ratio(int64_t above, int64_t under) {
     if (under < 0) above = -above, under = -under;
     const int64_t rest = (above % under + under) % under;
     return (place){(above - rest) / under, (double)rest / (double)under, (2 * rest > under) - (2 * rest < under)};
 }
 
-/* Computes positions in integers. The scale is up / down. */
+/* Returns the exact position that corresponds to output coordinate o, for every mode except tf_crop_and_resize. The
+ * scale is up / down. The caller has made sure that no product overflows. */
 static place exact_source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_t out, int64_t up, int64_t down,
                           bool by_scale) {
     switch (a->coordinates) {
@@ -50,8 +52,8 @@ static place exact_source(const ln_resize_attributes *a, int64_t o, int64_t in, 
     }
 }
 
-/* The position on the input that corresponds to output coordinate o of an axis. From sizes, it is exact. From scales,
- * it is computed in f64, in the order of ONNX's reference. */
+/* Returns the position that corresponds to output coordinate o of an axis. It is exact if sizes are given and not
+ * huge. Otherwise it is computed in f64, in the order of ONNX's reference. Only tf_crop_and_resize reads roi. */
 static place source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_t out, const resize_scale *p,
                     const double *roi) {
     const int64_t most = p->by_scale ? 1 << 20 : 1 << 30; /* products fit into 63 bits */
@@ -74,6 +76,7 @@ static place source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_
     }
 }
 
+/* Returns the input coordinate that nearest-neighbour interpolation takes for a position, before it is clamped. */
 static int64_t nearest(place at, int64_t mode) {
     const bool above = mode == LN_RESIZE_NEAREST_CEIL ||
                        (mode == LN_RESIZE_NEAREST_ROUND_PREFER_FLOOR && at.half > 0) ||

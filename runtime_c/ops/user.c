@@ -1,5 +1,5 @@
-/* user.c - the op `user`: shape rule and kernel call the functions that the program has registered, and check what they
- * return. */
+/* user.c - the op `user`. Its shape rule and its kernel call the functions that the host program has registered, and
+ * check what these functions return. */
 #include "kernel/user.h"
 
 #include "base/layout.h"
@@ -75,7 +75,7 @@ static linnet_status wrong_output(const ln_infer *infer, int o, const char *what
            LINNET_USER_OP_FAILED;
 }
 
-/* Takes what the rule wrote. What the file declares stays, and must not be contradicted. */
+/* Takes over the output that the callback wrote. What the file declares stays; the callback must not contradict it. */
 static linnet_status take(const ln_infer *infer, int o, const linnet_operand *got) {
     ln_tensor *out = &infer->outputs[o];
     if (got->dtype <= LINNET_NONE || got->dtype > LINNET_BOOL || (out->dtype && out->dtype != got->dtype))
@@ -166,7 +166,7 @@ static linnet_status configure(ln_call *call) {
         call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
     user.precision = call->precision;
     if (host->prepare != NULL) host->prepare(&user);
-    const uint64_t scratch = user.scratch_size; /* size_t is never too much where it has 32 bits */
+    const uint64_t scratch = user.scratch_size; /* in 64 bits: a comparison of a 32-bit size_t gives a warning */
     if (scratch > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
     p->scratch_size = user.scratch_size;
     p->items = user.items;

@@ -3,10 +3,10 @@
 #ifndef LN_MATH_H
 #define LN_MATH_H
 
-/* Methods: the range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual
+/* Methods. The range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual
  * for the Elementary Functions, 1980; J.-M. Muller, Elementary Functions, 3rd ed. 2016). The polynomials are minimax
  * fits made for this file. exp, tanh, sigmoid and erf, which networks use most, compute in f32. The others compute in
- * f64 internally; this halves the speed, and leaves little error beyond the final rounding. Large arguments of sin, cos
+ * f64 internally, at half the speed, which leaves little error beyond the final rounding. Large arguments of sin, cos
  * and tan are reduced with the bits of 2/pi (M. Payne and R. Hanek, 1983). Compile with -ffp-contract=off. */
 
 #include <math.h>
@@ -84,8 +84,8 @@ static inline float ln_exp_f(float x) {
     return p * s1 * s2;
 }
 
-/* 1 / (1 + exp(-x)) with one division: of -|x| = n ln 2 + r, exp(r) is the quotient (p + q) / (p - q) of its Pade
- * approximant, p = 120 + 12 r^2, q = r (60 + r^2), which is off by r^7 / 100800. */
+/* 1 / (1 + exp(-x)) with one division. -|x| = n ln 2 + r. exp(r) is about (p + q) / (p - q), its Pade approximant, with
+ * p = 120 + 12 r^2 and q = r (60 + r^2), and an error of r^7 / 100800. */
 static inline float ln_sigmoid_f(float x) {
     float c = -ln_abs_f(x);
     c = c < -105.0f ? -105.0f : c;
@@ -294,7 +294,7 @@ static inline float ln_tan_quadrant(double r, uint64_t q) {
     double top = odd ? c : s, bottom = odd ? -s : c;
     return (float)(top / bottom);
 }
-/* For magnitudes below LN_TRIG_LIMIT. Vectorized loops replace the other elements with the functions below. */
+/* The _small functions hold below LN_TRIG_LIMIT. Vectorized loops leave larger elements to the functions after them. */
 #define LN_TRIG_LIMIT 1048576.0f
 static inline float ln_sin_small(float x) {
     uint64_t q;

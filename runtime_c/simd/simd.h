@@ -7,29 +7,35 @@
  *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON, _SCALAR; in kernels_x86/NAME__avx2.c)
  *     #include "simd/simd.h"
  *     #include "fast/tail/NAME.inc.c"
- * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the set of features (ln_isa).
+ * LN_SIMD_NAME(base) appends "__avx2" to a name. LN_SIMD_ISA is the set of features (ln_isa).
  *
  * Types: vf (VF_WIDTH floats), vi (VF_WIDTH int32), vm (a mask with one truth value per lane).
  * Nothing needs alignment. `_partial(p, n)` touches exactly n elements, 0 <= n <= VF_WIDTH; other lanes load as 0.
+ * Functions give the same bits on every ISA, except where the list says otherwise.
  *
  * Floats:  vf_zero() vf_set1(x) vf_load(p) vf_store(p, v) vf_load_partial(p, n) vf_store_partial(p, n, v)
  *          vf_add vf_sub vf_mul vf_div vf_sqrt vf_neg vf_abs vf_round (half to even)
- *          vf_fma(a, b, c): a * b + c, fused where the ISA can; bits differ between ISAs, so never used in maps
- *          vf_min(a, b): a < b ? a : b;  vf_max(a, b): a > b ? a : b  (so b when either is NaN, on every ISA)
- *          vf_reduce_add vf_reduce_max vf_reduce_min: over lanes, by halves
- * Compare: vf_lt vf_le vf_gt vf_ge vf_eq -> vm;  vi_eq vi_gt -> vm;  vm_and vm_or vm_not;  vm_first(n): lanes below n
- *          vf_select(m, a, b), vi_select(m, a, b): m ? a : b
+ *          vf_fma(a, b, c): a * b + c, fused where the ISA can; the bits differ between ISAs, so maps never use it
+ *          vf_min(a, b): a < b ? a : b;  vf_max(a, b): a > b ? a : b  (so b if either is NaN, on every ISA)
+ *          vf_reduce_add vf_reduce_max vf_reduce_min: over all lanes, half by half
+ * Compare: vf_lt vf_le vf_gt vf_ge vf_eq and vi_eq vi_gt give a vm;  vm_and vm_or vm_not
+ *          vm_first(n): lanes below n;  vf_select(m, a, b) and vi_select(m, a, b): m ? a : b
  * Ints:    vi_zero vi_set1 vi_load vi_store vi_load_partial vi_store_partial vi_add vi_sub vi_mul (low 32 bits)
- *          vi_min vi_max vi_and vi_or vi_xor vi_shl(v, n) vi_sar(v, n) vi_shr(v, n) with n a plain int
+ *          vi_min vi_max vi_and vi_or vi_xor; vi_shl(v, n) vi_sar(v, n) vi_shr(v, n) with an int n for all lanes
  *          vi_iota(): 0, 1, 2, ...;  vi_reduce_add(v)
  *          vi_add_pairs(sum, a, b): sum + the two products of the 16-bit halves of each lane (x86 only)
- *          vi_max_i8 vi_max_u8 vi_max_i16: of 8-bit or 16-bit lanes in the same bits (not in plain C)
- * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vf_from_wide(high, low, more): the
- * same with numbers of f64 added, below 2^53 together (x86 only); vi_from_vf (half to even; |x| < 2^31 or it is
- * unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also with
- * _partial(p, n) or _partial(p, n, v): vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened vi_store_i8 vi_store_u8
- * vi_store_i16 vi_store_u16: saturated (any int32) vf_load_f16 vf_load_bf16 (from uint16_t): exact; vf_store_f16
- * vf_store_bf16: half to even */
+ *          vi_max_i8 vi_max_u8 vi_max_i16: maxima of 8-bit or 16-bit lanes in the same bits (not in plain C)
+ *          vi_fixed_multiply(x, fixed, shift): ln_fixed_multiply per lane, if VI_FIXED_MULTIPLY is defined;
+ *          vi_fixed_multiply_single likewise
+ * Convert: vf_from_vi;  vf_from_parts(high, low): 256 * high + low, rounded once
+ *          vf_from_wide(high, low, more): the same plus an f64 per lane, if the sum is below 2^53 (x86 only)
+ *          vi_from_vf (half to even) and vi_trunc_vf: unspecified unless |x| < 2^31
+ *          vf_as_vi and vi_as_vf: keep the bits
+ * Narrow types in memory, each function also with _partial(p, n) or _partial(p, n, v):
+ *          vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened
+ *          vi_store_i8 vi_store_u8 vi_store_i16 vi_store_u16: saturated, for any int32
+ *          vf_load_f16 vf_load_bf16 (from uint16_t): exact;  vf_store_f16 vf_store_bf16: half to even
+ */
 
 #include "kernel/kernel.h"
 
@@ -64,7 +70,7 @@ static inline vi vi_zero(void) { return vi_set1(0); }
 static inline vf vf_neg(vf a) { return vi_as_vf(vi_xor(vf_as_vi(a), vi_set1(INT32_MIN))); }
 static inline vf vf_abs(vf a) { return vi_as_vf(vi_and(vf_as_vi(a), vi_set1(INT32_MAX))); }
 #if !defined(LN_SIMD_NEON) && !defined(LN_SIMD_SCALAR)
-/* The number is first divided into one below 2^24 and 16 bits, which are exact as f32, so that only the sum rounds. */
+/* The number is first split into upper * 2^16 + 16 bits. Both parts are exact in f32, so only their sum is rounded. */
 static inline vf vf_from_parts(vi high, vi low) {
     const vi bits = vi_set1(0xffff), lower = vi_add(vi_shl(vi_and(high, vi_set1(0xff)), 8), vi_and(low, bits));
     const vi upper = vi_add(vi_add(vi_sar(high, 8), vi_sar(low, 16)), vi_shr(lower, 16));
@@ -79,19 +85,22 @@ static inline vi vi_iota(void) {
 static inline vm vm_first(int n) { return vi_gt(vi_set1(n), vi_iota()); }
 #endif
 
+/* Declares a function that is not inlined, for rare code in hot functions. */
 #if defined(__GNUC__)
 #define LN_SIMD_APART static __attribute__((noinline, unused))
 #else
 #define LN_SIMD_APART static inline
 #endif
-/* Put this before a loop over an array of vectors. The vectors stay in registers only if every index is a constant. */
+/* Put LN_SIMD_UNROLL before a loop over an array of vectors. The vectors stay in registers only if every index is a
+ * constant, which unrolling ensures. */
 #if defined(__clang__)
 #define LN_SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define LN_SIMD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Partial access through a buffer on the stack. Not inlined, because tails appear often in the code but run rarely. */
+/* Partial access through a buffer on the stack. These functions are not inlined, because the code has many tails but
+ * runs them rarely. */
 #define LN_SIMD_PARTIAL_LOAD(vector, name, type)                                                                       \
     LN_SIMD_APART vector name##_partial(const type *p, int n) {                                                        \
         type lanes[VF_WIDTH] = {0};                                                                                    \

@@ -86,7 +86,7 @@ static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
 
 static inline vm vm_first(int n) { return vi_gt(vi_set1(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 static inline vf vf_load_partial(const float *p, int n) { return _mm256_maskload_ps(p, vm_first(n)); }
-/* Does not use a masked store, which takes a dozen cycles on some processors. */
+/* Stores through a buffer, because a masked store takes a dozen cycles on some processors. */
 static inline void vf_store_partial(float *p, int n, vf v) {
     __m128 part = _mm256_castps256_ps128(v);
     if (n == 8) {

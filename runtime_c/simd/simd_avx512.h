@@ -126,7 +126,8 @@ static inline void vi_store_u16(uint16_t *p, vi v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtusepi32_epi16(vi_max(v, vi_set1(0))));
 }
 
-/* Whole 512-bit loads and stores of narrow integers; stores truncate. */
+/* Load four vectors from 64 bytes, and store 64 bytes from two vectors of 16-bit or four of 8-bit numbers. Stores drop
+ * the high bits. */
 static inline void vi_widen_i8(const int8_t *p, vi *a, vi *b, vi *c, vi *d) {
     *a = vi_load_i8(p), *b = vi_load_i8(p + 16), *c = vi_load_i8(p + 32), *d = vi_load_i8(p + 48);
 }

@@ -19,14 +19,14 @@ static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 static inline vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 static inline vf vf_sqrt(vf a) { return vsqrtq_f32(a); }
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
-static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); } /* vminq would keep NaN */
+static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); } /* vminq would return NaN */
 static inline vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 static inline vf vf_round(vf a) { return vrndnq_f32(a); }
 static inline vf vf_trunc(vf a) { return vrndq_f32(a); }
 static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
 static inline vf vi_as_vf(vi a) { return vreinterpretq_f32_s32(a); }
 static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(a); }
-static inline vf vf_from_parts(vi high, vi low) { /* exact in f64, then rounded once */
+static inline vf vf_from_parts(vi high, vi low) { /* the sum is exact in f64, so it is rounded once */
     const int64x2_t first = vaddw_s32(vshll_n_s32(vget_low_s32(high), 8), vget_low_s32(low));
     return vcvt_high_f32_f64(vcvt_f32_f64(vcvtq_f64_s64(first)),
                              vcvtq_f64_s64(vaddw_high_s32(vshll_high_n_s32(high, 8), low)));
@@ -72,9 +72,9 @@ static inline vi vi_shr(vi a, int n) {
     return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-n)));
 }
 
-/* ln_fixed_multiply of kernel/common/requant.h for each lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in [-31,
- * 31]. The high product is never INT32_MIN, so that taking 1 from negative lanes, which makes the rounding shift round
- * halves away from zero, does not wrap. */
+/* ln_fixed_multiply of kernel/common/requant.h for each lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in
+ * [-31, 31]. The rounding shift of NEON rounds halves up. Subtracting 1 from negative lanes first makes it round halves
+ * away from zero. The subtraction does not wrap, because the high product is never INT32_MIN. */
 #define VI_FIXED_MULTIPLY 1
 static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
     vi right = vminq_s32(shift, vdupq_n_s32(0));
@@ -90,7 +90,7 @@ static inline vi vi_fixed_multiply_single(vi x, vi fixed, vi shift) {
     return vqmovn_high_s64(vqmovn_s64(low), high);
 }
 
-/* Adds the halves, as on x86: (0 + 2) + (1 + 3). */
+/* Adds half by half, as on x86: (0 + 2) + (1 + 3). */
 static inline float vf_reduce_add(vf a) {
     float32x2_t v = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(v, 0) + vget_lane_f32(v, 1);
@@ -133,7 +133,8 @@ static inline void vi_store_u8(uint8_t *p, vi v) {
 static inline void vi_store_i16(int16_t *p, vi v) { vst1_s16(p, vqmovn_s32(v)); }
 static inline void vi_store_u16(uint16_t *p, vi v) { vst1_u16(p, vqmovun_s32(v)); }
 
-/* Whole 128-bit loads and stores of narrow integers; stores truncate. */
+/* Load four vectors from 16 bytes, and store 16 bytes from two vectors of 16-bit or four of 8-bit numbers. Stores drop
+ * the high bits. */
 static inline void vi_widen_i8(const int8_t *p, vi *a, vi *b, vi *c, vi *d) {
     int8x16_t bytes = vld1q_s8(p);
     int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);

@@ -1,5 +1,5 @@
 /* simd_scalar.h - the vectors of simd.h in plain C: 4 lanes in a struct, for any architecture.
- * Gives the same bits as the others, except vf_fma. Compilers turn much of it into SIMD code. */
+ * Results have the same bits as on other ISAs, except vf_fma. Compilers vectorize much of this code. */
 #ifndef LN_SIMD_SCALAR_H
 #define LN_SIMD_SCALAR_H
 

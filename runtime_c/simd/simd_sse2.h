@@ -126,7 +126,7 @@ static inline void vi_store_u8(uint8_t *p, vi v) {
 }
 static inline void vi_store_i16(int16_t *p, vi v) { _mm_storel_epi64((__m128i *)p, _mm_packs_epi32(v, v)); }
 static inline void vi_store_u16(uint16_t *p, vi v) {
-    /* SSE2 has no unsigned pack: clamps, moves to the signed range, packs, moves back. */
+    /* SSE2 has no unsigned pack, so this clamps, subtracts 32768, packs as signed, and flips the top bit. */
     v = vi_sub(vi_min(vi_max(v, vi_set1(0)), vi_set1(65535)), vi_set1(32768));
     v = _mm_xor_si128(_mm_packs_epi32(v, v), _mm_set1_epi16(INT16_MIN));
     _mm_storel_epi64((__m128i *)p, v);
@@ -142,7 +142,7 @@ static inline vf vf_load_f16(const uint16_t *p) {
     vi special = vi_and(vi_gt(magnitude, vi_set1(0x7bff)), vi_set1(0x7f800000));
     return vi_as_vf(vi_or(vi_or(vf_as_vi(scaled), special), sign));
 }
-/* Narrows 16-bit patterns in 32-bit lanes and stores them. */
+/* Stores the low 16 bits of each lane. */
 static inline void vi_store_low16(uint16_t *p, vi v) {
     v = _mm_srai_epi32(_mm_slli_epi32(v, 16), 16);
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi32(v, v));
@@ -162,7 +162,7 @@ static inline void vf_store_f16(uint16_t *p, vf v) {
     /* Normal numbers: rebase the exponent and round the 13 dropped bits half to even. */
     vi odd = vi_and(vi_shr(magnitude, 13), vi_set1(1));
     vi normal = vi_shr(vi_add(vi_add(magnitude, vi_set1((int32_t)0xc8000fffu)), odd), 13);
-    /* Denormals: adding 0.5 aligns the mantissa, and the addition rounds. */
+    /* Denormals: adding 0.5 shifts the mantissa into place, and the addition rounds. */
     vf half = vi_as_vf(vi_set1(0x3f000000));
     vi denormal = vi_sub(vf_as_vi(vf_add(vi_as_vf(magnitude), half)), vi_set1(0x3f000000));
     vi result = vi_select(vi_gt(vi_set1(0x38800000), magnitude), denormal, normal);

@@ -22,7 +22,7 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Each sum needs the one before, so vectors do not help. */
+/* Each sum depends on the sum before, so vectors do not help. */
 void ln_count_cumsum(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }

@@ -130,7 +130,8 @@ typedef struct walk {
     int64_t block;    /* number of elements of the block */
     bool contiguous;  /* the block is contiguous in x and in y */
     bool real;        /* the result has the real values of quantized integers */
-    int64_t adjacent; /* so many constant indices always follow each other in x, as in frames of sound; 0: unknown */
+    int64_t adjacent; /* constant indices come in runs of this length that are adjacent in x, as in frames of sound; 0:
+                         not known */
 } walk;
 
 /* The length of runs of constant indices that increase by 1, if all are in range and the elements that they select are
@@ -145,7 +146,7 @@ static LN_PLANNING int64_t run_length(const ln_call *call, const walk *w) {
     for (int64_t i = 0, n = ln_count(index); i < n; i++) {
         const int64_t v = ln_load_i64(index->data, index->dtype, i);
         if (v < 0 || v >= x->dims[w->first]) return 0;
-        if (v != before + 1) /* the greatest common divisor of the length and the start of a run */
+        if (v != before + 1) /* the result divides the length and the start of every run */
             for (int64_t rest = i; rest != 0;) {
                 const int64_t other = run % rest;
                 run = rest, rest = other;
@@ -190,7 +191,8 @@ static LN_PLANNING linnet_status configure(ln_call *call) {
     w->adjacent = run_length(call, w);
     if (w->real && y->dtype != LINNET_F32) call->scratch_thread = (size_t)w->block * sizeof(float);
     call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
-    call->grain = ln_max(1, 65536 / (w->block + 8)); /* 20 us, the cost of sharing work */
+    call->grain =
+        ln_max(1, 65536 / (w->block + 8)); /* about 20 us of work, which is what sharing work among threads costs */
     return LINNET_OK;
 }
 

@@ -15,7 +15,8 @@ static linnet_status wrong(const ln_infer *infer, int operand, const char *expec
 
 static bool differ(int64_t a, int64_t b) { return a >= 0 && b >= 0 && a != b; }
 
-/* Every box of every class, or the maximum number of selected boxes. */
+/* The bound of the result. In each class, every box may be selected, or as many as the operand with the maximum allows.
+ */
 static int64_t most_selected(const ln_infer *infer) {
     const ln_tensor *scores = &infer->inputs[1];
     const int64_t most = ln_count(scores);
@@ -64,7 +65,7 @@ linnet_status ln_infer_nms(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Each box is compared with the boxes that are kept, at most with all others, class by class. */
+/* Class by class, each box is compared with the boxes selected so far, in the worst case with all other boxes. */
 void ln_count_nms(const ln_call *call, ln_counts *counts) {
     const ln_tensor *boxes = &call->inputs[0], *scores = &call->inputs[1];
     if (boxes->rank < 2) return;
