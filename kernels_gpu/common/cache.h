@@ -1,4 +1,5 @@
-/* cache.h - compiled programs that outlive the process: in the cache of the host, or without one in a folder. */
+/* cache.h - stores compiled programs for later processes: in the host program's cache if there is one, otherwise as
+ * files of a folder. */
 #ifndef LG_CACHE_H
 #define LG_CACHE_H
 
@@ -6,13 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The program of this key from the host's cache; without one (NULL), from a file of the folder. The caller frees it. 0:
- * there is none, or no folder (NULL). */
+/* Loads the program of this key from the host's cache, or, if `host` is NULL, from a file of the folder. Returns its
+ * size, and the caller frees *data. Returns 0 if the program is not there, or if both `host` and `folder` are NULL. */
 size_t lg_cache_load(const linnet_program_cache *host, const char *folder, const char *key, unsigned char **data);
-/* Does nothing if the folder cannot be used. */
+/* Stores a program in the same place. Does nothing if the folder is NULL or cannot be used, because a program can
+ * always be compiled again. */
 void lg_cache_store(const linnet_program_cache *host, const char *folder, const char *key, const void *data,
                     size_t size);
-/* The user's folder for programs: $XDG_CACHE_HOME/linnet/programs or ~/.cache/linnet/programs. False: there is none. */
+/* Writes the path of the user's folder for programs: $XDG_CACHE_HOME/linnet/programs or ~/.cache/linnet/programs.
+ * Returns false if neither XDG_CACHE_HOME nor HOME is an absolute path, or if the result is too long. */
 bool lg_cache_folder(char *out, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* environment.h - the environment variables that the libraries of devices read. They are the only ones: linnet itself
- * reads none. An option of a device cannot take their place, because a process opens a driver once, before it knows a
- * device, and because the user's folders are known only from the environment. docs/gpu.md describes them. */
+/* environment.h - the environment variables that the libraries of devices read. linnet itself
+ * reads no environment variables. Options of a device cannot replace these variables: a process opens a driver once,
+ * before it knows a device, and only the environment says where the user's folders are. docs/gpu.md describes them. */
 #ifndef LG_ENVIRONMENT_H
 #define LG_ENVIRONMENT_H
 
@@ -12,8 +12,9 @@ typedef enum lg_variable {
     LG_HOME            /* HOME: the user's folder */
 } lg_variable;
 
+/* Returns the name, such as "LINNET_CUDA". */
 const char *lg_variable_name(lg_variable variable);
-/* NULL: it is not set, or empty. */
+/* Returns the value; NULL if the variable is not set or is empty. */
 const char *lg_variable_value(lg_variable variable);
 
 #endif

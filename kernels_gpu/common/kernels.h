@@ -1,4 +1,5 @@
-/* kernels.h - the functions of the kernels that kernels.inc lists: each is defined in the file of its family. */
+/* kernels.h - declares the functions `can` and `build` of the kernels that kernels.inc lists. The .c file of each
+ * family defines them. lg_kernel in gpu.h says what they do. */
 #ifndef LG_KERNELS_H
 #define LG_KERNELS_H
 

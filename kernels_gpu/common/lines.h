@@ -1,19 +1,22 @@
-/* lines.h - what kernels share that combine the elements of lines (reduce, softmax, norms, cumsum, top_k): whether a
- * line is computed by a work item or by a work group, and their ranges. lines.inc is the part in the kernels. */
+/* lines.h - shared by kernels that combine the elements of each line of a tensor (reduce, softmax, norms, cumsum,
+ * top_k): chooses whether a work item or a work group computes a line, and sets the range. lines.inc has the kernels'
+ * part. */
 #ifndef LG_LINES_H
 #define LG_LINES_H
 
 #include "kernels_gpu/common/gpu.h"
 
-/* Whether a line of `length` elements is worth a work group with local memory: there are few lines, so that a work item
- * for each leaves the machine idle. On a processor, the work items of a group run one after another. `name` is the
- * kernel's, which the machine may prefer. */
+/* Tells whether a work group should compute each line. This pays if the lines are long and
+ * there are few of them, so that one work item per line would leave most of the machine idle, and if the lines are very
+ * long. It never pays on a processor, where the work items of a group run one after another.
+ * `name` is the name of the kernel; tests can force the choice by lg_machine.prefer. */
 bool lg_lines_in_groups(const lg_step *s, const char *name, int64_t lines, int64_t length);
-/* The range of a kernel with a work item per line. */
+/* Sets the range of a kernel that has a work item per line. */
 void lg_range_items(lg_launch *launch, const lg_step *s, int64_t lines);
-/* Defines GROUP, the work items of a line's group, or 1, and sets the range. */
+/* Defines GROUP, the number of work items per line (1 unless `grouped`), and sets the range. */
 void lg_range_lines(lg_launch *launch, const lg_step *s, int64_t lines, int64_t length, bool grouped);
-/* Whether operands and the result have less than 2^31 elements, and operand 0 and the result have any. */
+/* Tells whether all operands and the result have fewer than 2^31 elements, and operand 0 and the result are not empty.
+ */
 bool lg_lines_fit(const lg_step *s);
 
 #endif

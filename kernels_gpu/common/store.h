@@ -4,13 +4,13 @@
 
 #include "kernels_gpu/common/gpu.h"
 
-/* Writes LG_STORE(value, at, channel), which stores the op's result at element `at` of the output, and LG_EXTRAS, the
- * parameters that a kernel needs for it, which begin with a comma. It also passes the arguments, so the op's own ones
- * are passed before it. `value` is a float for float results, an integer for integers, and the sum of the products for
- * quantized results, which is converted. The kernel's output is the parameter y. In kernels, LG_STORE is used in the
- * kernel function only. */
+/* Defines two macros. LG_STORE(value, at, channel) stores the op's result at element `at` of the output, which is the
+ * kernel's parameter y. `value` is a float for float results and an integer for integer results. For quantized results,
+ * `value` is the sum of the products, and LG_STORE converts it. LG_EXTRAS declares the parameters that LG_STORE needs;
+ * the text begins with a comma. Only the kernel function itself may use LG_STORE. This function also passes the
+ * arguments for LG_EXTRAS, so call it after the kernel's own arguments are passed. */
 void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s);
-/* Whether lg_put_store can. */
+/* Tells whether lg_put_store supports the step. The `can` of a kernel that calls lg_put_store must check this. */
 bool lg_can_store(const lg_step *s);
 
 #endif

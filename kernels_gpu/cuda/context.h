@@ -4,7 +4,8 @@
 
 #include "kernels_gpu/cuda/backend.h"
 
-/* Makes the device's context the thread's, until lg_leave. Functions of the driver need one. Returns a code. */
+/* Makes the device's context current for the calling thread until lg_leave is called. Most functions of the driver need
+ * a current context. Returns 0 or a code; after a code, do not call lg_leave. */
 int lg_enter(lg_device *device);
 void lg_leave(const lg_device *device);
 

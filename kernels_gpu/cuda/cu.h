@@ -1,6 +1,6 @@
 /* cu.h - the part of CUDA's driver API and of NVRTC that the backend calls: types, constants, and tables of the
- * functions of libcuda and libnvrtc, which are opened at run time. So building needs no headers of CUDA, and a machine
- * without a GPU can load the backend. */
+ * functions of libcuda and libnvrtc. The libraries are opened at run time, so a build needs no headers of CUDA, and a
+ * machine without a GPU can load the backend. */
 #ifndef LG_CU_H
 #define LG_CU_H
 
@@ -18,7 +18,7 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct nvrtcProgram_st *nvrtcProgram;
-typedef struct CUtensorMap { /* of cuTensorMapEncodeTiled: opaque */
+typedef struct CUtensorMap { /* opaque; cuTensorMapEncodeTiled fills it */
     _Alignas(64) uint64_t opaque[16];
 } CUtensorMap;
 typedef struct CUDA_KERNEL_NODE_PARAMS {
@@ -58,7 +58,7 @@ enum {
     NVRTC_SUCCESS = 0
 };
 
-/* Each line: the name in the table, the symbol of libcuda, parameters. All return CUresult. */
+/* Each line has the field of lg_cu, the symbol of libcuda and the parameters. All functions return CUresult. */
 #define LG_CU_FUNCTIONS(F)                                                                                             \
     F(Init, "cuInit", (unsigned))                                                                                      \
     F(DriverGetVersion, "cuDriverGetVersion", (int *))                                                                 \
@@ -108,12 +108,12 @@ typedef struct lg_cu {
 #define LG_CU_FIELD(name, symbol, parameters) CUresult(*name) parameters;
     LG_CU_FUNCTIONS(LG_CU_FIELD)
 #undef LG_CU_FIELD
-    /* Drivers before CUDA 12 lack it: NULL. */
+    /* NULL if the driver is older than CUDA 12. */
     CUresult (*TensorMapEncodeTiled)(CUtensorMap *, int, uint32_t, void *, const uint64_t *, const uint64_t *,
                                      const uint32_t *, const uint32_t *, int, int, int, int);
 } lg_cu;
 
-/* Likewise of libnvrtc. All return an nvrtcResult but GetErrorString. */
+/* The same for libnvrtc. All functions return an nvrtcResult, which is an int. */
 #define LG_NVRTC_FUNCTIONS(F)                                                                                          \
     F(Version, "nvrtcVersion", (int *, int *))                                                                         \
     F(CreateProgram, "nvrtcCreateProgram",                                                                             \
@@ -129,12 +129,13 @@ typedef struct lg_nvrtc {
 #define LG_NVRTC_FIELD(name, symbol, parameters) int(*name) parameters;
     LG_NVRTC_FUNCTIONS(LG_NVRTC_FIELD)
 #undef LG_NVRTC_FIELD
-    int major, minor;
+    int major, minor; /* version of the compiler */
 } lg_nvrtc;
 
-/* The functions of the driver, opened once per process. NULL, with the reason in *missing, if there is none. */
+/* Returns the functions of the driver, which is opened once per process. If there is no driver, returns NULL and stores
+ * the reason in *missing. */
 const lg_cu *lg_cu_open(const char **missing);
-/* The functions of the compiler. NULL, with the reason in *missing, if there is none. */
+/* Does the same for the compiler. */
 const lg_nvrtc *lg_nvrtc_open(const char **missing);
 
 #endif

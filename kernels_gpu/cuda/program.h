@@ -4,15 +4,16 @@
 
 #include "kernels_gpu/cuda/backend.h"
 
-/* The function of a launch, whose program is compiled once per device and kept in the cache. `host_cache`
- * may be NULL. */
+/* Stores the kernel function of a launch. The program is compiled once per device and stored in the cache (cache.h).
+ * `host_cache` may be NULL. The device's context must be current. Returns 0 or a code. */
 int lg_build(lg_device *device, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out);
-/* Whether the pack has the programs of all launches. */
+/* Tells whether the pack has the programs of all launches of the plan. */
 bool lg_has_programs(const lg_device *device, const lg_plan *plan);
-/* Writes the program's text for tests and builds: FOLDER/<hash>.cu. */
+/* Writes the text of the program to the file <hash>.cu of the folder that the option `texts` names. Does nothing
+ * without this option. */
 void lg_show(const lg_device *device, const lg_launch *launch);
-/* Which of the block's coordinates is the largest dimension of a launch: CUDA allows 2^31 blocks along x, and 65535
- * along y and z. */
+/* Returns the dimension of a launch that becomes the x of the grid, because CUDA allows 2^31 blocks along x and only
+ * 65535 along y and z: the dimension 1 or 2 with the most blocks if these are more than 65535, otherwise 0. */
 int lg_largest_axis(const lg_launch *launch);
 
 #endif

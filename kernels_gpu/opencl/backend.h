@@ -10,9 +10,9 @@
 #include "kernels_gpu/common/program.h"
 #include "kernels_gpu/opencl/cl.h"
 
-enum { LG_PAGE = 4096 }; /* drivers use memory in place if it consists of whole pages */
+enum { LG_PAGE = 4096 }; /* drivers use the host's memory in place only if it consists of whole pages of this size */
 
-/* A device. It lives as long as the process. */
+/* A device. It exists until the process ends. */
 typedef struct lg_device {
     linnet_device table;
     lg_machine machine;
@@ -24,14 +24,15 @@ typedef struct lg_device {
     uint64_t memory, largest, alignment;
     bool rounds_divisions, unified;
     lg_program_list programs;
-    pthread_mutex_t lock;     /* of `pinned` */
-    struct lg_pinned *pinned; /* host_memory.c */
+    pthread_mutex_t lock;     /* protects `pinned` */
+    struct lg_pinned *pinned; /* memory of the host that the device uses in place (host_memory.c) */
     lg_failures failures;
 } lg_device;
 
+/* The queue of a session. */
 typedef struct lg_queue {
     cl_command_queue queue;
-    lg_index_check *checks; /* of claims that look for indices out of range */
+    lg_index_check *checks; /* the claims that check indices */
 } lg_queue;
 
 static inline cl_mem lg_buffer(linnet_handle handle) { return (cl_mem)(uintptr_t)handle; }

@@ -1,5 +1,5 @@
 /* cl.h - the part of OpenCL 1.2 that the backend calls: types, constants, and a table of the functions of libOpenCL,
- * which is opened at run time. So building needs no headers of OpenCL, and a machine without OpenCL can load the
+ * which is opened at run time, so a build needs no headers of OpenCL, and a machine without OpenCL can load the
  * backend. */
 #ifndef LG_CL_H
 #define LG_CL_H
@@ -63,7 +63,7 @@ enum {
 };
 #define CL_DEVICE_TYPE_ALL 0xFFFFFFFFu
 
-/* Each line: return type, name without "cl", parameters. */
+/* Each line has the return type, the name without "cl", and the parameters. */
 #define LG_CL_FUNCTIONS(F)                                                                                             \
     F(cl_int, GetPlatformIDs, (cl_uint, cl_platform_id *, cl_uint *))                                                  \
     F(cl_int, GetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *))                         \
@@ -115,9 +115,10 @@ typedef struct lg_cl {
 #undef LG_CL_FIELD
 } lg_cl;
 
-/* The functions of libOpenCL, opened once per process. NULL, with the reason in *missing, if there is none. */
+/* Returns the functions of libOpenCL, which is opened once per process. If there is no OpenCL, returns NULL and stores
+ * the reason in *missing. */
 const lg_cl *lg_cl_open(const char **missing);
-/* The name of an error number, such as "CL_OUT_OF_RESOURCES". */
+/* Returns the name of an error number, such as "CL_OUT_OF_RESOURCES". */
 const char *lg_cl_error(int code);
 
 #endif

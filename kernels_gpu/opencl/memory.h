@@ -4,6 +4,7 @@
 
 #include "kernels_gpu/opencl/backend.h"
 
+/* Fills the fields of the table for buffers, queues, events and transfers. */
 void lg_memory_functions(linnet_device *table);
 
 #endif

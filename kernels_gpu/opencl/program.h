@@ -4,8 +4,8 @@
 
 #include "kernels_gpu/opencl/backend.h"
 
-/* The built program of a launch, compiled once per device and kept in the cache. `host_cache` may be NULL.
- */
+/* Stores the built program of a launch. The program is compiled once per device and stored in the cache (cache.h).
+ * `host_cache` may be NULL. Returns 0 or a code. */
 int lg_build(lg_device *device, const lg_launch *launch, const linnet_program_cache *host_cache, cl_program *out);
 
 #endif
