@@ -32,16 +32,18 @@
 
 /* Returns the name, such as "top-k", or NULL for an unknown encoding. */
 const char *ln_sync_encoding_name(int encoding);
-/* Describes the problem in words. */
+/* Returns a text for error messages that describes the result of a decoder, an ln_sync_decoding. */
 const char *ln_sync_decoding_text(int decoding);
-/* Encodes values[i] + residual[i], and stores the error of the encoding in `residual`. residual NULL: nothing is added,
- * and the error is not kept. Returns the number of bytes written to `out`, which must have room for the bound. `values`
- * and `residual` must not overlap. */
+/* Encodes values[i] + residual[i], and stores the error of the encoding in residual[i]. If `residual` is NULL, nothing
+ * is added and the error is lost. `ratio` is only for top-k. `out` needs room for ln_sync_encoded_bound bytes. Returns
+ * the number of bytes that were written. The encoding and the ratio must be valid. `values` and `residual` must not
+ * overlap. */
 size_t ln_sync_encode(int encoding, double ratio, const float *values, float *residual, uint64_t count, void *out);
-/* Decodes any bytes, valid or hostile. Writes all of `out`, or writes nothing and returns the reason. */
+/* Decodes a message, whose bytes may be wrong or hostile. Writes all `count` values to `out` and returns
+ * LN_SYNC_DECODED; or writes nothing and returns the reason, an ln_sync_decoding. */
 int ln_sync_decode(int encoding, const void *data, size_t bytes, float *out, uint64_t count);
-/* Computes sum[i] += weight * decoded[i], rounding twice. Top-k changes only the sums of the values that it has kept.
- * On an error, writes nothing and returns the reason. */
+/* Computes sum[i] += weight * decoded[i], and rounds both the product and the sum. Top-k changes only the sums of the
+ * values that the message has. On an error, writes nothing and returns the reason. */
 int ln_sync_decode_add(int encoding, const void *data, size_t bytes, float weight, float *sum, uint64_t count);
 
 #endif

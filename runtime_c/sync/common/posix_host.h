@@ -4,6 +4,7 @@
 
 #include "sync/common/host.h"
 
+/* Returns the services of this system. They have no state, need not be freed, and are thread-safe. */
 ln_sync_host ln_sync_posix_host(void);
 
 #endif

@@ -4,11 +4,14 @@
 
 #include "sync/ring/posix_ring_state.h"
 
-/* posix_ring_link.c */
-uint64_t ln_sync_ring_clock(void); /* ms */
+/* Returns a monotonic time in milliseconds. */
+uint64_t ln_sync_ring_clock(void);
+/* Closes the connection and frees the link. NULL does nothing. */
 void ln_sync_ring_link_free(ring_link *link);
+/* Tells whether the connection has ended: `flow` is LN_NET_ENDED or LN_NET_BROKEN. */
 bool ln_sync_ring_over(ln_net_flow flow);
-/* Waits at most wait_ms for any of the links or listeners (which may be NULL), then moves bytes on all links. */
+/* Waits at most wait_ms until one of the links or listeners is ready, then moves bytes on all links. Entries of both
+ * lists may be NULL. The results are in link->flow and link->error. */
 void ln_sync_ring_turn(ring_link *const *links, int count, ln_net_listener *const *listeners, int listener_count,
                        int wait_ms);
 
