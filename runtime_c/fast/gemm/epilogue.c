@@ -1,5 +1,5 @@
-/* epilogue.c - applies a map to tiles of a heavy op's f32 result before they are stored (kernel/map.h).
- * It uses the strip interpreter with views over the tile. Besides the output it writes only to its stack. */
+/* epilogue.c - applies a map to tiles of a heavy op's f32 result before the tiles are stored (kernel/map.h).
+ * The strip interpreter runs with views over the tile. Nothing but the output and the stack is written. */
 #include "fast/gemm/epilogue.h"
 
 #include "base/layout.h"
@@ -57,8 +57,9 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
     int64_t row_bytes[LN_EPILOGUE_VIEWS];
     _Alignas(64) char scratch[LN_EPILOGUE_BYTES + 1024];
     char **registers = ln_map_registers(p, scratch);
-    /* A strip of a narrow tile contains several rows. A wide tile is processed one row at a time, which often needs no
-       copies, unless all operands are contiguous from row to row: then the tile is one long row. */
+    /* There are three cases. If all operands are contiguous from row to row, the tile is one long row. Otherwise a wide
+       tile is processed one row at a time, which often needs no copies, and a strip of a narrow tile has several rows.
+     */
     bool flat = q->columns == columns && tile_stride == columns;
     for (int v = 0; v < p->n_views; v++) flat = flat && q->kinds[v] != LN_EPILOGUE_COLUMN;
     bool by_rows = columns >= 64 && rows > 1 && !flat;
@@ -81,7 +82,7 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
             base = (char *)(uintptr_t)tile;
             down = tile_stride;
             break;
-        default: /* a table stays as planned */
+        default: /* the view of a table stays as planned */
             *w = p->views[v];
             bases[v] = base;
             row_bytes[v] = 0;

@@ -1,6 +1,6 @@
-/* gemm_driver.c - runs a planned matrix product: blocks of rows, panels of columns, tiles; then the epilogue while the
- * result is in the cache. Only a very long K is split: a panel streams from L2 at a few bytes per cycle, and sums do
- * not pass through memory. */
+/* gemm_driver.c - runs a planned matrix product: blocks of rows, panels of columns, tiles; then the epilogue, while the
+ * result is in the cache. K is split only if it is very long: L2 delivers a panel fast enough, and without a split,
+ * sums need not be stored and loaded again. */
 #include "fast/gemm/gemm_driver.h"
 
 #include "fast/gemm/epilogue.h"
@@ -58,8 +58,7 @@ void ln_gemm_pack(const ln_call *call, void *packed) {
     }
 }
 
-/* Phase 0, for operands that are not constant. A work item is one panel with its part of the init, or all the packing
-   of one matrix. */
+/* Phase 0, for operands that are not constant. A work item packs one panel and its start values, or a whole matrix. */
 static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
     const void *source = b->inputs[g->b.operand];
     const void *bias = g->init.operand < 0 ? NULL : b->inputs[g->init.operand];
@@ -77,9 +76,9 @@ static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
 /* One block of rows for one chunk of K, prepared for the micro-kernels. */
 typedef struct row_block {
     int64_t product, first, count, chunk;
-    int64_t segments, length, skipped; /* as in ln_gemm, for this chunk; number of elements of K before this chunk */
+    int64_t segments, length, skipped; /* as in ln_gemm_depth, but of this chunk; skipped: elements of K before it */
     const void **rows;
-    int32_t *sums; /* already multiplied by -b_zero, if B has one part; NULL: not needed */
+    int32_t *sums; /* sums of the rows; if B has one part, times -b_zero; NULL: not needed */
 } row_block;
 
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
@@ -116,7 +115,7 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         block->sums[i] = (int32_t)((uint32_t)block->sums[i] * (uint32_t)-g->b.zero);
 }
 
-/* The destination of a block's results, before the epilogue. */
+/* Where the results of a block go before the epilogue. */
 typedef struct target {
     char *c;
     int64_t ldc;
@@ -179,7 +178,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     }
 }
 
-/* The residual of the sums that are stored at c. */
+/* The residual that belongs to the sums at c. */
 static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
     return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
 }
@@ -261,7 +260,7 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
     }
 }
 
-/* Writes a block of a transposed product as rows of the output, with bias and limits. */
+/* Writes a block of a product that was computed transposed as rows of the output, with bias and clamp. */
 static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
                           int64_t column, int64_t columns, target from, char *scratch) {
     const void *bias = g->init.operand < 0 ? NULL : b->inputs[g->init.operand];
@@ -279,7 +278,7 @@ static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffer
         memcpy(y + (column + j) * g->c.ldc, rows + j * block->count, (size_t)block->count * sizeof *y);
 }
 
-/* Adds up the 64-bit sums of the two parts of B, in place. */
+/* Joins the sums of the two parts of B to 64-bit sums, in place. */
 static void join_parts(const ln_gemm *g, const row_block *block, int64_t columns, target from) {
     for (int64_t i = 0; i < block->count; i++) {
         int64_t *high = (int64_t *)(void *)from.c + i * from.ldc;

@@ -27,18 +27,19 @@ typedef struct problem {
     int64_t lattice[LN_SPATIAL];
     bool transposed, folded;
     ln_gemm_fold fold; /* folded: the window is that of the convolution */
-    int mode, w_axis;  /* requantization; the axis of w along output channels */
+    int mode, w_axis;  /* mode of requantization; axis of w along output channels */
     int64_t ldc;
 } problem;
 
-/* Whether a transposed convolution is a convolution whose results are blocks of the output, in the order of memory. */
+/* Whether a transposed convolution can be computed as a convolution whose results are blocks of the output
+ * (ln_gemm_fold). */
 static bool folds(const ln_window *w, int64_t ldc) {
     bool fits = w->group == 1 && w->stride[0] * w->stride[1] * w->stride[2] > 1 && ldc == w->out_channels;
     for (int i = 0; i < LN_SPATIAL; i++) fits = fits && (w->kernel[i] == 1 || w->dilation[i] == 1);
     return fits;
 }
 
-/* Makes that convolution. Positions of the padded output are in blocks of a step, which begin at 0. */
+/* Makes this convolution. Blocks are as large as a step and begin at position 0 of the padded output. */
 static void fold(ln_window *w, ln_gemm_fold *f) {
     *f = (ln_gemm_fold){.channels = w->out_channels, .run = w->stride[2] * w->out_channels, .period = 1};
     for (int i = 0; i < LN_SPATIAL; i++) {
@@ -107,11 +108,12 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (!describe(call, &p)) return false;
     const ln_gemm_set *set = find_set(call, &p, sets, n);
     if (set == NULL) return false;
-    /* f16 and bf16 in short runs are converted slowly. All of x is converted first (passes/storage.c). */
+    /* Short runs of f16 and bf16 are slow to convert. Such a call is refused, and a pass converts all of x first
+     * (passes/storage.c). */
     const ln_window *w = &p.window;
     if (!p.transposed && ln_is_half(call->inputs[0].dtype) && w->in_channels / w->group < 8 && ln_window_taps(w) > 1)
         return false;
-    /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
+    /* Most products of such a transposed convolution are products with zeros. The call is faster without an
        epilogue, which then runs as a separate map. */
     if (p.transposed && !p.folded && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
@@ -122,7 +124,7 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-/* Everything follows from the shapes. Only the window of a transposed convolution is resolved. */
+/* The cost follows from the shapes, so that no window has to be resolved, except for transposed convolutions. */
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
     problem p;
@@ -151,8 +153,8 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
                                   .segments = taps,
                                   .scattered = channels > 1 && x->strides[axis] != 1,
                                   .packs = folded && !ln_packable(w)});
-    /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
-       of a lattice are looked up. */
+    /* Pixels of few channels are copied for every line of taps, or for every tap if they are converted or belong to a
+     * group. Taps of a lattice are looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
     if (kc < 8 && group > 1)
@@ -164,7 +166,7 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     if (lattice > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;
 }
 
-/* One product per group. */
+/* Makes one product per group. */
 static linnet_status make_products(ln_call *call, ln_gemm *g) {
     int64_t groups = g->a.window.group;
     ln_gemm_product *products = ln_call_state(call, (size_t)groups * sizeof *products);
@@ -172,14 +174,15 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
     for (int64_t i = 0; i < groups; i++) {
         products[i] = (ln_gemm_product){i * g->k.kc * g->a.x.c, i, 0, i * g->n};
-        offsets[i] = i * g->n * g->k.kc * g->k.taps; /* of w, for both orders of its channels */
+        offsets[i] = i * g->n * g->k.kc * g->k.taps; /* in w, whichever of its channel axes comes first */
     }
     g->n_products = g->n_matrices = groups;
     g->products = products, g->b.matrix_offset = offsets;
     return LINNET_OK;
 }
 
-/* Whether a folded result is better stored directly: floats that fill panels, without an epilogue that needs pixels. */
+/* Whether a folded result is better stored directly: floats whose lines fill panels, without an epilogue that needs
+ * whole pixels. */
 static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
     bool whole = true;
@@ -190,7 +193,7 @@ static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
            g->a.plain && g->fold->run > g->set->width && whole && g->a.window.in[2] >= 4 * g->set->rows;
 }
 
-/* One product per line of the input and line of the kernel. */
+/* Makes one product per line of the input and line of the kernel. */
 static linnet_status make_lines(ln_call *call, ln_gemm *g) {
     const int64_t *in = g->a.window.in, *kernel = g->fold->step, lines = g->a.window.batch * in[0] * in[1];
     const int64_t of_kernel = kernel[0] * kernel[1];

@@ -1,5 +1,5 @@
-/* gemm_driver_fold.c - the weights and the store of a transposed convolution with steps. A row of the result is a block
- * of the output, whose lines go to lines of the output. */
+/* gemm_driver_fold.c - the weights and the store of a folded transposed convolution. A row of the product is a block of
+ * the output; the store writes each line of the block to its line of the output. */
 #include "fast/gemm/gemm_driver_fold.h"
 
 #include "fast/gemm/epilogue.h"
@@ -7,7 +7,7 @@
 #include "fast/gemm/gemm_state.h"
 #include "kernel/step.h"
 
-enum { SHORT_RUN = 32 }; /* shorter runs are put together before they are converted */
+enum { SHORT_RUN = 32 }; /* shorter runs are collected before they are converted */
 
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap) {
     const ln_gemm_fold *f = g->fold;
@@ -39,7 +39,7 @@ linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g) {
     return LINNET_OK;
 }
 
-/* Requantizes n sums that lie together, of whole pixels. y may be their memory. */
+/* Requantizes n adjacent sums, which are whole pixels. y may be the memory of the sums. */
 static void store_line(const ln_gemm *g, const char *sums, int64_t n, char *y, int64_t y_size) {
     const int64_t size = (int64_t)ln_dtype_size(g->set->c_dtype), period = g->fold->period, whole = n / period * period;
     g->set->store(&g->c.requant, 0, sums, period * size, n / period, period, y, period * y_size);
@@ -57,7 +57,7 @@ void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
     for (int64_t row = rows.begin, side; row < rows.end; row += side, sums += side * ldc * size) {
         const int64_t x = row % blocks[2], line = row / blocks[2], x_out = x * f->step[2] - f->crop[2];
         side = ln_min(rows.end - row, blocks[2] - x);
-        /* A block that is not whole is stored by itself. */
+        /* A block that the edge of the output cuts is stored by itself. */
         if (x_out < 0)
             side = 1;
         else if (side > 1 && x_out + side * f->step[2] > f->out[2])

@@ -1,18 +1,23 @@
-/* gemm_driver_fold.h - transposed convolutions as convolutions to blocks of the output. */
+/* gemm_driver_fold.h - transposed convolutions that are computed as convolutions to blocks of the output
+ * (ln_gemm_fold).
+ */
 #ifndef LN_FAST_GEMM_GEMM_DRIVER_FOLD_H
 #define LN_FAST_GEMM_GEMM_DRIVER_FOLD_H
 
 #include "fast/gemm/gemm_state.h"
 
-/* Offset of (column n, tap) of a folded B; -1 if no weight reaches there, which counts as its zero point. */
+/* Returns the offset of (column n, tap) in a folded B; -1 if there is no weight, so that the zero point takes its
+ * place.
+ */
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap);
-/* Offset of (column n, tap) for every B, from the start of its matrix. */
+/* The same for every B, folded or not. Offsets are in elements from the start of the matrix. */
 static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
     return g->fold == NULL ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
 }
-/* The tables of requantization for folded columns; and the store of the sums of rows [first, first + count) and
- * columns [column, column + columns), which are ldc apart. lines: memory for count * run sums. */
+/* Repeats the tables of requantization for all folded columns, in memory of the call's plan. Errors: OUT_OF_MEMORY. */
 linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g);
+/* Stores the sums of a block: the given rows and columns, whose rows are ldc elements apart in `sums`. `lines` is
+ * memory for as many sums as the rows have in one line of a block (fold->run each). */
 void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,
                     ln_gemm_range columns, const char *sums, int64_t ldc, char *lines);
 

@@ -1,5 +1,6 @@
-/* gemm_driver_gradient.c - the weight gradient of a convolution as a product of two matrices with one row per output
- * position: g, which is read in place, and the inputs under the window, which are packed panel by panel. */
+/* gemm_driver_gradient.c - the weight gradient of a convolution as a product of two matrices that have one row per
+ * output position. One is g, which is read in place; the other has the inputs under the window and is packed panel by
+ * panel. */
 #include "fast/gemm/gemm_driver_gradient.h"
 
 #include "fast/gemm/gemm_driver_conv.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 
 enum {
-    K_BLOCK = 128,         /* positions per micro-kernel call, so that their panel stays in L1 */
+    K_BLOCK = 128,         /* positions per micro-kernel call, so few that the panel stays in L1 */
     PART_BLOCKS = 2,       /* the smallest number of blocks in a part of the sum */
     MOST_PARTS = 8,        /* the largest number of parts of the sum; each part has its own result */
     PARTS_BYTES = 1 << 18, /* the largest total size of these results */
@@ -85,8 +86,8 @@ static inline void copy_floats(float *to, const float *from, int64_t n) {
     memcpy(to + n - 4, from + n - 4, 16);
 }
 
-/* Packs `n` columns from `column` on, of positions [first, first + count), into rows of `width` floats. They are
- * contiguous at every position: channels of one tap, or with `merged` also those of adjacent taps. */
+/* Packs `n` columns from `column` on, of positions [first, first + count), into rows of `width` floats. The columns are
+ * contiguous in x at every position: channels of one tap or, with `merged`, of adjacent taps. */
 static void pack_run(const gradient *p, const float *x, int64_t first, int64_t count, int64_t column, int64_t n,
                      int64_t width, float *out) {
     const ln_window *w = &p->window;
@@ -95,7 +96,7 @@ static void pack_run(const gradient *p, const float *x, int64_t first, int64_t c
                                    tap % w->kernel[2]};
     int64_t ox = first % w->out[2], line = first / w->out[2], shift[LN_SPATIAL];
     for (int i = 0; i < LN_SPATIAL; i++) shift[i] = k[i] * w->dilation[i] - w->pad_begin[i];
-    /* Three offsets along a line of x, in elements: the start of the run at position 0, the distance between positions,
+    /* Offsets along a line of x, in elements: the start of the run at position 0, the distance between positions,
        and the end of the line. */
     const int64_t unit = p->x.s[2], begin = shift[2] * unit + c, step = w->stride[2] * unit;
     const int64_t stop = p->merged ? w->in[2] * unit : (w->in[2] - 1) * unit + c + n, start = p->merged ? 0 : c;

@@ -4,6 +4,7 @@
 
 #include "fast/gemm/gemm.h"
 
+/* The functions of the kernel, over one f32 set. */
 LN_PLANNING bool ln_gemm_gradient_can(const ln_call *call);
 LN_PLANNING linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,

@@ -33,7 +33,7 @@ static bool one_tall_product(const ln_matmul_view *v) {
     return true;
 }
 
-/* The B of product number i: its index among the batch dimensions of b. */
+/* Which matrix of b product number i uses: its index among the batch dimensions of b. */
 static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     int64_t matrix = 0, weight = 1;
     for (int d = v->n_batch - 1; d >= 0; d--) {
@@ -44,8 +44,8 @@ static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     return matrix;
 }
 
-/* A transposed b that is known only at run time would be rearranged for only a few rows of a. Therefore a is rearranged
-   instead. */
+/* A transposed b that is known only at run time would be rearranged for only a few rows of a. Then rearranging a is
+   faster instead. */
 static bool worth_turning(const ln_gemm *g, const ln_tensor *a, const ln_tensor *b, const ln_matmul_view *v) {
     return a->dtype == LINNET_F32 && b->dtype == LINNET_F32 && g->set->c_dtype == LINNET_F32 && !ln_lasting(a) &&
            !ln_lasting(b) && v->b_row == 1 && v->b_column != 1 && g->n_products == 1 && g->m <= g->set->width &&

@@ -1,4 +1,4 @@
-/* gemm_driver_pack.c - rearranges B into panels and computes the initial accumulators.
+/* gemm_driver_pack.c - rearranges B into panels and computes the start values of sums.
  * The same code packs constants at plan time and, as phase 0, operands that are known only at run time. */
 #include "fast/gemm/gemm_driver_pack.h"
 
@@ -65,7 +65,7 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
     }
 }
 
-/* Packs weights of floats to places of a folded panel. */
+/* Packs float weights into a folded panel. */
 static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     const int64_t from_size = (int64_t)ln_dtype_size(g->b.dtype), size = (int64_t)ln_dtype_size(g->b.panel_dtype);
@@ -137,8 +137,8 @@ static void take_part(const ln_gemm *g, const uint8_t *from, int64_t step, int64
     }
 }
 
-/* Packs bytes. i8 and u8 differ only by b_shift. Columns and k past the end are 0. A block of channels at one tap is
- * collected for each column and then placed, if the taps begin at whole groups of `depth`. */
+/* Packs bytes; i8 and u8 differ only in b.shift. Columns and k past the end become 0. If taps begin at whole groups of
+ * `depth`, a block of channels at one tap is collected for each column and then placed. */
 static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width, int part,
                        uint8_t *out) {
     enum { BLOCK = 256 };
@@ -155,7 +155,7 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
             for (int64_t n = 0; n < columns; n++, to += depth) {
                 const int64_t at = ln_gemm_at(g, first + n, tap);
                 const uint8_t *from = source + (at + c * g->b.c) * size, *column = from;
-                if (at < 0) { /* the zero point, or a part of it */
+                if (at < 0) { /* no weight: the zero point, or a part of it */
                     const int zero = size == 1 ? g->b.zero : g->b.zero + (part == 0 ? 128 : 0);
                     memset(collected, zero >> (size == 2 && part == 0 ? 8 : 0), (size_t)count);
                     column = collected;
@@ -184,9 +184,9 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
         pack_floats(g, from, first, columns, width, out);
 }
 
-/* Sum of n bytes, each of which is turned. Eight bytes are added at a time, as four sums of 16 bits. */
+/* The sum of n bytes, each of which is XORed with `turn`. Eight bytes are added at a time, as four sums of 16 bits. */
 static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
-    enum { MOST = 128 }; /* words: 2 x 255 each */
+    enum { MOST = 128 }; /* 16-bit sums grow by at most 2 x 255 per step */
     const uint64_t all = UINT64_C(0x0101010101010101) * (uint64_t)turn, low = UINT64_C(0x00ff00ff00ff00ff);
     int64_t sum = 0, i = 0;
     while (i + 8 <= n) {
@@ -208,7 +208,7 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
     const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
-    const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
+    const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* turns an i8 into the u8 that is larger by 128 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);
     if (g->fold != NULL) {

@@ -1,5 +1,7 @@
 /* gemm_driver_packed.c - packs a block of A tile by tile, for sets of micro-kernels that read it as [k][row].
- * Plain rows are packed from where they are; rows of a window through pointers, or from a copy of a few of them. */
+ * Plain rows are packed from where they are. Rows of a window are packed through pointers, or from a copy of a few
+ * rows.
+ */
 #include "fast/gemm/gemm_driver_packed.h"
 
 #include "fast/gemm/gemm_driver_rows.h"

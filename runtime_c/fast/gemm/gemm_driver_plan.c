@@ -25,20 +25,21 @@ enum {
 static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
 
 void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *counts, const ln_gemm_size *size) {
-    enum { SETUP = 650 }; /* moves that take as long as a product of no size */
+    enum { SETUP = 650 }; /* the fixed cost of a product, in moves */
     const int dtype = call->inputs[0].dtype;
     const bool floats = is_float(dtype);
     const int64_t width = kernel->tile[1], half = width / 2, rest = size->columns % width;
     const int64_t columns = size->columns - rest + (rest == 0 ? 0 : rest <= half ? half : width);
-    /* A single row waits for its sums. */
+    /* The sums of a single row wait for each other. */
     const double rows = size->rows == 1 ? 1.3 : (double)size->rows;
     const double products = (double)size->products, a = products * (double)size->rows * (double)size->depth;
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
     static const int rates[] = {LN_RATE_F32, LN_RATE_I8, LN_RATE_I16};
-    double least[3]; /* the op's own work; a folded product leaves out a part of it, which is not worth a better cost */
+    double least[3]; /* the op's own work; a folded product does less, but never counts as less */
     for (int i = 0; i < 3; i++) least[i] = counts->work[rates[i]], counts->work[rates[i]] = 0;
-    const double parts = call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* of weights of 16 bits */
+    const double parts =
+        call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* weights of 16 bits are multiplied in two parts */
     ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
     for (int i = 0; i < 3; i++)
         if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
@@ -48,18 +49,19 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     if (call->epilogue != NULL && (!floats || call->outputs[0].dtype != LINNET_F32))
         counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? 9 : 4);
     if (size->segments > 1) counts->work[LN_RATE_MAP] += products * (double)size->rows * (double)size->segments * 0.9;
-    /* Rows of another type than that of the products are converted. 8-bit integers are, if there is no dot product. */
+    /* Rows are converted if their dtype is not that of the products. 8-bit rows are converted if there is no dot
+     * product of bytes. */
     const bool widened = bytes && (kernel->takes[0] >> LINNET_I16 & 1);
     if (dtype != LINNET_F32) counts->work[LN_RATE_MAP] += a * (floats ? 2.1 : widened ? 6.2 : 0.5);
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
     if (size->packs) counts->work[LN_RATE_MOVE] += parts * b * (floats ? 0.7 : 20);
-    /* A few rows do not hide the time until the next part of B arrives. */
+    /* With few rows, computing does not hide the time until the next part of B arrives. */
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
         counts->read += 1.3 * weights;
-    /* Tiles begin and end. All sets pay the same for their edges, so that the number of rows does not decide which set
-       computes a product: sums of floats differ between sets. */
+    /* The beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of rows does
+     * not decide which set computes a product, because float sums differ between sets. */
     const double stripes = products * (double)ln_ceil_div(size->rows, kernel->tile[0]);
     counts->work[LN_RATE_MOVE] += SETUP + 12 * stripes * (double)ln_ceil_div(size->columns, width);
 }
@@ -82,7 +84,7 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
         return is_float(inner->dtype) && bias_ok ? set : NULL;
     }
     if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant)) return NULL;
-    if (b->dtype == LINNET_I16 && ln_count(b) / ln_max(channels, 1) >= 65536) return NULL; /* row sums, as below */
+    if (b->dtype == LINNET_I16 && ln_count(b) / ln_max(channels, 1) >= 65536) return NULL; /* row sums have 32 bits */
     /* Row sums are 32-bit. */
     if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0) return NULL;
     return set;
@@ -119,16 +121,16 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     const bool adds = (g->set->strip != NULL || g->set->adds) && g->k.chunks == 1 && !folded && !g->c.turned;
     if (e != NULL && e->residual != 0 && adds) g->c.residual = e->residual;
     if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
-    /* A map operand may share the output's memory, so the result waits in scratch. A residual is read where the result
-       is then stored. */
+    /* An operand of a map may share the output's memory, so the result waits in scratch. A residual need not wait,
+     because each of its elements is read just before the result is stored there. */
     g->c.direct = to_f32 && !g->c.turned && !folded && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
     g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
     g->c.tiled = ln_is_half(call->outputs[0].dtype) && (e == NULL || e->half_sum) && g->set->strip == NULL &&
                  !g->c.turned && !folded && !g->c.flat && g->k.chunks == 1;
 }
 
-/* Whether weights of 16 bits may be too large for two signed bytes, whose largest number is 256 * 127 + 127. With 128
- * subtracted they are not. */
+/* Whether 16-bit weights may be too large for two signed bytes, whose largest number is 256 * 127 + 127. If so, 128 is
+ * subtracted from all weights. */
 static bool beyond_parts(const ln_tensor *w) {
     if (w->data == NULL) return true;
     for (int64_t i = 0; i < ln_count(w); i++)
@@ -155,7 +157,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 /* |v| without a branch, because the signs of weights are unpredictable. */
 static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
 
-/* Sum of |b| down one column, or of |one part of b|. */
+/* The sum of |b| down one column, or of the magnitudes of one part of b. */
 static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n, int part) {
     int64_t sum = 0;
     for (int64_t tap = 0; tap < g->k.taps; tap++) {
@@ -200,18 +202,19 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
                         : g->a.gather || g->k.run > 1 ? g->a.copy_stride
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
-    const bool whole = ln_gemm_unfolds(g) && g->c.apply; /* an epilogue gets whole lines of the output */
+    const bool whole = ln_gemm_unfolds(g) && g->c.apply; /* the epilogue needs whole lines of the output */
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct && !g->c.tiled) {
-        /* Results that would fit one block: a few small blocks take as long, and a third of the memory. */
+        /* All results would fit into one block. A few small blocks take as long and need a third of the memory. */
         const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
         /* An epilogue is faster on whole rows of the result. */
         if (!whole && !(g->c.apply && g->c.integer && nb <= 512))
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
-    /* Converted rows of a product that would fit one block: as many as if results waited, for the same memory. */
+    /* Rows are converted, and all results would fit into one block: as many rows as if results waited in scratch, so
+     * that the memory is the same. */
     if (g->c.integer && g->c.tiled && g->a.dtype != g->set->a_dtype && g->m * nb * c_size <= BLOCK_C_BYTES)
         mb = ln_min(mb, ln_max(SMALL_C_BYTES / (nb * c_size), rows));
     const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
@@ -226,7 +229,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
         else
             wide = ln_min(2 * wide, panels);
     }
-    /* Each thread gets as many blocks as the others. */
+    /* More blocks, until every thread gets the same number. */
     while (target > 1 && g->n_products * high * wide % call->threads != 0 && high < ln_min(tiles, 2 * target)) high++;
     g->blocks.m_count = high, g->blocks.n_count = wide;
     g->blocks.m = ln_min(ln_ceil_div(tiles, high) * rows, g->m), g->blocks.n = ln_ceil_div(panels, wide) * width;
@@ -265,13 +268,14 @@ static bool in_lines(const ln_gemm *g) {
 /* Whether the rows of A must be copied, or are faster to read after copying. */
 static bool must_gather(const ln_gemm *g) {
     const int64_t depth =
-        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* how much a tile takes at a time */
+        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* elements that a step of the kernel takes */
     if (!as_it_is(g)) return true;
     if (g->k.run > 1) return false;
-    if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4)) return false; /* packing copies, too */
+    if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4))
+        return false; /* packing A copies it anyway */
     if (g->set->whole && g->k.kc % g->set->depth != 0) return true;
     if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
-        return true; /* short taps would leave the kernel's loop half empty */
+        return true; /* taps shorter than this would waste a part of each step */
     /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
     int64_t apart = (g->a.plain ? g->a.row : g->a.x.s[2] * g->a.window.stride[2]) * g->a.size;
     return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && (g->c.turned || g->n > 2 * g->set->width);
@@ -280,8 +284,8 @@ static bool must_gather(const ln_gemm *g) {
 static void plan_chunks(ln_gemm *g) {
     int64_t k = g->k.taps * g->k.kc, unit = g->a.plain ? 1 : g->k.kc, most = g->a.plain ? g->k.kc : g->k.taps;
     g->k.chunk = most, g->k.chunks = 1;
-    if (g->b.as_is && g->b.step >= 4096) { /* each row of B is on its own page, so only a limited number of rows is read
-                                              at a time */
+    if (g->b.as_is &&
+        g->b.step >= 4096) { /* each row of B is on a page of its own, so only some rows are read at a time */
         g->k.chunk = ln_min(most, CHUNK_AS_IS);
         g->k.chunks = ln_ceil_div(most, g->k.chunk);
         return;
@@ -292,7 +296,7 @@ static void plan_chunks(ln_gemm *g) {
     g->k.chunks = ln_ceil_div(most, g->k.chunk);
 }
 
-/* Whether packing A takes longer than it saves: few columns use it, or few rows use B. */
+/* Whether packing A takes longer than it saves: few columns use A, or few rows use B. */
 static bool in_place(const ln_gemm *g) {
     return g->k.chained || g->c.turned || (g->m > 1 && g->n <= g->set->width - g->set->unit) ||
            (!g->b.constant && g->m <= 2 * g->set->rows);
@@ -330,7 +334,8 @@ static void plan_depth(ln_gemm *g) {
     g->k.segments = g->k.taps / g->k.run;
     int64_t k = g->k.run * g->k.kc;
     g->k.padded = (int64_t)ln_round_up((size_t)k, (size_t)g->set->depth);
-    /* A line of few channels is read to whole groups of `depth`, because the panel has zeros there. */
+    /* A line of few channels is read up to a whole group of `depth`; the panel has zeros for what comes after the line.
+     */
     const bool beyond = g->k.run > 1 && g->c.integer && g->b.zero == 0 && g->set->depth == 4;
     g->k.length = g->a.gather || beyond ? g->k.padded : k;
     /* Only a few rows use B, once or twice, so B is read in place. */
@@ -357,7 +362,8 @@ static void plan_panels(ln_call *call, ln_gemm *g) {
     g->b.matrix_bytes = (int64_t)ln_round_up((size_t)((g->b.panels - 1) * g->b.panel_bytes + last), LN_ALIGNMENT);
     g->init.width = (int64_t)ln_round_up((size_t)(g->b.panels * width), 16);
     const uint64_t order_of_k = g->k.segments == 1 ? 1 : g->k.run == 1 ? 0 : 2;
-    /* All that packing takes from the set. It is stored in files, so it must not be an address. */
+    /* Everything about the set that packing depends on. This number is stored in files, so it must not be an address.
+     */
     const ln_gemm_set *s = g->set;
     const uint64_t sizes = s->width | (uint64_t)s->depth << 8 | (uint64_t)s->unit << 16 | (uint64_t)s->b_dtype << 24;
     const uint64_t dtypes =

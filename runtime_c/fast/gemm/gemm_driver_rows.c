@@ -28,7 +28,7 @@ static void advance(const ln_window *w, position *p) {
     p->n++;
 }
 
-/* Divides a coordinate by the lattice to get a coordinate of the input; -1 if it is in the padding. */
+/* Divides a coordinate by the lattice, which gives a coordinate of the input. Returns -1 for the padding. */
 static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
     int64_t lattice = g->a.lattice[axis];
     if (lattice != 1) {
@@ -38,7 +38,7 @@ static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
     return i >= 0 && i < g->a.window.in[axis] ? i : -1;
 }
 
-/* Input coordinate of tap k on an axis for output position o; -1 in the padding. */
+/* The input coordinate of tap k on an axis for output position o; -1 for the padding. */
 static int64_t coordinate(const ln_gemm *g, int axis, int64_t o, int64_t k) {
     const ln_window *w = &g->a.window;
     return settle(g, axis, o * w->stride[axis] - w->pad_begin[axis] + k * w->dilation[axis]);
@@ -93,15 +93,15 @@ static tile next_tile(const ln_gemm *g, tile t, int64_t count) {
     return (tile){t.first, t.first < count ? ln_gemm_tile_rows(g->set, count - t.first) : 0};
 }
 
-/* Writes the pointers of rows [row, row + side), which are beside each other in one line of the output, if a line of
- * the kernel is contiguous. `now` is the tile of the first of them; all tiles have `count` rows. */
+/* Writes the pointers of rows [row, row + side), which are adjacent in one line of the output, for the case that a line
+ * of the kernel is contiguous in x. `now` is the tile of the first row. */
 static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t row, int64_t side, tile now,
                           int64_t count, char *copy, const void **rows) {
     const ln_window *w = &g->a.window;
     const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
-    const int64_t more = ln_ceil_div(g->k.length, g->k.kc) - w->kernel[2]; /* pixels that are read behind the taps */
+    const int64_t more = ln_ceil_div(g->k.length, g->k.kc) - w->kernel[2]; /* pixels that are read after the taps */
     const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - more - x, end = row + side;
-    /* The rows whose taps are all inside the input. The others get an assembled copy of their line. */
+    /* Rows [low, high) have all their taps inside the input. Other rows get an assembled copy of their line. */
     const int64_t low = row + (x >= 0 ? 0 : ln_min(side, ln_ceil_div(-x, w->stride[2])));
     const int64_t high = room < 0 ? low : ln_max(low, row + ln_min(side, room / w->stride[2] + 1));
     for (int64_t l = 0; l < g->k.segments; l++) {
@@ -165,7 +165,7 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     }
 }
 
-/* Inline replacement of memcpy for the few bytes of a tap. The last chunk overlaps the previous one. */
+/* An inline memcpy for the few bytes of a tap. The last chunk overlaps the previous one. */
 static inline void copy_short(char *to, const char *from, int64_t bytes) {
     if (bytes >= 16) {
         for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
@@ -181,7 +181,7 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
     }
 }
 
-/* Copies `count` runs of `bytes` bytes, in few instructions for lines of few channels. */
+/* Copies `count` runs of `bytes` bytes. Short runs, as lines of few channels, take few instructions. */
 static void copy_runs(char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t bytes,
                       int64_t count) {
     const int64_t last8 = bytes - 8, last16 = bytes - 16;
@@ -222,7 +222,7 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
     /* The taps are contiguous if pixels are adjacent and none of them is padding. */
     bool run = line != NULL && g->a.step == 1 && w->dilation[2] == 1 && g->a.lattice[2] == 1 && g->a.x.s[2] == g->k.kc;
-    /* Positions [low, high) see no padding. */
+    /* The windows of positions [low, high) do not reach into the padding. */
     int64_t low = count, high = count;
     if (run && g->set->a_dtype == g->a.dtype) {
         const int64_t room = w->in[2] - kw - x0;
@@ -276,7 +276,8 @@ static void gather_window(const ln_gemm *g, const char *base, int64_t first, int
     }
 }
 
-/* Copies rows that are adjacent in memory. It reads whole cache lines and distributes their contents to the rows. */
+/* Copies rows whose elements of one k are adjacent in memory: reads whole cache lines and distributes them to the rows.
+ */
 static void gather_transposed(const ln_gemm *g, const float *base, int64_t count, int64_t k, char *out) {
     enum { SIDE = 16 };
     for (int64_t row = 0; row < count; row += SIDE, out += SIDE * g->a.copy_stride) {
@@ -292,7 +293,7 @@ static void gather_transposed(const ln_gemm *g, const float *base, int64_t count
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
     int64_t k = (part.end - part.begin) * (g->a.plain ? 1 : g->k.kc);
     char *to = out;
-    /* What a kernel reads behind k is 0; of at most 8 bytes, these are stored first. */
+    /* The elements after k that a kernel reads must be 0. If these are at most 8 bytes, they are stored first. */
     const int64_t end = g->k.padded * g->a.copy_size, zeros = g->k.chunks == 1 ? end - k * g->a.copy_size : 0;
     const bool before = zeros > 0 && zeros <= 8 && end >= 8;
     for (int64_t i = 0; i < count && before; i++) memset(to + i * g->a.copy_stride + end - 8, 0, 8);

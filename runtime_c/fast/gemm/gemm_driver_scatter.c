@@ -1,6 +1,6 @@
-/* gemm_driver_scatter.c - transposed convolution with weights of the run, to few channels or with a stride. One product
- * computes the contribution of every input position to its taps; then lines of taps are added to the output. No column
- * of a panel is empty, and no product has a zero factor from the stride. */
+/* gemm_driver_scatter.c - transposed convolution to few channels or with a stride, with weights that are known only in
+ * the run. One product computes the contribution of every input position to its taps. Then lines of taps are added to
+ * the output. No column of a panel is empty, and the stride causes no products with zeros. */
 #include "fast/gemm/gemm_driver_scatter.h"
 
 #include "base/layout.h"
@@ -46,7 +46,7 @@ void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_count
     (void)kernel;
     scatter p;
     if (!describe(call, &p)) return;
-    /* With a stride, windows that overlap, and enough channels for a product, no other kernel does less work. */
+    /* With a stride, overlapping windows, and enough channels for a product, no other kernel does less work. */
     const ln_window *w = &p.window;
     const int64_t step = w->stride[0] * w->stride[1] * w->stride[2];
     const bool product = step > 1 && ln_window_taps(w) > step && w->in_channels >= FEWEST_INPUTS;

@@ -1,5 +1,5 @@
-/* gemm_kernels.h - the code of the kernels that a file of sets defines: matmul, conv, conv_transpose, and the backward
- * pass of a convolution. */
+/* gemm_kernels.h - macros by which a file of sets (kernels_*) defines its kernels: matmul, conv, conv_transpose, and
+ * the backward pass of a convolution. */
 #ifndef LN_FAST_GEMM_GEMM_KERNELS_H
 #define LN_FAST_GEMM_GEMM_KERNELS_H
 
@@ -9,8 +9,8 @@
 #include "fast/gemm/gemm_driver_matmul.h"
 #include "fast/gemm/gemm_driver_scatter.h"
 
-/* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
- * conv_transpose. With a condition, the kernels take only calls for which it is true. */
+/* Defines the kernels ln_matmul_NAME and ln_conv_NAME over SETS, an array of pointers to sets. ln_conv_NAME also runs
+ * conv_transpose. CONDITION is an expression in `call`; the kernels refuse calls for which it is false. */
 #define LN_GEMM_KERNELS(NAME, SETS) LN_GEMM_KERNELS_IF(true, NAME, SETS)
 #define LN_GEMM_KERNELS_IF(CONDITION, NAME, SETS)                                                                      \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \

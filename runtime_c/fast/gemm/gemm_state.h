@@ -10,122 +10,128 @@
 
 #include <math.h>
 
-/* One matrix product of the call: an entry of a matmul's batch or a group of a conv. Offsets are in elements from the
- * start of the operands. */
+/* One matrix product of the call: an entry of a matmul's batch, or a group of a conv. Offsets are in elements. */
 typedef struct ln_gemm_product {
-    int64_t a;
+    int64_t a;           /* where the product's A starts in its operand */
     int64_t matrix;      /* index of the product's B */
-    int64_t row, column; /* offset in the output, as a matrix, at which this product's result starts */
+    int64_t row, column; /* where the product's result starts in the output, seen as a matrix */
 } ln_gemm_product;
 
-/* K, the dimension that is summed over: taps * kc numbers. A plain matrix has one tap. */
+/* K, the dimension that is summed over: taps * kc numbers. A plain matrix has one tap. Micro-kernels see K as segments:
+ * runs of taps that are contiguous in A. */
 typedef struct ln_gemm_depth {
     int64_t taps, kc;
-    int64_t run;      /* number of taps that are contiguous in A and form one segment: 1, the taps of a line, or all
-                         (gather) */
-    int64_t segments; /* number of segments that the kernel gets, which are runs of taps */
-    int64_t length;   /* number of elements that the kernel reads per segment */
-    int64_t padded;   /* elements per segment in a panel */
+    int64_t run;           /* taps in a segment: 1, or the taps of a line of the kernel, or all taps (gather) */
+    int64_t segments;      /* number of segments */
+    int64_t length;        /* elements that the micro-kernel reads per segment */
+    int64_t padded;        /* elements per segment in a panel: `length`, rounded up */
     int64_t chunk, chunks; /* a long K is summed in chunks of elements (plain) or taps; chunks > 1 for floats only */
-    bool chained; /* a filter over one channel (a signal). Its result depends on cancellation, so it is summed tap by
+    bool chained; /* a filter over one channel (a signal), whose result depends on cancellation. It is summed tap by
                      tap, as in every other kernel */
 } ln_gemm_depth;
 
-/* A, whose rows are either plain or found through a window. */
+/* A. Its rows are either plain (row r starts at r * row) or found through the window of a convolution. */
 typedef struct ln_gemm_a {
     int operand, dtype;
-    int64_t size, copy_size; /* bytes of an element, as stored and as the kernel reads it */
-    bool gather; /* rows are copied to contiguous memory in the kernel's type, with one segment of K elements each */
-    int64_t copy_stride; /* bytes from row to row of that copy */
+    int64_t size, copy_size; /* bytes of an element: as stored, and as the micro-kernel reads it */
+    bool gather; /* rows are first copied to contiguous memory in the micro-kernel's dtype, as one segment each */
+    int64_t copy_stride; /* gather: bytes from row to row of the copy */
     bool plain;
     /* Plain rows: elements from row to row, and from k to k. */
     int64_t row, step;
     /* Rows of a convolution. For a transposed convolution, the window of the equivalent convolution. */
     ln_window window;
-    int64_t lattice[LN_SPATIAL]; /* input coordinates must be multiples of this number and are divided by it; 1:
-                                    convolution */
+    int64_t lattice[LN_SPATIAL]; /* the stride of a transposed convolution: only coordinates that are multiples of this
+                                number exist, and are divided by it; 1: a convolution */
     ln_window_strides x;
-    const void *padding; /* a segment of zero points, in the dtype of A, or (gather) a tap in that of the kernel */
+    const void *padding; /* zero points: a segment of them in the dtype of A or, with gather, a tap of them in the
+                            micro-kernel's dtype */
 } ln_gemm_a;
 
-/* B: element (k = tap, c; n) is at matrix_offset + n * b.n + tap * b.tap + c * b.c. */
+/* B. Element c of tap `tap` in column n is at matrix_offset[matrix] + n * b.n + tap * b.tap + c * b.c of its operand.
+ */
 typedef struct ln_gemm_b {
     int operand, dtype;
     int64_t n, tap, c;
     const int64_t *matrix_offset;
     bool constant;
-    /* Packed in panels. The last panel of a matrix may be half as wide. */
-    /* 2: elements are 16 bits wide, and each is 256 * high + low, two signed bytes. A panel of high bytes is followed
-     * by one of low bytes, and so are the sums. 1: others. */
+    /* The following fields describe B as it is packed in panels. The last panel of a matrix may be half as wide. */
+    /* 2: elements have 16 bits, and each is split into 256 * high + low, two signed bytes. A panel of high bytes is
+     * followed by a panel of low bytes, and the sums of a panel likewise. 1: elements are not split. */
     int parts;
-    int panel_dtype; /* the kernel's dtype, or f16 or bf16, which is widened in scratch */
-    int shift;       /* added to every element during packing, so that it fits the dtype of the panel */
+    int panel_dtype; /* the micro-kernel's dtype; or f16 or bf16, which is widened into scratch at each use */
+    int shift;       /* is added to every element during packing, so that the element fits the dtype of the panel */
     int32_t zero;    /* zero point of the packed B; 0: sums of A's rows are not needed */
-    int64_t panels, panel_bytes, matrix_bytes; /* of one matrix */
-    /* B is read in place as whole panels; only a narrower last panel is packed, in scratch. */
+    int64_t panels, panel_bytes, matrix_bytes; /* number of panels of a matrix; bytes of a panel and of a matrix */
+    /* Nothing is packed in advance: whole panels are read from B in place, and only a narrower last panel is packed, in
+     * scratch. */
     bool as_is;
-    int64_t step; /* bytes from k to k */
+    int64_t step; /* as_is: bytes from one k to the next */
 } ln_gemm_b;
 
-/* The start values of sums. They are the bias, and for integers also the contribution of the zero points. */
+/* The start values of sums: the bias and, for integers, the contribution of the zero points. */
 typedef struct ln_gemm_init {
-    int operand, dtype; /* the bias; operand -1: none */
-    int64_t n, matrix;  /* strides of the bias per column, and from one B to the next (groups) */
-    bool constant;
-    int64_t width; /* accumulators per B and part of it, including padding */
-    size_t offset; /* in packed, or in scratch */
+    int operand, dtype; /* of the bias; operand -1: there is none */
+    int64_t n, matrix;  /* strides of the bias: per column, and from one B to the next (groups) */
+    bool constant;      /* computed by `pack`; false: computed in each run */
+    int64_t width;      /* start values per B and part, including padding */
+    size_t offset;      /* where the start values are, in packed memory (constant) or in scratch */
 } ln_gemm_init;
 
 /* C, and the conversion of sums to results. */
 typedef struct ln_gemm_c {
     int64_t ldc;
-    bool direct; /* tiles are written directly to the output */
-    bool tiled;  /* a tile of integer sums, or of floats that become f16 or bf16, is stored as soon as it is computed */
-    /* The result is computed transposed, from the transposed operands. The rows of "A" are then the columns of the
-     * call's b, which are read in place. The few rows of the call's a are packed. The bias is added when the result is
-     * transposed back. */
+    bool direct; /* micro-kernels write tiles directly to the output; false: a block waits in scratch */
+    bool tiled;  /* each tile of integer sums, or of floats that become f16 or bf16, is converted as soon as it is
+                    computed, instead of a whole block at once */
+    /* The product is computed transposed, from the transposed operands. The rows of A are then the columns of the
+     * call's b, which are read in place, and the few rows of the call's a are packed as B. The bias is added when the
+     * result is transposed back. */
     bool turned;
-    bool apply; /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool apply; /* ln_epilogue_apply stores the result or, with direct, finishes it in place */
     bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
     float low, high;
     int residual;                /* the input that the micro-kernels add; 0: none */
-    const ln_quantized_sum *sum; /* `tiled`: the residual that `store_sum` adds; NULL: none */
-    bool integer;
-    int64_t part_bytes; /* from sums of high bytes to those of low bytes; 0: b.parts is 1 */
+    const ln_quantized_sum *sum; /* tiled: the residual addition that `store_sum` does; NULL: none */
+    bool integer;                /* sums are integers, and `requant` is set */
+    int64_t part_bytes;          /* from the sums of high bytes to the sums of low bytes; 0: b.parts is 1 */
     ln_requant requant;
 } ln_gemm_c;
 
-/* A transposed convolution with steps as a convolution without: a row of the product is a block of the output, as large
- * as a step, and its columns are (position in the block, channel). Kernel position p + j * step reaches position p of
- * the block that is j further, so there are kernel / step taps. The store moves runs of columns to lines of the output.
- */
+/* A folded transposed convolution: one with a stride, computed as a convolution without a stride. The output is divided
+ * into blocks as large as the stride (`step`). A row of the product is a block, and its columns are (position in the
+ * block, channel). Kernel position p + j * step contributes to position p of the block that is j blocks further, so
+ * there are kernel / step taps. The store moves runs of columns to lines of the output. */
 typedef struct ln_gemm_fold {
     int64_t channels; /* of the output */
     int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
-    int64_t crop[LN_SPATIAL], out[LN_SPATIAL]; /* positions of the first block in front of the output; its size */
-    int64_t run;    /* columns that lie side by side in the output: a line of a block. 0: each product has only these,
-                       for a line of the input, and is stored like other products */
-    int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
+    int64_t crop[LN_SPATIAL],
+        out[LN_SPATIAL]; /* positions of the first block that lie before the output; output size */
+    int64_t run;    /* columns that are adjacent in the output: a line of a block. 0: there is one product per line of
+                       the input and of the kernel, which is stored like other products */
+    int64_t period; /* how many elements of a line are requantized at a time, a multiple of `run` */
 } ln_gemm_fold;
 
-/* Work items: at most m rows by n columns each. Blocks differ by one tile or panel at most. */
+/* The blocks of a product, which are the work items: at most m rows by n columns each. The sizes of blocks differ by at
+ * most one tile or panel. */
 typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
-    bool rows_first; /* products that share their rows are side by side: all of them for a block of rows, then the next
-                        rows, as other steps go through the same tensors */
+    bool rows_first; /* for products that share their rows: all products of a block of rows come before the next block,
+                    because other steps read and write these tensors in the same order */
 } ln_gemm_blocks;
 
-/* The i-th of `count` boundaries between blocks, at multiples of `size`. The last one is the end. */
+/* Returns where block i of `count` blocks begins, a multiple of `size`. Block `count` begins at the end. */
 static inline int64_t ln_gemm_boundary(int64_t i, int64_t count, int64_t size, int64_t end) {
     return ln_min(i * ln_ceil_div(end, size) / count * size, end);
 }
 
-/* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened panel, the result, the result before it is
- * transposed back. */
+/* Offsets in a thread's scratch, in this order: pointers to rows and row sums, gathered A, packed A, a widened or
+ * packed panel, a block of results, and that block before it is transposed back. */
 typedef struct ln_gemm_scratch {
     size_t rows, a, packed, b, c, turned; /* turned: also lines of a folded result */
 } ln_gemm_scratch;
 
+/* A planned matrix product, in call->state. It does not change in a run. */
 typedef struct ln_gemm {
     const ln_gemm_set *set;
     int64_t n_products, n_matrices;
@@ -136,7 +142,7 @@ typedef struct ln_gemm {
     ln_gemm_b b;
     ln_gemm_init init;
     ln_gemm_c c;
-    ln_gemm_fold *fold; /* NULL: other calls */
+    ln_gemm_fold *fold; /* NULL: the call is not a folded transposed convolution */
     ln_gemm_blocks blocks;
     ln_gemm_scratch scratch;
 } ln_gemm;
@@ -145,7 +151,7 @@ typedef struct ln_gemm {
 typedef struct ln_gemm_size {
     int64_t products, rows, columns, depth; /* number of products; m, n and k of each */
     int64_t segments;                       /* pieces of k that are found through pointers */
-    bool scattered;                         /* the elements of a row of A do not lie together */
+    bool scattered;                         /* the elements of a row of A are not adjacent in memory */
     bool packs;                             /* B is packed in each run */
 } ln_gemm_size;
 
@@ -154,23 +160,23 @@ static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
 }
 /* Whether the store moves runs of columns to lines of the output. */
 static inline bool ln_gemm_unfolds(const ln_gemm *g) { return g->fold != NULL && g->fold->run != 0; }
-/* The channel of the bias and of the scales. */
+/* The channel that column n belongs to: its index in the bias and in the scales. */
 static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
     return g->fold == NULL ? n : n % g->fold->channels;
 }
 
-/* Bytes from a panel of high bytes to the one of low bytes. */
+/* Bytes from a panel of high bytes to its panel of low bytes. */
 static inline int64_t ln_gemm_part_bytes(const ln_gemm *g, int64_t panel) {
     return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded;
 }
 
 enum { LN_GEMM_GATHERED = 32 }; /* rows that are gathered at a time before they are packed */
 
-/* Bytes of a row of the packed A, of one chunk of K. */
+/* Bytes of a row of the packed A, for one chunk of K. */
 static inline int64_t ln_gemm_packed_row(const ln_gemm *g) {
     return (g->k.chunks > 1 ? g->k.chunk * (g->a.plain ? 1 : g->k.kc) : g->k.segments * g->k.length) * g->a.copy_size;
 }
-/* A part of K: elements of plain rows, otherwise taps. */
+/* A range. A part of K is a range of elements if rows are plain, and a range of taps otherwise. */
 typedef struct ln_gemm_range {
     int64_t begin, end;
 } ln_gemm_range;
