@@ -60,8 +60,8 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
         counts->read += 1.3 * weights;
-    /* The beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of rows does
-     * not decide which set computes a product, because float sums differ between sets. */
+    /* The beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of rows
+     * does not decide which set computes a product, because float sums differ between sets. */
     const double stripes = products * (double)ln_ceil_div(size->rows, kernel->tile[0]);
     counts->work[LN_RATE_MOVE] += SETUP + 12 * stripes * (double)ln_ceil_div(size->columns, width);
 }

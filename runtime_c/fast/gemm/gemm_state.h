@@ -125,8 +125,8 @@ static inline int64_t ln_gemm_boundary(int64_t i, int64_t count, int64_t size, i
     return ln_min(i * ln_ceil_div(end, size) / count * size, end);
 }
 
-/* Offsets in a thread's scratch, in this order: pointers to rows and row sums, gathered A, packed A, a widened or
- * packed panel, a block of results, and that block before it is transposed back. */
+/* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened or packed panel, a block of results, and
+ * that block before it is transposed back. */
 typedef struct ln_gemm_scratch {
     size_t rows, a, packed, b, c, turned; /* turned: also lines of a folded result */
 } ln_gemm_scratch;
