@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    SEGMENT = 64, /* output pixels before the next ones, so that interleaved rows stay in the caches */
+    SEGMENT = 64, /* output pixels that are computed at a time, so that interleaved rows stay in the caches */
     GROUPS = 2,   /* the largest number of groups of four rows */
     PIXELS = 4    /* of a block by 5 x 5 */
 };
@@ -105,7 +105,8 @@ static void pack(const ln_call *call, void *packed) {
 
 /* ---- interleaving ---- */
 
-/* Interleaves n bytes of four rows. Rows outside the picture are 16 bytes, read again and again with a step of 0. */
+/* Interleaves n bytes of four rows. A row outside the picture is 16 bytes that are read repeatedly, with a step of 0.
+ */
 static void interleave(const int8_t *const *rows, const int64_t *steps, int64_t n, int flip, int8_t *to) {
     const int8_t *p0 = rows[0], *p1 = rows[1], *p2 = rows[2], *p3 = rows[3];
     const int64_t s0 = steps[0], s1 = steps[1], s2 = steps[2], s3 = steps[3];
@@ -167,7 +168,7 @@ static void fill_group(const ln_depthwise *d, const int8_t *x, int64_t y, int64_
 
 /* ---- 3 x 3: weights and three columns of the input stay in registers ---- */
 
-/* What computes a row, or two, of a segment, for 8 channels. Distances are in bytes. */
+/* The operands of the loops that compute one or two rows of a segment, for 8 channels. Distances are in bytes. */
 typedef struct dot_span {
     const ln_depthwise *d;
     const int8_t *in, *w, *bias;

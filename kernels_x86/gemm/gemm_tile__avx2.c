@@ -39,7 +39,7 @@ TILE_INLINE void store_rows(const int width, __m256i v, int64_t rows, int64_t n,
             memcpy(y + i * stride, bytes + i * width, (size_t)n);
 }
 
-/* The sums of vector j as f32, times their scales. Rows behind the last one are that one. */
+/* The sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
 TILE_INLINE __m256 scaled_sums(const int width, const int32_t *sums, int j, int64_t rows, const __m256 *scale) {
     const int64_t row = ln_min(row_in(width, j), rows - 1), column = column_in(width, j);
     const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(sums + row * width + column));
@@ -51,12 +51,13 @@ TILE_INLINE void load_scales(const int width, const float *from, __m256 *scale) 
     scale[1] = width == 16 ? _mm256_loadu_ps(from + LANES) : _mm256_setzero_ps();
 }
 
-/* Only the upper limit is needed: what is below the range of an integer becomes the least integer, which saturates. */
+/* Only the upper limit is applied here: a float below the range of int32 converts to the least int32, which saturates.
+ */
 TILE_INLINE void bytes_of_tile(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                int64_t n, char *y, int64_t stride) {
     const int64_t step = GROUP / width;
     const __m256 most = _mm256_set1_ps((float)(r->high - r->y_zero));
-    const int flip = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with another sign bit */
+    const int flip = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with the top bit flipped */
     const __m256i zero = _mm256_set1_epi16((int16_t)(r->y_zero - flip)), sign = _mm256_set1_epi8((char)flip);
     __m256 scale[2];
     load_scales(width, r->scale + channel, scale);
@@ -82,7 +83,8 @@ void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_
 
 /* ---- tiles with a residual, or with limits of their own --------------------------------------------------------- */
 
-/* What is added to a tile and how it is stored, as copies that no store can change. */
+/* What is added to a tile and how it is stored. The fields are copies, so the compiler knows that no store changes
+ * them. */
 typedef struct tile_sum {
     ln_quantized_sum s;
     __m256 scale[2], low, high; /* of the op's own result, without its zero point */

@@ -1,13 +1,13 @@
-/* gemm_tile__avx2.h - how tiles of integer sums become stored values. */
+/* gemm_tile__avx2.h - converts tiles of integer sums to stored values with AVX2. */
 #ifndef LN_GEMM_TILE_AVX2_H
 #define LN_GEMM_TILE_AVX2_H
 
 #include "fast/gemm/gemm.h"
 
-/* The `store_tile` of an ln_gemm_set. */
+/* A `store_tile` of sets (ln_gemm_store_tile). */
 void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                               int64_t n, void *y, int64_t y_stride);
-/* The `store_sum` of an ln_gemm_set: tiles with a residual. */
+/* A `store_sum` of sets (ln_gemm_store_sum), for tiles with a residual. */
 void ln_gemm_store_sum__avx2(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
                              int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride);
 

@@ -43,19 +43,20 @@ TILE_INLINE void store_group(const int width, __m512i v, int64_t rows, int64_t n
     if (rows > 3) _mm_mask_storeu_epi8(y + 3 * stride, mask, _mm512_extracti32x4_epi32(v, 3));
 }
 
-/* The sums of vector j as f32, times their scales. Rows behind the last one are that one. */
+/* The sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
 TILE_INLINE __m512 scaled(const int width, const int32_t *sums, int j, int64_t rows, const __m512 *scale) {
     const int64_t row = ln_min(row_of(width, j), rows - 1), column = column_of(width, j);
     const __m512i v = _mm512_loadu_si512(sums + row * width + column);
     return _mm512_mul_ps(_mm512_cvtepi32_ps(v), scale[column / 16]);
 }
 
-/* Only the upper limit is needed: what is below the range of an integer becomes the least integer, which saturates. */
+/* Only the upper limit is applied here: a float below the range of int32 converts to the least int32, which saturates.
+ */
 TILE_INLINE void store_bytes(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                              int64_t n, char *y, int64_t stride) {
     const int64_t step = 64 / width;
     const __m512 most = _mm512_set1_ps((float)(r->high - r->y_zero));
-    const int flip = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with another sign bit */
+    const int flip = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with the top bit flipped */
     const __m512i zero = _mm512_set1_epi16((int16_t)(r->y_zero - flip)), sign = _mm512_set1_epi8((char)flip);
     const float *from = r->scale + channel;
     const __m512 scale[2] = {_mm512_loadu_ps(from), width == 32 ? _mm512_loadu_ps(from + 16) : _mm512_setzero_ps()};
@@ -97,7 +98,8 @@ void ln_gemm_store_tile__avx512vnni(const ln_requant *r, int64_t channel, const 
 /* Kinds of residuals. */
 enum { NONE, BYTES, FLOATS };
 
-/* A group of four vectors of a tile, and what is added to it. Everything is a copy, which no store can change. */
+/* A group of four vectors of a tile, and what is added to it. The fields are copies, so the compiler knows that no
+ * store changes them. */
 typedef struct group {
     ln_quantized_sum s;
     const int32_t *sums;
@@ -163,15 +165,15 @@ TILE_INLINE __m512i exact_group(const int width, const bool floats, const int ki
     return narrow(v[0], v[1], v[2], v[3], zero);
 }
 
-/* For the groups that have a number near a tie. */
+/* Computes a group exactly, for the rare groups that have a number near a tie. */
 static __attribute__((noinline)) __m512i near_tie(const group *g, int64_t width, __m512i zero) {
     if (width == 32)
         return g->residual == NULL ? exact_group(32, false, NONE, g, zero) : exact_group(32, false, BYTES, g, zero);
     return g->residual == NULL ? exact_group(16, false, NONE, g, zero) : exact_group(16, false, BYTES, g, zero);
 }
 
-/* An 8-bit result, with a residual of 8 bits or without. All numbers but those near a tie come from an approximation.
- * *far: whether none is near a tie. */
+/* Computes 8-bit results, with a residual of 8 bits or without, from an approximation. *far becomes whether no number
+ * is near a tie, so that all results are exact. */
 TILE_INLINE __m512i group_of_bytes(const int width, const int kind, const group *g, __m512i zero, bool *far) {
     const ln_quantized_sum *s = &g->s;
     const __m512 factor = _mm512_set1_ps(s->factor), other = _mm512_set1_ps(s->other_factor);
@@ -237,7 +239,7 @@ void ln_gemm_store_sum__avx512vnni(const ln_requant *r, const ln_quantized_sum *
                                    const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
                                    void *y, int64_t y_stride) {
     const float *scale = r->scale + channel;
-    group g; /* clearing all of it first would take as long as a group */
+    group g; /* not cleared, which would take as long as a group */
     g.s = *sum, g.sums = sums, g.residual = residual, g.rows = rows, g.n = n, g.stride = y_stride, g.whole = false;
     g.scale[0] = _mm512_loadu_ps(scale);
     g.scale[1] = width == 32 ? _mm512_loadu_ps(scale + 16) : _mm512_setzero_ps();

@@ -7,7 +7,7 @@
 
 #define WORDS_INLINE static inline __attribute__((always_inline))
 
-/* What is done with the sums of a tile, as copies that no store can change. */
+/* What is done with the sums of a tile. The fields are copies, so the compiler knows that no store changes them. */
 typedef struct words {
     __m512 scale[2], low, high; /* limits: without the zero point */
     __m512 other, y_scale, y_inverse;
@@ -38,7 +38,7 @@ WORDS_INLINE void store_integers(const int dtype, __m512i v, char *y, __mmask16 
         _mm_mask_storeu_epi8(y, mask, _mm512_cvtepi32_epi8(v));
 }
 
-/* Requantizes the sums themselves. */
+/* Requantizes the sums, without a residual. */
 WORDS_INLINE void store_tile_as(const int dtype, const words *w, const int32_t *sums, int64_t rows, int64_t width,
                                 int64_t n, char *y, int64_t stride) {
     const int64_t size = dtype == LINNET_I16 ? 2 : 1;

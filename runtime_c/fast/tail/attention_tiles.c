@@ -1,6 +1,6 @@
-/* attention_tiles.c - attention without stored scores. A work item has some queries of one matrix. It walks along tiles
- * of keys: the products with a tile become weights relative to the largest score so far, and what was summed before is
- * corrected when a larger one appears (Milakov and Gimelshein 2018; Dao et al. 2022). */
+/* attention_tiles.c - attention without stored scores. A work item has some queries of one matrix and processes tiles
+ * of keys one after the other. The products with a tile become weights relative to the largest score so far. When a
+ * larger score appears, the sums so far are corrected (Milakov and Gimelshein 2018; Dao et al. 2022). */
 #include "fast/tail/attention_tiles.h"
 #include "kernel/step.h"
 
@@ -10,8 +10,8 @@
 /* Sizes, and where the parts of a thread's scratch memory begin, in floats. */
 typedef struct plan {
     ln_attention_view view;
-    int64_t rows, blocks; /* queries of an item, and items of a matrix */
-    int64_t size;         /* of a row of the result: whole panels */
+    int64_t rows, blocks; /* queries per item, and items per matrix */
+    int64_t size;         /* floats in a row of the result: whole panels */
     int64_t query, keys, values, panel, scores, mask, result, top, sum;
 } plan;
 
@@ -26,7 +26,7 @@ typedef struct item {
     const void *queries[LN_ATTENTION_ROWS], *weights[LN_ATTENTION_ROWS];
 } item;
 
-/* A matrix of f32: an operand in place, or a copy of a part of it. */
+/* An f32 matrix: an operand in place, or a copy of a part of an operand. */
 typedef struct matrix {
     const float *data;
     int64_t row, column;
@@ -80,7 +80,8 @@ static const char *operand_at(const item *t, int operand, int64_t row) {
                                                      (int64_t)ln_dtype_size(t->call->inputs[operand].dtype);
 }
 
-/* Rows of an operand as f32 whose rows or columns lie side by side: in place, or copied to `to`. */
+/* Rows of an operand as f32, with contiguous rows (or, with `either`, contiguous columns): in place if possible, else
+ * copied to `to`. */
 static matrix widened(const item *t, int operand, int64_t first, int64_t rows, int64_t columns, bool either,
                       float *to) {
     const ln_attention_matrix *o = &t->p->view.operand[operand];
@@ -115,7 +116,7 @@ static const float *mask_line(const item *t, int64_t row, int64_t slot, int64_t 
 
 /* ---- products ---- */
 
-/* c = rows of a . a panel, or c += if init is NULL. The rows of c have room for whole panels. */
+/* Computes c = rows of a . a panel, or adds to c if init is NULL. The rows of c have room for whole panels. */
 static void multiply(const item *t, const void *const *a, int64_t a_step, int64_t depth, const float *panel,
                      int64_t panel_step, int64_t width, const float *init, float *c, int64_t ldc) {
     const ln_gemm_set *set = t->vectors->set;
@@ -137,7 +138,7 @@ static void multiply(const item *t, const void *const *a, int64_t a_step, int64_
     }
 }
 
-/* Columns of a matrix [depth][n] as a panel of `width` columns: in place if it is whole, else copied. */
+/* The columns of a matrix [depth][n] as a panel of `width` columns: in place if the panel is whole, else copied. */
 static const float *panel_of(const matrix *m, int64_t depth, int64_t columns, int64_t width, float *panel) {
     if (columns == width) return m->data;
     memset(panel, 0, (size_t)(depth * width) * sizeof *panel);
@@ -146,7 +147,7 @@ static const float *panel_of(const matrix *m, int64_t depth, int64_t columns, in
     return panel;
 }
 
-/* The products of the item's queries and the keys [first, first + n) of a part. */
+/* Computes the products of the item's queries and keys [first, first + n) of a part. */
 static void score(const item *t, const matrix *queries, int key, int64_t first, int64_t n) {
     static const _Alignas(64) float zeros[64];
     const int64_t depth = t->p->view.depth;
@@ -192,7 +193,7 @@ static void add_values(const item *t, int value, int64_t first, int64_t n) {
 
 /* ---- a work item ---- */
 
-/* Makes weights of the scores of a tile, whose keys are at `slot` of the mask and at `position`. */
+/* Turns the scores of a tile into weights. Its first key is at `slot` of the mask and at `position` of the keys. */
 static void weigh(const item *t, int64_t slot, int64_t position, int64_t n) {
     const ln_attention_attributes *a = t->call->attributes;
     const plan *p = t->p;

@@ -1,5 +1,5 @@
-/* attention_tiles.h - attention over tiles of scores that stay in the cache: written once (attention_tiles.c), on top
- * of the f32 products of an ISA and of the loops of attention.inc.c. */
+/* attention_tiles.h - attention over tiles of scores that stay in the cache. attention_tiles.c is written once; it
+ * calls the f32 micro-kernels and the loops (attention.inc.c) of an ISA. */
 #ifndef LN_ATTENTION_TILES_H
 #define LN_ATTENTION_TILES_H
 
@@ -7,34 +7,35 @@
 #include "ops/attention.h"
 
 enum {
-    LN_ATTENTION_KEYS = 128, /* most keys of a tile of scores; rows of a tile are this far apart */
-    LN_ATTENTION_ROWS = 128, /* most queries of a tile */
-    LN_ATTENTION_FEW = 4     /* fewer queries are multiplied by the keys where they lie; more need packed panels */
+    LN_ATTENTION_KEYS = 128, /* the largest number of keys in a tile of scores, and the distance of its rows */
+    LN_ATTENTION_ROWS = 128, /* the largest number of queries in a tile */
+    LN_ATTENTION_FEW = 4     /* fewer queries than this are multiplied by the keys in place, without packed panels */
 };
 
-/* One row of a tile: the products of a query and n keys, which become weights. `scores` has room up to a multiple
- * of 16. */
+/* One row of a tile: the products of a query and n keys, which `weigh` turns into weights in place. `scores` has room
+ * for n, rounded up to a multiple of 16. */
 typedef struct ln_attention_row {
     float *scores;
-    int64_t n, low, high; /* the keys [low, high) are seen */
-    float scale, cap;     /* cap 0: none */
+    int64_t n, low, high; /* the query sees keys [low, high) of the n keys */
+    float scale, cap;     /* cap: the soft limit of scores; 0: none */
     const float *mask;    /* added to the scores; NULL: nothing */
 } ln_attention_row;
 
-/* What each ISA provides. */
+/* The functions that each ISA provides. */
 typedef struct ln_attention_vectors {
     const ln_gemm_set *set; /* f32, with `full` and `half` */
     /* Turns scores into weights relative to *top, the largest score of the query so far, and adds them to *sum. Returns
        the factor that corrects what was computed with the old *top. */
     float (*weigh)(const ln_attention_row *row, float *top, float *sum);
-    /* y [n] = x [depth] . each of n vectors, which are `stride` apart */
+    /* Sets y[i] = x . vector i, for n vectors of `depth` elements that are `stride` apart. */
     void (*dots)(const float *x, const float *vectors, int64_t stride, int64_t n, int64_t depth, float *y);
-    /* Writes x [n] * factor to y; both may be the same f32. */
+    /* Writes n products x[i] * factor to y, of the dtype. y may be x if the dtype is f32. */
     void (*scale)(float factor, const float *x, int64_t n, int dtype, void *y);
     /* Packs vectors of `depth` elements, `stride` apart, as the columns of a panel [depth][width]. */
     void (*pack)(const float *vectors, int64_t stride, int64_t depth, int64_t columns, int64_t width, float *panel);
 } ln_attention_vectors;
 
+/* The functions of the kernel. */
 LN_PLANNING bool ln_attention_can(const ln_call *call);
 LN_PLANNING linnet_status ln_attention_configure(ln_call *call, const ln_attention_vectors *vectors);
 linnet_status ln_attention_run(const ln_attention_vectors *vectors, const ln_call *call, const ln_buffers *b,

@@ -1,6 +1,6 @@
-/* conv_transpose_plan.h - a planned transposed conv with channels innermost, which the SIMD kernels of every ISA read.
- * The loops are in fast/tail/conv_transpose.inc.c. Planning and packing are in conv_transpose_plan.c and do not depend
- * on the ISA. */
+/* conv_transpose_plan.h - a planned transposed conv with channels innermost, for the SIMD kernels of every ISA. The
+ * loops are in conv_transpose.inc.c. Planning and packing do not depend on the ISA; they are in conv_transpose_plan.c.
+ */
 #ifndef LN_CONV_TRANSPOSE_PLAN_H
 #define LN_CONV_TRANSPOSE_PLAN_H
 
@@ -10,34 +10,39 @@
 #define LN_TRANSPOSE_TAPS 256 /* the largest kernel that the SIMD kernels take */
 #define LN_TRANSPOSE_LANES 16 /* packed weights pad the output channels of a group to a multiple of this number */
 
-/* Phase 0 packs the weights if they are not constant. It also converts x to f32 or i32 (zero point subtracted) if x is
-   stored in another dtype. Phase 1 computes rows of the output. */
+/* The plan, in call->state. There are two phases if `constant` is false or `widen` is true. The first packs weights
+   that are not constant, and converts x to f32, or to i32 without its zero point. The last phase computes rows of the
+   output.
+   */
 typedef struct ln_transpose_plan {
     ln_window window;
-    ln_window_strides x, y;              /* x: of the widened copy if there is one */
-    int64_t in_group, out_group, padded; /* channels per group; `padded` is out_group rounded up, or 1 for one channel
-                                            that is a sum over vectors of input channels */
+    ln_window_strides x, y;              /* x: strides of the widened copy if there is one */
+    int64_t in_group, out_group, padded; /* channels per group; padded: out_group rounded up to whole vectors, or 1 for
+                                            a single channel, which is summed over vectors of input channels */
     bool integer, constant, widen, direct;
     ln_requant requant;
-    ln_window_strides x_stored;
+    ln_window_strides x_stored;       /* strides of x itself */
     size_t weights_bytes, bias_bytes; /* of one part */
-    int parts; /* 2: weights have 16 bits. High bytes and low bytes are packed and summed apart */
+    int parts; /* 2: weights have 16 bits, and high and low bytes are packed and summed separately; 1: others */
 } ln_transpose_plan;
 
 bool ln_transpose_can(const ln_call *call);
-/* How many times slower than the packed product, where that does no useless work: more than one step between sets of
-   vectors, because the product of integers may be compiled for a narrower set. */
+/* The factor by which these kernels count as slower than the packed product, where the packed product does no useless
+   work. It is larger than the step from one vector width to the next, because the integer product may be compiled for
+   narrower vectors than these kernels. */
 enum { LN_TRANSPOSE_SLOW = 4 };
-/* Gathering is as fast as its vectors for floats with a stride, and for integers with few channels on one side.
-   (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to 64.) */
+/* The `cost` of the kernels. They gather, which is as fast as their vectors for floats with a stride, and for integers
+   with few channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128
+   to 64.) */
 void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_transpose_configure(ln_call *call);
-/* Packed: weights [group][tap][in_group][padded], then bias [group][padded]; f32, or i32 with the zero point
- * subtracted. A second part follows. */
+/* `pack` of the kernels: weights [group][tap][in_group][padded], then bias [group][padded], in f32, or in i32 with the
+ * zero point subtracted. If there is a second part, it follows in the same order. ln_transpose_pack_run packs weights
+ * that are not constant, to scratch. ln_transpose_weights returns the packed weights, wherever they are. */
 void ln_transpose_pack(const ln_call *call, void *packed);
 void ln_transpose_pack_run(const ln_call *call, const ln_buffers *b);
 const void *ln_transpose_weights(const ln_call *call, const ln_buffers *b);
-/* The x that phase 1 reads: the tensor or its converted copy. */
+/* Returns the x that the last phase reads: the tensor, or its converted copy in scratch. */
 const void *ln_transpose_input(const ln_call *call, const ln_buffers *b);
 
 #endif

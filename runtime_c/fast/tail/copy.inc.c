@@ -101,7 +101,8 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 #endif
 
 #if defined(LN_SIMD_NEON)
-/* The planes of a picture to pixels of three values without gaps: whole vectors of the rows. Returns how many rows. */
+/* Interleaves three planes of a picture to pixels of three adjacent values, as many rows as fill whole vectors. Returns
+ * how many rows that is. */
 static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
     for (; size == 1 && p + 16 <= rows; p += 16) {
@@ -168,7 +169,7 @@ static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride,
     return p;
 }
 #endif
-/* The same: elements of four bytes, and of one or two with AVX2. */
+/* The same for elements of four bytes and, with AVX2, of one or two bytes. */
 static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
 #ifdef LN_SIMD_AVX2
@@ -188,7 +189,7 @@ static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char 
 }
 #endif
 
-/* Four columns of four bytes each. Returns how many rows it has done: all of them, or none. */
+/* Transposes four columns of four bytes each. Returns how many rows it has done: all of them, or none. */
 static int64_t LN_SIMD_NAME(interleave_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows) {
     int64_t p = 0;
     for (; p + 4 <= rows; p += 4) LN_SIMD_NAME(tile_4x4)(s + 4 * p, s_stride, t + p * t_stride, t_stride);

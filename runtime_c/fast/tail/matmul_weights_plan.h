@@ -7,13 +7,14 @@
 enum {
     LN_WEIGHT_PANEL = 32,
     LN_WEIGHT_LANES = 16
-}; /* columns that are unpacked together; floats of the widest vector */
+}; /* most columns that are unpacked together; floats in the widest vector */
 
+/* The plan, in call->state. */
 typedef struct ln_weights {
     ln_matmul_view view;
-    int64_t panel;  /* columns that are unpacked together, a multiple of 4 */
-    int64_t padded; /* k, rounded up to whole vectors */
-    int64_t bias_stride;
+    int64_t panel;       /* columns that are unpacked together, a multiple of 4 */
+    int64_t padded;      /* k, rounded up to whole vectors */
+    int64_t bias_stride; /* 0 if the bias has one element */
 } ln_weights;
 
 bool ln_weights_can(const ln_call *call);

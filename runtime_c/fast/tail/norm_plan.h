@@ -5,10 +5,11 @@
 
 #include "kernel/kernel.h"
 
-enum { LN_SOFTMAX_COLUMNS = 64 }; /* lines beside each other that a work item has */
+enum { LN_SOFTMAX_COLUMNS = 64 }; /* with ln_lines.across: adjacent lines in a work item */
 
-/* Lines along one axis of stride 1. The other dimensions enumerate the lines. With `across`, the axis has other
- * strides, and that many lines lie beside each other. */
+/* The lines along one axis. The other dimensions enumerate the lines. If across is 0, the axis has stride 1. Otherwise
+ * the axis has the strides x_step and y_step, and `across` lines are adjacent: element i of one is next to element i of
+ * the other. */
 typedef struct ln_lines {
     int64_t length;
     int64_t across, x_step, y_step;
@@ -16,21 +17,26 @@ typedef struct ln_lines {
     int64_t dims[LN_MAX_RANK], x_strides[LN_MAX_RANK], y_strides[LN_MAX_RANK];
 } ln_lines;
 
+/* Sets *x and *y to where line (or group of adjacent lines) number `item` begins, in elements. */
 void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y);
 
+/* `can` and `configure` of softmax; call->state is an ln_lines. */
 bool ln_softmax_can(const ln_call *call);
 linnet_status ln_softmax_configure(ln_call *call);
 
-/* x and y must be dense, and the parameters dense and of the full normalized shape. */
+/* Layer and RMS normalization: x and y must be dense; scale and bias must be dense and have the full normalized shape.
+ */
 bool ln_layer_norm_can(const ln_call *call);
 linnet_status ln_layer_norm_configure(ln_call *call);
 
-/* x and y must be dense, with channels at axis 1: a group is then one contiguous block. */
+/* Group and instance normalization: x and y must be dense, with channels at axis 1, so that a group is one contiguous
+ * block. */
 bool ln_group_norm_can(const ln_call *call);
 linnet_status ln_group_norm_configure(ln_call *call);
 
-/* A matrix of rows by columns, with one channel per row (dense, channels outside) or per column (channels innermost).
- * Phase 0 computes the factor and shift of every channel, phase 1 applies them. */
+/* Batch normalization sees x as a matrix that has one channel per row (channels before the spatial axes) or per column
+ * (channels innermost). Phase 0 computes the factor and the shift of every channel (ln_batch_norm_factors); phase 1
+ * applies them. */
 typedef struct ln_batch_norm_plan {
     int64_t rows, columns, channels;
     bool channel_is_column;
@@ -39,9 +45,9 @@ bool ln_batch_norm_can(const ln_call *call);
 linnet_status ln_batch_norm_configure(ln_call *call);
 void ln_batch_norm_factors(const ln_call *call, const ln_buffers *b, float *factor, float *shift);
 
-/* Sizes for layer_norm and group_norm. There are `lines` blocks of `length` elements. For group_norm a block has
- * `channels` equal parts with one scale and bias each; for layer_norm (channels == 0) scale and bias are per element.
- */
+/* The plan of layer_norm and group_norm, in call->state. There are `lines` blocks of `length` elements. In group_norm,
+ * a block has `channels` equal parts with one scale and one bias each. In layer_norm, channels is 0, and every element
+ * has its own scale and bias. */
 typedef struct ln_norm_plan {
     int64_t lines, length, channels, groups;
     double epsilon;

@@ -156,7 +156,8 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
     int64_t size = (int64_t)ln_dtype_size(dtype);
     bool average = p->kind == LN_POOL_KIND_AVERAGE;
     const int64_t beyond = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] + w->pad_begin[2],
-                  reach = beyond < 0 ? -1 : beyond / w->stride[2]; /* the last pixel without padding behind it */
+                  reach =
+                      beyond < 0 ? -1 : beyond / w->stride[2]; /* the last pixel whose window ends before the padding */
     for (int64_t item = begin; item < end; item++) {
         int64_t first = item % p->chunks * LN_POOL_CHUNK, row = item / p->chunks, low[3], high[3];
         int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0], n = row / w->out[1] / w->out[0];
@@ -172,7 +173,7 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                        .dtype = dtype};
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + first) * size;
         for (int64_t ox = 0; ox < w->out[2]; ox++, y += p->y.s[2] * size) {
-            if (s.nx == w->kernel[2] && ox <= reach) { /* as the pixel before, without padding */
+            if (s.nx == w->kernel[2] && ox <= reach) { /* like the pixel before: no padding in the window */
                 s.x = (const char *)s.x + w->stride[2] * p->x.s[2] * size;
             } else {
                 ln_window_valid(w, 2, ox, &low[2], &high[2]);

@@ -80,13 +80,13 @@ bool ln_recurrent_can(const ln_call *call) {
     return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
 }
 
-/* Each product loads its weight, which later steps load again. */
+/* Every step loads every weight again, for one product. */
 void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_products(counts, 2.3);
 }
 
-/* The weights are packed in each run. A product of few rows loads its weights as often as one of many. */
+/* The weights are packed in each run. A product of few rows loads as many weights as a product of many rows. */
 void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel;
     const int64_t rows = call->inputs[LN_RECURRENT_P].dims[1];

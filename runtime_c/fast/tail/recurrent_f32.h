@@ -1,5 +1,5 @@
-/* recurrent_f32.h - the f32 kernels of `recurrent` and `recurrent_gradient`, written once on top of a few loops that
- * each ISA provides. The loops are in recurrent.inc.c. */
+/* recurrent_f32.h - the f32 kernels of `recurrent`, written once on top of a few loops that each ISA provides. The
+ * loops are in recurrent.inc.c. recurrent_gradient_f32.h is on top of the same loops. */
 #ifndef LN_RECURRENT_F32_H
 #define LN_RECURRENT_F32_H
 
@@ -10,12 +10,15 @@
    recurrent_f32.c. */
 struct ln_recurrent_vectors {
     int64_t panel; /* number of columns of packed weights that are computed at once */
-    /* y [columns] += x [n] . w, packed as [columns / panel][n][panel] */
+    /* y [columns] += x [n] . w, where w is packed as [columns / panel][n][panel]. */
     void (*multiply)(const float *w, int64_t columns, const float *x, int64_t n, float *y);
-    /* Sigmoid or tanh of n numbers; it may compute up to one whole vector beyond n. clip 0: no clipping. */
+    /* Replaces n numbers by their tanh (tangent) or sigmoid. May also overwrite numbers after them, up to the end of a
+     * vector. Numbers are first clipped to [-clip, clip]; clip 0: no clipping. */
     void (*activate)(bool tangent, float clip, float *x, int64_t n);
     const ln_gemm_set *set; /* for whole batches */
 };
+/* The kernel with packable weights, which `pack` packs before the run (ln_recurrent_pack, in panels of `panel`
+ * columns). Rows are computed one by one, or block by block of hidden units if there are fewer rows than threads. */
 LN_PLANNING bool ln_recurrent_can(const ln_call *call);
 LN_PLANNING void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
@@ -23,8 +26,8 @@ LN_PLANNING linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_
 linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                       int phase, int64_t begin, int64_t end, int thread);
 
-/* Computes all rows of a batch together, with weights that are known only at run time. The first phase packs the
-   weights. Each further phase computes one step, and its items are blocks of hidden units. */
+/* The kernel with weights that are known only at run time, which computes all rows of a batch together. The first phase
+   packs the weights. Each further phase computes one step, and its items are blocks of hidden units. */
 LN_PLANNING bool ln_recurrent_batch_can(const ln_call *call);
 LN_PLANNING void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors);

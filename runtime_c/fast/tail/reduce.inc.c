@@ -178,8 +178,7 @@ static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_pla
         ln_store_float(b->outputs[0], dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
 }
 
-/* Sums rows of fewer bytes than a vector has lanes. Rows that lie together are read as vectors if a vector has whole
- * rows. */
+/* Sums rows of fewer bytes than a vector has lanes. Adjacent rows are read as vectors if a vector holds whole rows. */
 static void LN_SIMD_NAME(reduce_few_bytes)(const ln_reduce_plan *p, bool u8, const char *x, int64_t x_at, int64_t width,
                                            int32_t *sums) {
     int64_t at[LN_MAX_RANK] = {0}, offset = x_at, last = p->reduced - 1, rows = p->reduced_dims[last];
@@ -199,12 +198,12 @@ static void LN_SIMD_NAME(reduce_few_bytes)(const ln_reduce_plan *p, bool u8, con
     for (int64_t i = 0, c = 0; i < VF_WIDTH && together; i++, c = c + 1 < width ? c + 1 : 0) sums[c] += lanes[i];
 }
 
-/* Sums columns [x_at, x_at + width) of i8 or u8 in 32 bits: the sums of so few numbers below 2^9 are exact in f32 too,
- * in any order. */
+/* Sums columns [x_at, x_at + width) of i8 or u8 in 32 bits. The order does not matter, because sums of so few numbers
+ * below 2^9 are exact in f32, too. */
 static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const char *x, int64_t x_at, int64_t width,
                                        double *totals) {
     int32_t sums[LN_REDUCE_COLUMNS + VF_WIDTH] = {0};
-    /* The last vector also reads columns that are not its own, of which there are enough in front. */
+    /* The last vector begins early, so it also reads columns of the vector before. */
     const int64_t whole = width / VF_WIDTH * VF_WIDTH, over = width == whole ? 0 : VF_WIDTH - (width - whole);
     const bool few = p->inner < VF_WIDTH;
     if (few) LN_SIMD_NAME(reduce_few_bytes)(p, u8, x, x_at, width, sums);

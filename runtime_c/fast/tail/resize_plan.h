@@ -4,25 +4,27 @@
 
 #include "ops/resize.h"
 
-/* A call as the SIMD kernels see it. In the rows kernel, the last resized axis (`inner`) steps over groups of `width`
-   contiguous elements that are not resized (all channels of a pixel, or 1). Rows are interpolated along this axis
-   first, then combined. The channels kernel takes all other calls: `inner` has stride 1 and is not resized, and vectors
-   run along it. */
+/* There are two SIMD kernels. In the rows kernel, `inner` is the last resized axis; it steps over groups of `width`
+   contiguous elements that are not resized (all channels of a pixel, or 1). Rows are first interpolated along this
+   axis, then combined. In the channels kernel, `inner` has stride 1 and is not resized, and vectors run along it. An
+   outer axis is any other axis. */
 typedef struct ln_resize_outer {
     int64_t out, x_stride, y_stride;
-    int slot; /* number of the resized axis, or -1: copied */
+    int slot; /* index into ln_resize_plan.slot; -1: the axis is only copied */
 } ln_resize_outer;
 
+/* The plan, in call->state. */
 typedef struct ln_resize_plan {
     ln_resize_tables tables;
     int inner, n_outer;
-    int64_t width; /* rows kernel */
+    int64_t width; /* rows kernel: elements of a group */
     ln_resize_outer outer[LN_MAX_RANK];
     ln_resize_axis slot[3];    /* resized outer axes, right-aligned; missing axes in front have one tap of weight 1 */
     const float *left, *right; /* weights of the first and second taps, for joint interpolation of single elements */
     int64_t kept;              /* rows kernel: number of floats of a row that is kept */
 } ln_resize_plan;
 
+/* `can`, `cost` and `configure` of the two kernels. */
 bool ln_resize_channels_can(const ln_call *call);
 bool ln_resize_rows_can(const ln_call *call);
 void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);

@@ -1,5 +1,5 @@
-/* winograd.h - a planned 3 x 3 convolution by Winograd's minimal filtering, which the SIMD kernels of every ISA read.
- * winograd_plan.c computes it, winograd_pack.c packs constant weights, and the loops are in winograd.inc.c. */
+/* winograd.h - a planned 3 x 3 convolution by Winograd's minimal filtering, for the SIMD kernels of every ISA.
+ * winograd_plan.c makes the plan, winograd_pack.c packs constant weights, and the loops are in winograd.inc.c. */
 #ifndef LN_WINOGRAD_H
 #define LN_WINOGRAD_H
 
@@ -7,36 +7,40 @@
 #include "kernel/common/window.h"
 #include "kernel/map.h"
 
-/* Output pixels along a side of the largest tile. A tile has two more input pixels, whose 36 transformed values are 36
- * matrix products. Tiles of 6 x 6 would take 0.8 of the products, but four times the rounding error. Tiles of 2 x 2
- * have 16 products, and their weights take less than half the memory: they pay for pictures of few pixels. */
+/* The number of output pixels along a side of the largest tile. Its inputs have two more pixels along each side; their
+ * 36 transformed values take part in 36 matrix products. Tiles of 6 x 6 would need 0.8 of the multiplications, but have
+ * four times the rounding error. Tiles of 2 x 2 have 16 matrix products, and their weights take less than half the
+ * memory, so they are faster for pictures of few pixels. */
 enum { LN_WINOGRAD_MOST = 4 };
 
+/* The plan, in call->state. It does not change in a run. */
 typedef struct ln_winograd {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x, y;
     int64_t in, out; /* channels of a group */
-    /* Weights: floats to the first tap, and from one output channel, input channel, group, line and column of taps to
-     * the next. A transposed convolution is a convolution with the taps in reverse order. */
+    /* Where the weights are, in floats: w_first is the first tap; the others are the strides of output channels, input
+     * channels, groups, and lines and columns of taps. A transposed convolution is a convolution with the taps in
+     * reverse order, so its last two strides are negative. */
     int64_t w_first, w_out, w_in, w_group, w_line, w_tap;
     bool packs;             /* the weights are not constant: phase 0 transforms them into scratch, panel by panel */
-    int64_t tile, products; /* side of a tile's outputs; its number of products */
-    int64_t down, across;   /* tiles of one image */
+    int64_t tile, products; /* output pixels along a side of a tile, and matrix products: (tile + 2)^2 */
+    int64_t down, across;   /* tiles of one image, vertically and horizontally */
     int64_t group, groups;  /* tiles that are computed at once, and the number of such groups */
     int64_t columns, parts; /* output channels of a work item, and the number of such parts */
-    int64_t panels, panel_bytes, matrix_bytes; /* of a group's weights for one of the products */
-    int64_t in_step, out_step; /* floats from one product to the next, of transformed inputs and of results */
+    int64_t panels, panel_bytes, matrix_bytes; /* of the weights of a channel group for one of the products */
+    int64_t in_step, out_step; /* floats from one product to the next, in transformed inputs and in results */
     size_t bias;               /* offset in the packed memory */
-    /* Offsets in a thread's scratch: transformed inputs, results, packed rows, a tile with its padding, finished lines.
-     */
+    /* Offsets in a thread's scratch: transformed inputs, results of the products, packed rows, a tile that is copied
+     * with its padding, and finished lines. */
     struct {
         size_t in, out, packed, edge, lines;
     } scratch;
     bool direct; /* results are written directly to the output */
     float low, high;
 } ln_winograd;
-/* Where the weights of a panel of a group begin in the packed memory, for the first product. */
+/* Where the weights of a panel of a channel group begin in the packed memory, for the first product. Those of the next
+ * product are matrix_bytes further. */
 static inline size_t ln_winograd_panel(const ln_winograd *p, int64_t group, int64_t panel) {
     return (size_t)(group * p->products * p->matrix_bytes + panel * p->panel_bytes);
 }

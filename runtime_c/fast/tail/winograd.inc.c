@@ -57,8 +57,8 @@ static LN_ALWAYS_INLINE void wg_out(const int tile, const vf m[], vf r[]) {
 /* ---- transforms of a tile ------------------------------------------------------------------------------------------
  */
 
-/* Transforms one tile of inputs, whose lines and pixels are so many floats apart, to out[product * step]. The last
- * vector of channels overlaps the one before. */
+/* Transforms one tile of inputs to out[product * step]. `line` and `pixel` are the distances of its lines and pixels in
+ * floats. The last vector of channels overlaps the vector before. */
 static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64_t line, int64_t pixel,
                                            int64_t channels, float *out, int64_t step) {
     const int side = tile + 2;
@@ -126,7 +126,7 @@ static __attribute__((noinline)) void wg_out_tile(const ln_winograd *p, const fl
         wg_out_tile_of(4, p, m, bias, channels, y, line, pixel);
 }
 
-/* Where tile `t` of the call lies. */
+/* Where a tile is. */
 typedef struct wg_place {
     int64_t image, y, x; /* of its first output */
 } wg_place;
@@ -147,8 +147,8 @@ typedef struct wg_source {
     int64_t line, pixel;
 } wg_source;
 
-/* The tile of so many pixels whose first one is at (y, x). One that reaches out of the picture is copied to `edge`,
- * with zeros around the picture. */
+/* Finds the tile of side x side pixels whose first pixel is at (y, x). A tile that reaches beyond the picture is copied
+ * to `edge`, with zeros around the picture. */
 static wg_source wg_source_of(const wg_picture *p, const float *image, int64_t y, int64_t x, int64_t side,
                               float *edge) {
     const int64_t channels = p->channels;
@@ -179,7 +179,8 @@ static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int
     }
 }
 
-/* The side^2 products of `count` tiles with `columns` output channels of their group from `first` on. */
+/* Computes the side^2 matrix products of `count` tiles with `columns` output channels of their group, from channel
+ * `first` on. */
 static void wg_products(const ln_winograd *p, const char *weights, const float *in, int64_t count, int64_t first,
                         int64_t columns, float *packed, float *out) {
     static const float zeros[64];
@@ -220,7 +221,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
     }
 }
 
-/* Stores the results of a tile, all of which are in `from`, so far as they are inside the output. */
+/* Stores the results of a tile, which are in `from`, as far as they are inside the output. */
 static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from, int64_t columns, float *y) {
     const ln_window *w = &p->window;
     const int64_t down = ln_min(p->tile, w->out[1] - at.y), across = ln_min(p->tile, w->out[2] - at.x);
@@ -250,7 +251,7 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
             }
             continue;
         }
-        /* The epilogue takes lines of pixels: those of the tiles beside each other. */
+        /* The epilogue takes lines of pixels, which reach over the tiles beside each other. */
         n = ln_min(count - t, (w->out[2] - at.x + p->tile - 1) / p->tile);
         const int64_t pixels = ln_min(n * p->tile, w->out[2] - at.x), line = n * p->tile * columns;
         for (int64_t i = 0; i < n; i++)

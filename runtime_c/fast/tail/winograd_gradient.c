@@ -1,6 +1,6 @@
-/* winograd_gradient.c - which weight gradients the Winograd kernels compute, what they cost, and their division into
- * work items: blocks of the result, each of which sums over all tiles, so that the sums do not depend on the threads.
- */
+/* winograd_gradient.c - decides which weight gradients the Winograd kernels compute, what they cost, and how they are
+ * divided into work items. An item is a block of the result and sums over all tiles, so the sums do not depend on the
+ * number of threads. */
 #include "fast/tail/winograd_gradient.h"
 
 #include "kernel/cost.h"
@@ -9,7 +9,7 @@
 
 enum {
     LEAST = 16,  /* channels: the lanes of the widest vector */
-    BLOCK = 128, /* channels of a side of a block: a transformed value is used so often */
+    BLOCK = 128, /* channels along a side of a block: how often a transformed value is used */
     TILE = 4,    /* gradients along a side of a tile */
     PRODUCTS = 36,
     CHUNK_BYTES = 3 << 20 /* transformed values of a chunk */

@@ -6,21 +6,24 @@
 #include "fast/gemm/gemm.h"
 #include "kernel/common/window.h"
 
+/* The plan, in call->state. A work item is a block of the result. */
 typedef struct ln_winograd_gradient {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x, g;
     int64_t in, out;                    /* channels of a group */
-    int64_t down, across, tiles, chunk; /* tiles of an image, of the batch, and transformed at once */
-    int64_t rows, columns;              /* channels of g and of x in a work item; the last item takes a few more */
-    int64_t row_items, column_items;    /* of a group */
-    int64_t most_rows, most_columns;    /* of a work item */
+    int64_t down, across, tiles, chunk; /* tiles down and across an image; of the batch; and of a chunk, which are
+                                       transformed at once */
+    int64_t rows, columns;              /* channels of g and of x in a work item; the last item has a few more */
+    int64_t row_items, column_items;    /* work items of a group, along the channels of g and of x */
+    int64_t most_rows, most_columns;    /* of the largest work item */
     int64_t x_step, g_step, sum_step;   /* floats from one of the 36 products to the next */
     struct {
         size_t x, g, sum, edge; /* offsets in a thread's scratch */
     } scratch;
 } ln_winograd_gradient;
 
+/* The functions of the kernel, over one f32 set. */
 LN_PLANNING bool ln_winograd_gradient_can(const ln_call *call);
 LN_PLANNING void ln_winograd_gradient_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_winograd_gradient_configure(ln_call *call, const ln_gemm_set *set);

@@ -4,7 +4,9 @@
 
 #include "fast/tail/winograd.h"
 
+/* `pack` of the kernel: transforms constant weights, and copies a constant bias. */
 void ln_winograd_pack(const ln_call *call, void *packed);
-void ln_winograd_pack_bias(const ln_call *call, const void *bias, void *packed); /* bias: NULL if there is none */
+/* Writes the bias to its place in the packed memory, or zeros if bias is NULL. */
+void ln_winograd_pack_bias(const ln_call *call, const void *bias, void *packed);
 
 #endif

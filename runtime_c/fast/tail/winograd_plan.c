@@ -12,8 +12,8 @@
 
 #include <math.h>
 
-/* The share of the time of reading the weights that products of so many rows hide. The kernels of x86 fetch weights in
- * advance. */
+/* How much of the time to read the weights is hidden by computing, for products of so many rows. The x86 kernels
+ * prefetch weights. */
 #if defined(__x86_64__) || defined(_M_X64)
 static double hidden(int64_t rows) { return 0.5 * (double)ln_min(rows, 14) / 14; }
 #else
@@ -21,9 +21,9 @@ static double hidden(int64_t rows) { return 0 * (double)rows; }
 #endif
 
 enum {
-    LEAST_CHANNELS = 16,  /* fewer do not pay for the transforms; the widest vector has as many lanes */
+    LEAST_CHANNELS = 16,  /* fewer do not repay the transforms; also the lanes of the widest vector */
     IN_BYTES = 256 << 10, /* transformed inputs of a group, which stay in L2 with the weights */
-    ROW_BYTES = 256 << 10 /* those of one product */
+    ROW_BYTES = 256 << 10 /* transformed inputs of one product */
 };
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
@@ -60,8 +60,8 @@ bool ln_winograd_can(const ln_call *call) {
 
 static int64_t products_of(int64_t tile) { return (tile + 2) * (tile + 2); }
 
-/* Rows of products that take as long as those of so many tiles. The last few of a group have a tile of rows of their
-   own, which takes as long as one of 4 rows at least. */
+/* The number of full rows that take as long as the rows of so many tiles. The last few rows of a group have a tile of
+   their own, which takes as long as one of 4 rows at least. */
 static int64_t rows_of(int64_t tiles, int64_t rows) {
     const int64_t rest = tiles % rows;
     return tiles - rest + (rest == 0 ? 0 : ln_max(rest, 4));
@@ -91,7 +91,7 @@ static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *co
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
-/* The side of the tiles that take less time. */
+/* Returns the side of the tiles that are modelled to be faster. */
 static int64_t best_tile(const ln_call *call, int64_t rows) {
     double ns[2];
     for (int i = 0; i < 2; i++) {
@@ -116,9 +116,9 @@ static int64_t most_tiles(int64_t products, int64_t in, int64_t out) {
     return ln_min(weights <= LN_SHARED_CACHE / 2 ? 48 : 96, ROW_BYTES / (in * (int64_t)sizeof(float)));
 }
 
-/* Divides tiles and output channels into work items: whole groups of tiles, and if these are too few for the threads,
-   parts of the channels, for which the inputs are transformed again. Large weights are rather divided than read by
-   every thread. */
+/* Divides tiles and output channels into work items. Items are whole groups of tiles. If these are too few for the
+   threads, each group is also divided into parts of the channels, and every part transforms the inputs again. With
+   large weights, parts of channels are preferred to more groups, so that not every thread reads all weights. */
 static void plan_items(const ln_call *call, ln_winograd *p) {
     const int64_t unit = 4 * p->set->width; /* parts begin with a panel */
     const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows, threads = call->threads;
@@ -134,7 +134,8 @@ static void plan_items(const ln_call *call, ln_winograd *p) {
     p->group = (int64_t)ln_round_up((size_t)ln_ceil_div(all, p->groups), (size_t)rows);
     p->groups = ln_ceil_div(all, p->group);
     p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), (size_t)unit);
-    p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes a few that remain */
+    p->parts =
+        ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes the few channels that remain */
 }
 
 /* The columns of the largest part. */
