@@ -1,5 +1,6 @@
-/* branches.c - which steps run side by side. Where a stretch of the graph falls into branches that need nothing of each
- * other, and the modelled time says that it pays, each branch runs on one thread while other threads run the others. */
+/* branches.c - decides which steps run side by side. A stretch of the graph may consist of branches that need nothing
+ * of each other. If the modelled time is then shorter, each branch runs on one thread while other threads run the
+ * others. */
 #include "kernel/cost.h"
 #include "plan/graph/prepare.h"
 #include "plan/graph/views.h"
@@ -10,11 +11,13 @@
 /* Without this limit, planning would not be linear in the number of nodes. */
 enum { VISITS = 64 /* per node */ };
 
-/* What a further thread adds in a step on several threads, compared with a thread that runs a branch. The machine's own
- * rate does not matter, because busy cores slow down both. Towers and LSTMs were 1.5 to 1.6 times as fast on two
- * threads as on one with all threads in each step, and 1.7 to 1.9 times in branches. */
+/* How much a further thread adds in a step that several threads share, relative to a thread that runs a branch by
+ * itself. The machine's own rate (ln_machine.thread) does not matter, because busy cores slow down both. Measured on
+ * two threads: towers and LSTMs were 1.5 to 1.6 times as fast as on one thread if both threads shared each step,
+ * and 1.7 to 1.9 times if each thread ran branches. */
 static const float IN_STEPS = 0.85f;
-/* A fork must save this much: the model is not exact, and memory grows. */
+/* With a fork, the modelled time must be at most this share of the time without, because the model is not exact and the
+ * fork needs more memory. */
 static const double WORTH = 0.96;
 
 typedef struct search {
@@ -27,7 +30,7 @@ typedef struct search {
     int32_t *counts; /* per i: nodes whose `latest` is i - 1 */
     double (*ns)[2]; /* per node: on one thread, and on the threads that it would use alone; NAN: not asked yet */
     int32_t *parent; /* per node: towards the first node of its branch */
-    struct ln_machine free;  /* the machine, with cores that no other program uses */
+    struct ln_machine free;  /* the machine, as if no other program used its cores */
     double *weight;          /* per first node of a branch: the time of the branch on one thread */
     int32_t *heads, n_heads; /* the first nodes of the branches that were weighed last */
     int64_t visits;
@@ -35,8 +38,8 @@ typedef struct search {
 
 /* ---- which nodes may move ---------------------------------------------------------------------------------------- */
 
-/* Whether the node keeps its place: it runs a body, or calls the user's code, which may not expect another thread
- * beside its own. */
+/* Whether the node must not be in a branch: it runs a body, or calls the user's code, which may not expect that other
+ * threads run at the same time. */
 static bool stays(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_kernel(node) || ln_is_assign(node) || node->bodies[0] != NULL) return true;
     if (node->op->flags & LN_OP_REGISTERED) return true;
@@ -120,8 +123,9 @@ static double branches_ns(search *s, int32_t first, int32_t end) {
     return longest + (double)s->free.fork;
 }
 
-/* Finds where the stretch that begins at `first` should end so that its branches save most time. 0: nowhere.
- * sources: nodes from `first` on that read nothing of the stretch. Each of them begins a branch. */
+/* Finds where the stretch that begins at `first` should end so that its branches save most time, and sets *end; 0: no
+ * stretch saves time. `sources` is the number of nodes from `first` on that read nothing of the stretch. Each of them
+ * begins a branch. */
 static linnet_status best_end(search *s, int32_t first, int32_t sources, int32_t *end) {
     int32_t branches = 0;
     double alone = 0, saved = 0;
@@ -141,7 +145,7 @@ static linnet_status best_end(search *s, int32_t first, int32_t sources, int32_t
         alone += s->ns[i][1];
         branches += 1 - join(s, first, i);
         sources -= source;
-        if (branches == 1 && sources == 0) return LINNET_OK; /* what follows needs this branch */
+        if (branches == 1 && sources == 0) return LINNET_OK; /* everything after this reads the only branch */
     }
     if (branches > 1 && s->visits < (int64_t)VISITS * s->n) {
         const double time = branches_ns(s, first, s->n);
@@ -218,7 +222,7 @@ linnet_status ln_pass_branches(ln_work *w) {
         if (node != NULL && node->state != LN_NODE_READY) continue;
         if (node == NULL || stays(w, node)) {
             status = search_run(&s);
-            for (int32_t k = 0; k < s.n; ++k) /* the next run reads these as it reads inputs */
+            for (int32_t k = 0; k < s.n; ++k) /* for the next run, these values are inputs */
                 for (int32_t o = 0; o < s.nodes[k]->n_outputs; ++o)
                     if (s.nodes[k]->outputs[o] >= 0) s.slot[s.nodes[k]->outputs[o]] = -1;
             s.n = 0;

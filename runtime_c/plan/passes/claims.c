@@ -9,12 +9,13 @@
 
 /* ---- private layouts --------------------------------------------------------------------------------------------- */
 
-/* A device node that is a step; views need none. */
+/* Whether the node is a step on a device. Views are no steps, because they compute nothing. */
 static bool is_step(const ln_work *w, const ln_work_node *node) {
     return node->state == LN_NODE_READY && ln_on_device(node) && !ln_is_view(w, node);
 }
 
-/* Checks what the device says of the layout that it proposes: an order of all axes, one of which may have blocks. */
+/* Checks the description of a layout that a device proposes. It must be an order of all axes, one of which may be
+ * divided into blocks. */
 static linnet_status check(ln_work *w, const ln_device *d, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
     const uint32_t token = w->tokens[value];
@@ -153,7 +154,7 @@ static linnet_status claim_run(ln_work *w, const run *r) {
     return status;
 }
 
-/* Counts who reads each value; no pass adds a reader after this one. */
+/* Counts the readers of each value. The counts stay correct, because no later pass adds a reader. */
 static bool count_readers(ln_work *w) {
     int32_t *readers = ln_pool_array(&w->pool, w->values.count, sizeof *readers);
     if (readers == NULL) return false;

@@ -1,5 +1,5 @@
-/* device_memory.c - the memory on devices, which is the allocations that a session makes there: arenas, scratch, and
- * what stays from run to run. */
+/* device_memory.c - plans the allocations that a session makes on devices: arenas, scratch, and the memory of constants
+ * and variables, which stay from run to run. */
 #include "plan/passes/device_memory.h"
 
 #include "base/digest.h"
@@ -51,7 +51,7 @@ static linnet_status plan_arenas(ln_work *w, arenas *a, int32_t count, uint64_t 
     return status;
 }
 
-/* Makes room for bytes that stay for the whole session: in the last buffer if there is room, else in a new one. */
+/* Reserves bytes that stay for the whole session: in the last allocation if there is room, else in a new one. */
 static void add_resident(ln_device_memory *m, int32_t first, uint64_t room, uint64_t bytes, int32_t *chunk,
                          uint64_t *offset) {
     if (m->n_chunks == first || (room > 0 && m->chunks[m->n_chunks - 1] + bytes > room)) m->chunks[m->n_chunks++] = 0;
@@ -162,7 +162,7 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     if (w->pool.failed) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;
     for (int32_t count = 1; a.n > 0 && (count == 1 || (room > 0 && most > room)); ++count) {
-        if (count > a.n) { /* cost() has seen each operand alone, but a private layout may be larger */
+        if (count > a.n) { /* `cost` has checked the size of each operand, but a private layout may be larger */
             ln_fail(w->error, LINNET_TOO_LARGE, "a value is larger than the largest buffer of device %s", d->is.name);
             return ln_expected(w->error, "%llu bytes", (unsigned long long)room);
         }

@@ -4,7 +4,8 @@
 
 #include "plan/graph/memory.h"
 
-/* The resident of the list `first` that has the same constant; NULL: none. */
+/* Returns the entry of the list that begins with `first` (which may be NULL) that holds the same constant; NULL: there
+ * is none. */
 ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* The first program stores its buffers in the frame; later programs take their offsets from it. */
+/* The first program, for the largest shapes, stores its offsets in the frame. Later programs take their offsets from
+ * the frame. Without a frame, the pass does nothing. */
 linnet_status ln_pass_frame(ln_work *w) {
     ln_frame *f = w->frame;
     if (f == NULL) return LINNET_OK;

@@ -6,7 +6,7 @@
 #include "plan/graph/epilogue.h"
 #include "plan/passes/passes.h"
 
-/* Whether the place can run the op and the map as one. */
+/* Sets *can to whether the place of the nodes can run the op and the map as one step. */
 static linnet_status can_run(ln_work *w, const ln_work_node *node, const ln_work_node *heavy, bool *can) {
     *can = false;
     if (!ln_on_cpu(node->device)) {

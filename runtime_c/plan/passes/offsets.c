@@ -1,5 +1,5 @@
-/* offsets.c - where the buffers of the host are: the planner assigns those in the arena from their lifetimes, and the
- * others follow one after another. */
+/* offsets.c - sets the offsets of the host's buffers. In the arena, the planner assigns them from the buffers'
+ * lifetimes; all other buffers follow one after another. */
 #include "plan/graph/planner.h"
 #include "plan/passes/passes.h"
 
@@ -32,8 +32,8 @@ static void add(arena *a, int32_t owner, uint64_t size, int32_t first, int32_t l
     a->lifetimes[a->count++] = (ln_lifetime){.size = size, .first = first, .last = last};
 }
 
-/* The branches of a fork run at the same time. Each has a part of the arena for the buffers that it uses alone, in
- * which these are placed as in an arena of its own. */
+/* The branches of a fork run at the same time. Each branch gets a part of the arena for the buffers that only this
+ * branch uses. They are placed in the part as in an arena of its own. */
 static linnet_status add_branches(ln_work *w, arena *a) {
     const int32_t n = w->buffers.count;
     arena part = {.lifetimes = ln_pool_array(&w->pool, n, sizeof *part.lifetimes),

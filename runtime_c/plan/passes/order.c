@@ -125,8 +125,9 @@ static linnet_status add_check(order *s, const ln_work_node *node, range r) {
     return ln_work_append(w, check); /* reserves space */
 }
 
-/* Once indices have been checked, a lookup in a dimension of the same size cannot fail any more. Indices that are
- * available early are checked early, so that updates do not have to wait for the lookups. */
+/* Finds which nodes check which operands. Once indices have been checked, another lookup in a dimension of the same
+ * size cannot fail. Indices that are available early are checked early, so that updates need not wait for the lookups.
+ */
 static linnet_status find_checks(order *s) {
     const int32_t n = s->n;
     range *ranges = ln_pool_array(&s->w->pool, n, sizeof *ranges);
@@ -187,7 +188,7 @@ static linnet_status find_updates(order *s) {
 
 /* ---- the order ------------------------------------------------------------------------------------------------ */
 
-/* Traces the source of every value. The other functions need this. */
+/* Traces the source of every value. Call this first. */
 static linnet_status trace(order *s) {
     const int32_t n_values = s->w->values.count;
     const int64_t n = 2 * (int64_t)s->n; /* including checks */
@@ -246,8 +247,8 @@ static int32_t own_reads(const order *s, const ln_work_node *node, int32_t varia
     return reads;
 }
 
-/* Whether the node is an update that would run too early: its new value would have to be kept elsewhere until the end
-   of the run. */
+/* Whether the node is an update that would run too early, so that its new value would need memory of its own until the
+   end of the run. */
 static bool early(const order *s, int32_t i) {
     for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o) {
         const int32_t v = s->nodes[i]->outputs[o], variable = v >= 0 ? ln_update_of(s->w, v) : -1;
@@ -332,9 +333,9 @@ static linnet_status arrange(order *s) {
     return LINNET_OK;
 }
 
-/* Whether updates may run in place. No node may wait for a later segment, because then all segments keep their new
-   values until the end of the run. Every variable must be assigned only once, because of several assignments only the
-   last one takes effect. */
+/* Whether updates may run in place. There are two conditions. No node waits for a later segment, because then all
+   segments keep their new values until the end of the run. Every variable is assigned only once, because only the last
+   of several assignments takes effect. */
 static bool updates_variables(const ln_work *w, bool *assigned) {
     bool some = false;
     if (w->nested || w->waiting > 0) return false;

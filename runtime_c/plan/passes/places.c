@@ -1,6 +1,6 @@
 /* places.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
- * device can run form an island, which is sent there if the device's time, the transfers and the conversions at the
- * border cost less than the CPU. */
+ * device can run form an island. The island moves to the device if the time on the device, the transfers and the
+ * conversions at the border together are less than the time on the CPU. */
 #include "kernel/cost.h"
 #include "plan/graph/call.h"
 #include "plan/graph/device_nodes.h"
@@ -51,7 +51,7 @@ static double transfer_cost(const ln_device *d, uint64_t bytes) {
     return (double)d->limits.transfer_ns + (rate > 0 ? 1000 * (double)bytes / rate : 0);
 }
 
-/* A copy that takes no time on any device: its output is its input's memory. */
+/* Whether the node is a copy that takes no time on any device, because its result is part of its operand's memory. */
 static bool is_free(const choice *c, const ln_work_node *node) {
     const ln_work *w = c->w;
     if (!ln_is_family(node, LN_FAMILY_COPY) || node->n_inputs != 1 || node->n_outputs != 1 || node->outputs[0] < 0)
@@ -80,7 +80,7 @@ static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
     const linnet_status status = ln_device_step_of(c->w, node, c->place, &c->w->pool, &step);
     if (status != LINNET_OK) return status;
     const double told = d->is.cost(d->is.context, &step);
-    if (told >= 0) *cost = told; /* not a number: the device cannot say, so it cannot run the node */
+    if (told >= 0) *cost = told; /* false for NaN: a device that gives no time cannot run the node */
     return LINNET_OK;
 }
 
@@ -157,8 +157,8 @@ static double cast_cost(const ln_work *w, const ln_tensor *t) {
     return (double)w->machine->step + ln_counts_ns(w->machine, w->features, &counts);
 }
 
-/* Nanoseconds in which the CPU converts the value, so that it can be read in these ways. On a device, and in transfers,
- * values are dense and have the dtype of the graph. */
+/* The nanoseconds that the CPU needs to convert the value so that it can be read in the ways `readers`. On a device,
+ * and in transfers, values are dense and have the dtype of the graph. */
 static double converting(const choice *c, int32_t value, int readers, bool made_there, bool read_there) {
     const ln_work *w = c->w;
     const ln_work_value *v = ln_value_at(w, value);
@@ -215,13 +215,13 @@ static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *sav
         if (status != LINNET_OK) return status;
         *op = c->made[map->inputs[tile]];
         *saved = on_threads(w, ns[0]) + on_threads(w, ns[1]) - on_threads(w, ns[2]);
-        if (!(*saved > 0)) *saved = 0; /* also where no kernel can run both */
+        if (!(*saved > 0)) *saved = 0; /* NaN, too: no kernel can run both */
     }
     return LINNET_OK;
 }
 
-/* Counts for the CPU what it saves by epilogues, and for the device what the CPU would lose where only one of the two
- * nodes moves. */
+/* Credits the CPU with what it saves by epilogues. Where only one of the two nodes would move, charges the device for
+ * what the CPU would lose. */
 static linnet_status count_savings(choice *c) {
     const ln_work *w = c->w;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -240,7 +240,8 @@ static linnet_status count_savings(choice *c) {
     return LINNET_OK;
 }
 
-/* Asks the device about maps as epilogues. Such a pair costs what the device says of both. */
+/* Asks the device for the cost of each op together with the map that is its epilogue. This is then the cost of the
+ * pair. */
 static linnet_status ask_pairs(choice *c) {
     ln_work *w = c->w;
     const ln_device *d = ln_device_at(w, c->place);
@@ -303,8 +304,8 @@ static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const lin
     return LINNET_OK;
 }
 
-/* Adds the costs of all candidates. Where a node of the CPU or of another island stands between two nodes, no claim can
- * have both. */
+/* Adds the costs of all candidates, run by run. A node of the CPU or of another island ends a run, because no claim can
+ * contain the nodes on both sides of it. */
 static linnet_status add_costs(choice *c) {
     ln_work *w = c->w;
     const int32_t nodes = w->nodes.count;

@@ -107,7 +107,8 @@ static double work_of(const ln_work *w, const ln_work_node *node) {
     return (node->op->flags & LN_OP_EPILOGUE) ? bytes + 2 * sqrt(product) / FLOPS_PER_BYTE : bytes;
 }
 
-/* Bytes saved per unit of work by giving up the value's buffer; lower if an operand is no longer available either. */
+/* The bytes that giving up the value's buffer saves per unit of work. The score is lower if an operand of the value is
+ * no longer available, too. */
 static double score_of(const recompute *r, int32_t value, int32_t at) {
     const ln_work_node *maker = r->maker[value];
     const held *b = &r->buffers[r->home[value]];
@@ -135,7 +136,8 @@ static void find_candidates(recompute *r) {
     }
 }
 
-/* The value to use from position `at` on, if `buffer` is given up: the value itself or a clone. -1: impossible. */
+/* Returns the value to read instead of `value` from position `at` on if `buffer` is given up: the value itself or a
+ * clone. -1: there is none. */
 static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at) {
     ln_work *w = r->w;
     if (r->clone[value] >= 0) return r->clone[value];
@@ -172,7 +174,7 @@ static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at)
     return r->clone[value];
 }
 
-/* Inserts `count` nodes at that position of the order, or removes -count nodes if count is negative. */
+/* Makes room for `count` nodes at position `at` of the order, or removes -count nodes if count is negative. */
 static void shift(ln_work *w, int32_t at, int32_t count) {
     ln_work_node **nodes = w->nodes.items;
     if (count > 0) memmove(nodes + at + count, nodes + at, (size_t)(w->nodes.count - at) * sizeof *nodes);

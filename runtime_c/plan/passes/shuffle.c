@@ -1,6 +1,6 @@
 /* shuffle.c - makes one copy of a channel shuffle: a reshape that splits the channels into groups, a transpose that
- * exchanges the two new axes, and a reshape that joins them. One copy can run in any layout; the three would be in
- * dense memory, between conversions. */
+ * exchanges the two new axes, and a reshape that joins them. A single copy can run in any layout. The three
+ * copies need dense memory, and so conversions before and after them. */
 #include "kernel/common/copy_kinds.h"
 #include "plan/passes/passes.h"
 
@@ -39,7 +39,7 @@ static bool same_dims(const ln_tensor *a, const ln_tensor *b) {
 }
 
 linnet_status ln_pass_shuffle(ln_work *w) {
-    const linnet_status status = ln_work_sweep(w); /* counts uses, which transfers have changed */
+    const linnet_status status = ln_work_sweep(w); /* counts uses again, because transfers have changed them */
     if (status != LINNET_OK) return status;
     const int32_t *makers = ln_find_makers(w);
     if (makers == NULL) return ln_work_no_memory(w);

@@ -1,6 +1,6 @@
-/* storage.c - f16 and bf16 are storage types. What stays inside the program is kept in f32 where converting takes
- * longer than moving; if only a slow kernel supports halves, the op runs in f32 between casts, and casts of constants
- * fold. */
+/* storage.c - treats f16 and bf16 as storage types. A value inside the program is kept in f32 where converting takes
+ * longer than moving twice the bytes. If only a slow kernel supports f16 and bf16, the op runs in f32 between casts,
+ * and casts of constants are folded. */
 #include "kernel/cost.h"
 #include "plan/graph/call.h"
 #include "plan/graph/fold.h"
@@ -73,15 +73,15 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
 
 /* ---- values kept in f32 ------------------------------------------------------------------------------------------ */
 
-/* Whether the node computes the same with its halves in f32: it computes in f32 anyway, or it only moves elements. */
+/* Whether the node can take f32 instead of f16 and bf16: it computes in f32 anyway, or it only moves elements. */
 static bool takes_f32(const ln_work_node *node) {
     return node->state == LN_NODE_READY && ln_is_kernel(node) && node->bodies[0] == NULL &&
            (node->op->flags & LN_OP_COMPUTES_F32 || ln_is_family(node, LN_FAMILY_MAP) ||
             ln_is_family(node, LN_FAMILY_COPY));
 }
 
-/* Marks the halves that every maker and reader takes in f32. A copy has one type, so all of its values are marked or
- * none; a mark that goes may end that of another copy's values. */
+/* Marks the values of f16 and bf16 whose maker and readers all take f32. The values of a copy have one dtype, so either
+ * all of them are marked or none. Removing one mark may therefore remove those of other copies, so this is repeated. */
 static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
     const double most = (double)w->machine->widest;
     for (int32_t v = 0; v < w->values.count; ++v) {
@@ -121,10 +121,10 @@ static bool has_variables(const ln_work *w) {
     return false;
 }
 
-/* Keeps values inside the program in f32, where the machine converts at a cost and its caches hold the rest. What
- * enters and leaves the program, and what a bound of memory or a frame for other shapes counts, stays as it is. So does
- * everything in programs with variables, because a training step is the same whether one program or two compute it, and
- * with devices, whose costs count conversions. */
+/* Keeps values inside the program in f32 if the machine asks for it (ln_machine.widest). Inputs and results of the
+ * program stay as they are. Nothing is changed in four cases: with a bound of memory or a frame, because the sizes
+ * count; in programs with variables, because a training step must be the same whether one program or two compute it;
+ * and with devices, because their costs count conversions. */
 static linnet_status keep_in_f32(ln_work *w) {
     if (w->machine->widest <= 0 || w->max_bytes > 0 || w->frame != NULL || ln_device_count(w->n_devices) > 0 ||
         has_variables(w))

@@ -1,5 +1,5 @@
-/* transfers.c - the transfers between places. places.c has decided where nodes run; this pass gives each node its
- * operands there. */
+/* transfers.c - inserts the transfers between places. places.c has decided where nodes run; this pass brings the
+ * operands of each node to its place. */
 #include "plan/graph/views.h"
 #include "plan/passes/passes.h"
 
@@ -15,7 +15,7 @@ static int32_t *copy_at(const transfers *p, int32_t value, uint8_t place) {
     return &p->copies[(size_t)value * (size_t)(p->w->n_devices + 1) + place];
 }
 
-/* Submits the transfer to the queue of `device`. */
+/* Adds a node for a transfer, which is submitted to the queue of `device`. */
 static linnet_status transfer(ln_work *w, int32_t from, int32_t to, uint8_t device) {
     ln_work_node *node = ln_work_new_node(w, NULL, NULL, ln_value_at(w, from)->name, -1, 1, 1);
     if (node == NULL) return ln_work_no_memory(w);
