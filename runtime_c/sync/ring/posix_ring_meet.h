@@ -5,7 +5,7 @@
 #include "sync/ring/posix_ring_state.h"
 
 /* Connects ring->left and ring->right: all ranks meet at config->address, where rank 0 listens. Blocks for at most
- * timeout_ms, or about a second longer on ranks other than 0. On an error, the caller frees the links. */
+ * timeout_ms, or about a second longer on ranks other than 0. On an error, ring->left and ring->right are unchanged. */
 linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "sync/server/server.h"
 
-void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
+/* Queues WELCOME, then as many TENSORS as the stream has room for. It is called again until all are queued. */
+void ln_sync_announce(sync_connection *c);
 
 #endif

@@ -1,6 +1,7 @@
 /* server_messages.h - what a server does with each message that clients send: one function per line of messages.inc.
- * ln_sync_take_NAME is called with each complete frame. ln_sync_place_NAME is called before a chunk is received: it
- * chooses where the bytes of the chunk are written (stream.h). */
+ * ln_sync_take_NAME is called with each complete frame. ln_sync_place_NAME is called before a chunk is received, and
+ * chooses where the bytes of the chunk are written. They are the functions `frame` and `place` of net/handler.h, which
+ * says what they return. The stream has already checked that the client may send the message now. */
 #ifndef LN_SYNC_SERVER_MESSAGES_H
 #define LN_SYNC_SERVER_MESSAGES_H
 

@@ -4,14 +4,19 @@
 
 #include "sync/server/server.h"
 
+/* Marks all tensors that the client has named in a PULL. ln_sync_answer_pulls then sends their values, or SAME. */
 void ln_sync_want_held(sync_connection *c);
+/* Queues the wanted values and rows, as far as the stream has room. Call this again when the stream has room. */
 void ln_sync_answer_pulls(sync_connection *c);
-/* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
+/* Queues `bytes` bytes at `own` as a bulk message. Takes ownership of `own`, which is freed when it was sent. Returns
+ * false if out of memory; `own` is then freed, too. */
 bool ln_sync_reply(sync_connection *c, uint8_t type, uint8_t encoding, uint32_t tensor, void *own, uint64_t bytes);
+/* Called by the stream when a message was sent or will never be sent: frees what the message used. */
 void ln_sync_released(sync_send *send);
+/* Frees everything about pulls of a connection whose stream was reset. */
 void ln_sync_free_pulls(sync_connection *c);
-/* Makes sure that no message reads the values of tensors [first, end) directly any more: copies old values for their
- * readers, or drops the readers. */
+/* Makes sure that no message reads the values of tensors [first, end) directly any more. Call this before these values
+ * change. The function copies the old values for their readers, or, if memory is short, drops readers. */
 void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
 
 #endif

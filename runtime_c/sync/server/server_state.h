@@ -1,6 +1,6 @@
-/* server_state.h - the state of a server, only for the server_*.c files, record.c and barrier.c. It holds types only.
- * A connection is one stream. A member is one worker number, over all its connections. A group is a set of members that
- * share a barrier. */
+/* server_state.h - the state of a server, only for the files server_*.c, record.c and barrier.c. This header has types
+ * only. A connection is one stream. A member is one worker number, over all its connections. A group is a set of
+ * members that close their steps together. */
 #ifndef LN_SYNC_SERVER_STATE_H
 #define LN_SYNC_SERVER_STATE_H
 
@@ -10,7 +10,7 @@
 typedef struct sync_copy {
     uint32_t references; /* number of messages that read it as an old value */
     uint64_t version, bytes;
-    uint32_t *sums; /* of an encoded value: checksums of its chunks, behind its bytes */
+    uint32_t *sums; /* for an encoded value: checksums of its chunks, which lie behind its bytes; otherwise NULL */
 } sync_copy;        /* the bytes follow, 64-byte aligned */
 
 /* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
@@ -40,11 +40,11 @@ struct sync_putter {
 
 typedef struct sync_tensor {
     uint64_t changed;      /* version in which the value last changed */
-    sync_send *readers;    /* messages that read the value itself */
-    sync_buffer ids, rows; /* sums of the pushed rows */
-    uint64_t digest[2], digest_version;
-    uint32_t *sums; /* checksums of the value's chunks in this version */
-    uint64_t sums_version;
+    sync_send *readers;    /* list of the messages that read the value itself */
+    sync_buffer ids, rows; /* for sparse tensors: row numbers and sums of the pushed rows in the step that closes */
+    uint64_t digest[2], digest_version; /* digest of the value, and the version that it belongs to; see digest_known */
+    uint32_t *sums;                     /* checksums of the value's chunks; NULL: none yet */
+    uint64_t sums_version;              /* the version that `sums` belongs to */
     sync_copy *coded[2]; /* the value as f16 and bf16, made for the first message that sends it; NULL: not yet */
     bool digest_known;
 } sync_tensor;
@@ -55,7 +55,8 @@ typedef struct sync_push {
     uint64_t rows;                  /* sparse: number of rows; dense: 0 */
     uint64_t total, received, ids_received;
     uint8_t encoding; /* encoding of the values, the same in all chunks */
-    bool begun, whole, ids_begun, ids_whole;
+    bool begun, whole, ids_begun,
+        ids_whole;    /* the first chunk, or all chunks, of the values or row numbers have come */
     bool flying, cut; /* flying: a stream writes into a buffer; cut: chunks ended inside elements */
 } sync_push;
 
@@ -66,25 +67,27 @@ struct sync_member {
     bool live, decided;          /* live: connected, or within its lease; decided: `last` is valid */
     uint64_t lease_ends;         /* when the member is lost */
     uint64_t incarnation, from;  /* from: first step that waits for this member */
-    uint64_t missed;             /* 1 + the last step that was counted as late */
+    uint64_t missed;             /* 1 + the last step that was counted as late; 0: none was */
     uint64_t last;               /* last step that was decided for this member */
     uint64_t touched;            /* number of closed steps of the server at the last contact */
-    uint8_t outcome;             /* outcome of that step */
+    uint8_t outcome;             /* outcome of step `last` */
     bool held;                   /* the ACK waits for slower groups */
     bool parted;                 /* the worker said BYE, so it knows the outcome of its pushes */
     /* the open step */
     sync_push *pushes; /* one per tensor; NULL: nothing pushed yet */
     uint32_t begun;    /* number of messages that have begun */
-    bool committed, finite, folded;
+    bool committed, finite,
+        folded;        /* COMMIT has come; all pushed values are finite; the pushes are in the group's sums */
     ln_sync_size size; /* class of the largest pushed element */
     ln_sync_commit commit;
-    /* for the status, and for dividing batches */
-    char name[17], peer[64], rival[64]; /* rival: the last process that was refused because it has the same number */
-    uint64_t rivals, rival_at;          /* number of these refusals, and when the last one was */
+    /* For the status, and for dividing batches. */
+    char name[17], peer[64],
+        rival[64];             /* rival: the last process that was refused because it claimed the same number */
+    uint64_t rivals, rival_at; /* number of these refusals, and when the last one was */
     uint64_t applied, late, not_finite, staleness, heard, received, sent, first_example, examples;
     double speed; /* examples per second of computation, smoothed */
     double loss;
-    uint64_t compute_ns;
+    uint64_t compute_ns; /* time of the worker's last computation */
 };
 
 struct sync_group {
@@ -93,11 +96,11 @@ struct sync_group {
     sync_member **members;
     uint32_t count, room;
     uint32_t live, awaited, committed, finite; /* awaited: live members expected in this step that have not committed */
-    uint64_t clock[4]; /* times of the open or last closed step, in the order of the ACK payload */
-    uint64_t closed_clock[4];
-    uint32_t closed_workers;
-    /* folded members: their pushes are already in `sums` */
-    sync_buffer *sums; /* per tensor */
+    uint64_t clock[4];                         /* times of the open step, in the order of the ACK payload */
+    uint64_t closed_clock[4];                  /* times of the last closed step */
+    uint32_t closed_workers;                   /* number of workers in the update of the last closed step */
+    /* When memory is short, pushes of members are added to `sums` before the step closes. These members are folded. */
+    sync_buffer *sums; /* per tensor; NULL: nothing was folded yet */
     uint32_t folded;
     double weight, weights;   /* weight of the first folded member; sum of all weights */
     bool equal;               /* all weights so far equal `weight`, and the sums are unweighted */
@@ -106,24 +109,28 @@ struct sync_group {
     uint64_t not_finite;         /* number of steps of which all pushes were dropped */
 };
 
+/* The states of a connection: HELLO is expected; WELCOME and TENSORS are being sent; READY is expected; the handshake
+ * is done; the peer was refused or dropped. */
 typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } sync_state;
 
 struct sync_connection {
     ln_sync_server *server;
     ln_net_stream *stream;
-    void *owner;
-    sync_connection *wake_next;
-    uint32_t slot;
+    void *owner;                /* the pointer of ln_sync_server_set_owner */
+    sync_connection *wake_next; /* the next in the list of woken connections */
+    uint32_t slot;              /* index in server->connections */
     sync_state state;
     ln_sync_hello hello;
-    unsigned char nonce[16];
-    uint32_t claim, announced; /* claim: the worker's number that the handshake agreed on */
-    uint64_t promised;         /* the next step according to WELCOME */
-    bool welcomed, woken, resumed, closing;
-    bool ack_due, beat_due, saved_due, stored_due, pull_after; /* pull_after: values follow the ACK */
-    sync_member *member;
-    uint64_t opened, heard, paused_since; /* paused_since: 0 while reading */
-    uint64_t ack_step;
+    unsigned char nonce[16]; /* the server's nonce of this handshake */
+    uint32_t claim,
+        announced;     /* the worker's number that the handshake agreed on; number of tensors in TENSORS so far */
+    uint64_t promised; /* the next step according to WELCOME */
+    bool welcomed, woken, resumed, closing; /* resumed: the owner has not yet been told to read again */
+    /* Frames that are to be sent as soon as the stream has room. pull_after: values follow the ACK. */
+    bool ack_due, beat_due, saved_due, stored_due, pull_after;
+    sync_member *member;                  /* NULL: before READY, and for clients that are no members */
+    uint64_t opened, heard, paused_since; /* times; paused_since is 0 while the connection reads */
+    uint64_t ack_step;                    /* contents of the frames that are due */
     uint8_t ack_outcome;
     ln_sync_heartbeat beat;
     ln_sync_saved saved;
@@ -138,10 +145,10 @@ struct sync_connection {
     uint64_t *known;  /* per tensor: version that the peer has or is receiving; LN_SYNC_NONE: no version. NULL: the peer
                          has pulled nothing */
     uint64_t *wanted; /* bits: tensors to be sent */
-    uint32_t wanted_count, cursor;
-    uint64_t *held; /* bits: tensors that the peer has named in a PULL */
-    sync_send *replies, **replies_end;
-    /* a ROWS message that is being received */
+    uint32_t wanted_count, cursor; /* number of these bits; the tensor at which the search for the next one begins */
+    uint64_t *held;                /* bits: tensors that the peer has named in a PULL */
+    sync_send *replies, **replies_end; /* rows and reports that are not queued in the stream yet */
+    /* A list of ROWS messages, requests for rows: being received, or not answered yet. */
     struct sync_rows {
         struct sync_rows *next;
         uint32_t tensor;
@@ -158,14 +165,14 @@ struct ln_sync_server {
     ln_sync_apply apply;
     ln_sync_storage storage;
     ln_sync_host host;
-    uint64_t now;
-    uint64_t version, sequence; /* number of updates; number of closed steps */
-    uint64_t saved_version, saved_sequence, saved_at, journal_records;
+    uint64_t now;               /* the time of the owner's last call */
+    uint64_t version, sequence; /* number of updates; number of closed steps; both over all starts */
+    uint64_t saved_version, saved_sequence, saved_at, journal_records; /* of the last snapshot; records since then */
     sync_tensor *tensors;
     sync_connection **connections;
     uint32_t connection_count;
-    sync_connection *wake_first, **wake_end;
-    sync_member **members; /* ascending by id */
+    sync_connection *wake_first, **wake_end; /* list of woken connections */
+    sync_member **members;                   /* ascending by id */
     uint32_t member_count, member_room;
     sync_group **groups;
     uint32_t group_count, group_room;
@@ -173,28 +180,24 @@ struct ln_sync_server {
     uint32_t paused;                /* number of connections that wait for memory */
     sync_connection *token;         /* asynchronous mode: the one connection that may continue when memory is short */
     sync_send *free_sends, *copied; /* copied: the messages that read copies, the oldest last */
-    uint64_t next_scan;
-    uint64_t *rows;             /* per tensor, for prepare */
-    sync_buffer merged, means;  /* merged: row numbers; means: averaged values */
-    ln_net_slice *record_parts; /* pieces of a record */
+    uint64_t next_scan;             /* time at which time limits are checked again */
+    uint64_t *rows;                 /* per tensor: number of rows of the closing step, for prepare */
+    sync_buffer merged, means;      /* merged: row numbers; means: averaged values */
+    ln_net_slice *record_parts;     /* pieces of a record */
     sync_buffer record;
-    linnet_status failed;
-    linnet_error failure;
+    linnet_status failed;  /* LINNET_OK while the server works */
+    linnet_error failure;  /* why it failed */
     uint64_t forgot_epoch; /* last epoch in which the server forgot a worker that may return; 0: there is none */
     sync_putter *putters;  /* ordered by their last puts, the oldest first */
     uint32_t putter_count;
     uint64_t forgot_put_epoch; /* last epoch in which the last put of a process was forgotten; 0: there is none */
     uint64_t left_out;         /* bytes of the journal's incomplete end */
     bool large;                /* some variable is LARGE, so every update is tried */
-    /* for the status */
+    /* For the status. */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
     uint64_t puts;                      /* values that clients have put since the start */
     uint64_t values_sent, values_saved; /* bytes of values in DATA, and bytes that f16 and bf16 saved */
     uint64_t lost_received, lost_sent;  /* bytes over connections that have ended */
 };
-
-/* ---- server_push.c */
-
-/* ---- server_status.c, server_connections.c and server_core.c are behind server_core.h. */
 
 #endif

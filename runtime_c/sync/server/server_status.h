@@ -4,10 +4,10 @@
 
 #include "sync/server/server.h"
 
-/* Writes the status as JSON. Returns the length of the whole text, like snprintf. docs/protocol.md, REPORT, lists the
- * keys. */
+/* Writes the status as JSON; docs/protocol.md, REPORT, lists the keys. Returns the length of the whole text without its
+ * NUL, as snprintf does, even if the text does not fit into `size` bytes. */
 size_t ln_sync_server_status(ln_sync_server *server, char *text, size_t size);
-/* Writes the status in Prometheus' text format. */
+/* Does the same in Prometheus' text format. */
 size_t ln_sync_server_metrics(ln_sync_server *server, char *text, size_t size);
 
 #endif

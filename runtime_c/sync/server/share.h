@@ -4,8 +4,9 @@
 
 #include "sync/server/server.h"
 
-/* Divides `batch` examples among n workers by their speeds (examples per second; 0: unknown, counts as average). The
- * shares add up to `batch`, and each is at least 1 if there are enough examples. */
+/* Divides `batch` examples among n workers in proportion to their speeds in examples per second. A speed of 0 is
+ * unknown and counts as the average. The shares add up to `batch`, and each is at least 1 if there are enough examples.
+ */
 void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *examples);
 
 #endif
