@@ -1,5 +1,5 @@
-/* worker.h - the types of a worker: what its owner and its files exchange. worker_state.h describes its parts. The
- * files, from below; each calls only files that stand before it here: worker_model, worker_links, worker_agree,
+/* worker.h - the types that the owner of a worker and the worker's files use. worker_state.h describes the parts of a
+ * worker. The files, from bottom to top; each calls only files before it: worker_model, worker_links, worker_agree,
  * worker_pull, worker_gradient, worker_put, worker_push, worker_info, worker_work, worker_core. */
 #ifndef LN_SYNC_WORKER_H
 #define LN_SYNC_WORKER_H
@@ -12,6 +12,7 @@ typedef struct ln_sync_worker ln_sync_worker;
 typedef struct worker_link worker_link;     /* the connection to one server */
 typedef struct worker_tensor worker_tensor; /* a shared variable */
 
+/* What the owner is to do with the connection of a link. */
 typedef enum ln_sync_wish {
     LN_SYNC_WISH_NONE,    /* there is no connection, and none is needed now */
     LN_SYNC_WISH_CONNECT, /* begin to connect, and call ln_sync_worker_connected */
@@ -19,8 +20,8 @@ typedef enum ln_sync_wish {
     LN_SYNC_WISH_CLOSE /* close the connection (try once to send the remaining bytes), and call ln_sync_worker_lost */
 } ln_sync_wish;
 
-/* One list of rows per table: `rows` is ascending, without repeats; the values of the rows are written to `data` in
- * this order. */
+/* A request for rows of one table. `rows` has `count` row numbers, ascending and without repeats. The values of the
+ * rows are written to `data`, in the same order. */
 typedef struct ln_sync_request {
     const char *table;
     const int64_t *rows;
@@ -28,6 +29,7 @@ typedef struct ln_sync_request {
     void *data;
 } ln_sync_request;
 
+/* The task of a worker, which does one task at a time. */
 typedef enum worker_work {
     WORKER_IDLE,
     WORKER_AGREE,

@@ -4,7 +4,7 @@
 
 #include "sync/worker/worker.h"
 
-/* worker_agree.c */
+/* Queues HELLO for a new connection. */
 void ln_worker_greet(worker_link *link);
 
 #endif

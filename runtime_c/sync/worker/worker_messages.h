@@ -1,6 +1,7 @@
 /* worker_messages.h - what a worker does with each message that servers send: one function per line of messages.inc.
- * ln_worker_take_NAME is called with each complete frame. ln_worker_place_NAME is called before a chunk is received: it
- * chooses where the bytes of the chunk are written (stream.h). */
+ * ln_worker_take_NAME is called with each complete frame. ln_worker_place_NAME is called before a chunk is received,
+ * and chooses where the bytes of the chunk are written. They are the functions `frame` and `place` of net/handler.h,
+ * which says what they return. */
 #ifndef LN_SYNC_WORKER_MESSAGES_H
 #define LN_SYNC_WORKER_MESSAGES_H
 

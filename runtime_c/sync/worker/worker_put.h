@@ -1,15 +1,17 @@
-/* worker_put.h - sets the value of a variable at its servers. */
+/* worker_put.h - the task that sets the value of a variable at its servers, and a link's part of it. */
 #ifndef LN_SYNC_WORKER_PUT_H
 #define LN_SYNC_WORKER_PUT_H
 
 #include "sync/worker/worker.h"
 
-/* Sets the value of a variable at its servers. `data` must stay as it is until the task is finished. */
+/* Begins to set the value of a variable. `data` has the whole value, and must not change until the task is finished.
+ * Errors: no task is then begun. */
 linnet_status ln_sync_worker_begin_put(ln_sync_worker *worker, const char *name, const void *data, size_t bytes,
                                        linnet_error *error);
 
-/* worker_put.c */
+/* Sends the link's part of the value, if its server has a part. Called again when the stream has room. */
 void ln_worker_put(worker_link *link);
+/* Completes the task when all servers have answered. */
 linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
 
 #endif
