@@ -134,8 +134,7 @@ static void plan_items(const ln_call *call, ln_winograd *p) {
     p->group = (int64_t)ln_round_up((size_t)ln_ceil_div(all, p->groups), (size_t)rows);
     p->groups = ln_ceil_div(all, p->group);
     p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), (size_t)unit);
-    p->parts =
-        ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes the few channels that remain */
+    p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part takes a short rest, too */
 }
 
 /* The columns of the largest part. */
