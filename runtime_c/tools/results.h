@@ -5,13 +5,15 @@
 
 #include "common.h"
 
-/* Returns the entry prefix:signature:name (prefix "io" or "labels"), or NULL. */
+/* Returns the metadata entry "prefix:signature:name"; NULL if there is none. `prefix` is "io" or "labels". */
 const char *results_about(const linnet_model *model, const char *prefix, const char *signature, const char *name);
 /* Tells whether the entry begins with the word `kind`. */
 bool results_is(const char *about, const char *kind);
-/* Copies the value of a key. Returns false if the key is absent or the value does not fit. */
+/* Copies the value of a key to `value`. Returns false if the key is absent or the value does not fit into `size` bytes.
+ */
 bool results_word(const char *about, const char *key, char *value, size_t size);
 
+/* What the functions below need to print the outputs of a run. */
 typedef struct results {
     const linnet_model *model;
     const linnet_plan *plan;
@@ -19,9 +21,10 @@ typedef struct results {
     const char *signature;
 } results;
 
-/* Prints lines indented by two spaces. Returns false, and prints nothing, for an output without an entry. */
+/* Prints an output in the form that its entry describes, in lines indented by two spaces. Returns false, and prints
+ * nothing, if the output has no entry. */
 bool results_print(const results *r, const linnet_tensor_info *info, const void *data);
-/* Prints the same of all outputs, as the entries of a JSON object. */
+/* Prints the same facts about all outputs, as the entries of a JSON object. */
 void results_json(const results *r);
 
 #endif

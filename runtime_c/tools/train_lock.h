@@ -4,7 +4,8 @@
 
 #include "train.h"
 
-/* Locks --checkpoint against other processes of linnet-train. Fails if another one has the lock, and names it. */
+/* Locks --checkpoint against other processes of linnet-train. If another process has the lock, prints an error that
+ * names this process, and returns an exit status that is not TOOL_OK. */
 int trainer_lock(trainer *t);
 void trainer_unlock(trainer *t);
 
