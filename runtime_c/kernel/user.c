@@ -31,7 +31,7 @@ const char *ln_user_attribute(const linnet_user_call *call, int i, int *type, in
 }
 
 /* Returns the place of the attribute's first value among all values of its type, and sets *count to the number of its
- * values. Returns -1 if the node has no such attribute of this type. LINNET_USER_TEXT also finds bytes. */
+ * values. Returns -1 if the node has no attribute of this name and type. LINNET_USER_TEXT also finds bytes. */
 static int64_t find(const linnet_user_call *call, const char *attribute, int type, int64_t *count) {
     const ln_user_attributes *a = call->node;
     const char *name = a->names.v;
