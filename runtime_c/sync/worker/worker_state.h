@@ -131,7 +131,7 @@ struct ln_sync_worker {
     worker_link *links;
     worker_tensor *tensors;
     worker_tensor **by_name; /* the tensors, sorted by name */
-    linnet_error failure;    /* why the worker has failed for good; code 0: it has not */
+    linnet_error failure;    /* why the worker has failed for good; code 0: it works */
     bool leaving;            /* the worker has said BYE, so no link connects again */
     /* The current work: */
     worker_work work;
