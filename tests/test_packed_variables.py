@@ -1,5 +1,5 @@
 """Models whose weights are variables of a store: they run with the kernels, the bits and the packed bytes of the frozen file,
-pack a variable again only after it was written, and give right results after each kind of write. tests/c/test_kept.c
+pack a variable again only after it was written, and give right results after each kind of write. tests/c/test_packed_variables.c
 tests the sharing and many threads."""
 
 from __future__ import annotations

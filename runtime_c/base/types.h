@@ -44,10 +44,9 @@ typedef struct ln_tensor {
     uint8_t dtype; /* linnet_dtype; LINNET_NONE: an optional operand that is absent */
     uint8_t layout;
     int8_t rank;
-    bool steady; /* a variable that the plan only reads, so kernels may keep a packed copy; set only in calls of kernels
-                  */
-    bool lasting; /* such a variable, for whose packed copy there is no memory; kernels choose the same methods as for
-                     `steady`, and pack in each run */
+    bool read_only; /* a variable that the plan only reads, so kernels may keep a packed copy; set in kernel calls */
+    bool lasting;   /* such a variable, for whose packed copy there is no memory; kernels choose the same methods as for
+                       `read_only`, and pack in each run */
     int64_t dims[LN_MAX_RANK];
     int64_t strides[LN_MAX_RANK];
     const ln_quant *quant; /* NULL: none */
@@ -56,7 +55,7 @@ typedef struct ln_tensor {
 
 /* Tells whether kernels may pack the tensor before a run: it is a constant, or a variable that no run of the plan
  * changes. */
-static inline bool ln_packable(const ln_tensor *t) { return t->data != NULL || t->steady; }
+static inline bool ln_packable(const ln_tensor *t) { return t->data != NULL || t->read_only; }
 
 /* Tells whether the tensor never changes during a run. Choices that change the bits of a result depend on this
  * function, and never on whether there is memory for a packed copy. */

@@ -30,11 +30,11 @@ struct linnet_store {
     atomic_bool pending; /* written through linnet_store_data, and not committed yet */
     bool writing;        /* a thread holds the exclusive lock */
     uint64_t writes;     /* the sum of versions */
-    ln_keeper keeper;
+    ln_packed_cache packed_cache;
     /* Values that the store does not have. Entries change under the exclusive lock, or under the shared lock and
        fetch_lock. */
-    ln_lock fetch_lock;   /* also protects `keepers` */
-    int keepers;          /* sessions that may hold values */
+    ln_lock fetch_lock;   /* also protects `possible_holders` */
+    int possible_holders; /* sessions that may hold values */
     ln_holder **holders;  /* per variable; NULL: the store has the value */
     ln_holder lost;       /* the holder of values that do not exist any more; its fetch fails */
     atomic_int away;      /* number of entries of `holders` that are not NULL */
@@ -70,7 +70,7 @@ static void take_values(const linnet_model *model, char *to, const char *from, s
 }
 
 static bool init_locks(linnet_store *store) {
-    ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->keeper.lock, &store->fetch_lock};
+    ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->packed_cache.lock, &store->fetch_lock};
     for (int i = 0; i < 4; i++)
         if (!ln_lock_init(locks[i])) {
             while (i-- > 0) ln_lock_destroy(locks[i]);
@@ -130,7 +130,7 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
                         (size_t)model->variables[i].bytes);
     atomic_init(&store->references.count, 1);
     store->memory = memory;
-    ln_memory_init(&store->keeper.memory, &memory.allocator);
+    ln_memory_init(&store->packed_cache.memory, &memory.allocator);
     store->model = ln_model_retain(model);
     *out = store;
     return LINNET_OK;
@@ -162,7 +162,7 @@ void linnet_store_free(linnet_store *store) {
     model = store->model;
     ln_lock_destroy(&store->lock);
     ln_lock_destroy(&store->committed_lock);
-    ln_lock_destroy(&store->keeper.lock);
+    ln_lock_destroy(&store->packed_cache.lock);
     ln_lock_destroy(&store->fetch_lock);
     forget_committed(store);
     memory = store->memory;
@@ -300,9 +300,9 @@ void ln_store_lose(linnet_store *store, int32_t i) { ln_store_hold(store, i, &st
 
 const ln_holder *ln_store_holder(const linnet_store *store, int32_t i) { return store->holders[i]; }
 
-void ln_store_keeps(linnet_store *store, int change) {
+void ln_store_add_possible_holders(linnet_store *store, int change) {
     ln_lock_exclusive(&store->fetch_lock);
-    store->keepers += change;
+    store->possible_holders += change;
     ln_unlock(&store->fetch_lock);
 }
 
@@ -339,14 +339,15 @@ linnet_status ln_store_fetch(linnet_store *store, int32_t i, const ln_holder *ow
 
 uint64_t ln_store_writes(const linnet_store *store) { return store->writes; }
 
-ln_keeper *ln_store_keeper(linnet_store *store) { return &store->keeper; }
+ln_packed_cache *ln_store_packed_cache(linnet_store *store) { return &store->packed_cache; }
 
-uint64_t linnet_store_packs(const linnet_store *store) { return store ? atomic_load(&store->keeper.made) : 0; }
+uint64_t linnet_store_packs(const linnet_store *store) { return store ? atomic_load(&store->packed_cache.made) : 0; }
 
 size_t linnet_model_store_bytes(const linnet_model *model) { return model ? ln_store_bytes_for(model) : 0; }
 
 size_t linnet_store_bytes(const linnet_store *store) {
-    return store ? ln_store_bytes_for(store->model) + store->committed_bytes + atomic_load(&store->keeper.bytes) : 0;
+    return store ? ln_store_bytes_for(store->model) + store->committed_bytes + atomic_load(&store->packed_cache.bytes)
+                 : 0;
 }
 
 int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error) {
@@ -417,7 +418,7 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
 static bool expose(linnet_store *store, int32_t i) {
     if (!LN_HAS_DEVICES || atomic_load(&store->exposed[i])) return true;
     ln_lock_exclusive(&store->fetch_lock);
-    const bool nobody = store->keepers == 0 && atomic_load(&store->away) == 0;
+    const bool nobody = store->possible_holders == 0 && atomic_load(&store->away) == 0;
     if (nobody) atomic_store(&store->exposed[i], true);
     ln_unlock(&store->fetch_lock);
     return nobody;

@@ -53,20 +53,20 @@ void ln_store_bump(linnet_store *store, int i);
 /* Returns the number of writes to all variables. If this number has not changed, no version has changed. */
 uint64_t ln_store_writes(const linnet_store *store);
 
-/* The packed copies of variables that sessions of this store share (run/kept.c). */
-typedef struct ln_keeper {
+/* The packed copies of variables that sessions of this store share (run/packed_variables.c). */
+typedef struct ln_packed_cache {
     ln_lock lock;              /* protects the list, the copies and `memory` */
     struct ln_instance *first; /* the instances whose steps read packed copies */
     ln_memory memory;
     atomic_size_t bytes;        /* memory.bytes, for readers without the lock */
     atomic_uint_least64_t made; /* how often a variable was packed */
-} ln_keeper;
+} ln_packed_cache;
 /* Returns the store's keeper. Needs no lock. */
-ln_keeper *ln_store_keeper(linnet_store *store);
+ln_packed_cache *ln_store_packed_cache(linnet_store *store);
 
 /* A holder has current values of variables that the store does not have: a session whose device has computed them
- * (run/held.c). Before its first step, a run fetches the values that other sessions hold. So while a run is in
- * progress, no other session holds a value. */
+ * (run/device_variables.c). Before its first step, a run fetches the values that other sessions hold. So while a run is
+ * in progress, no other session holds a value. */
 typedef struct ln_holder {
     /* Copies the value of variable i to the store, or of all variables that this holder has if i is -1, and calls
      * ln_store_release for each. Called under the store's lock, and by one thread at a time. */
@@ -89,7 +89,7 @@ const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
 void ln_store_release(linnet_store *store, int32_t i);
 /* Adds `change` to the number of sessions that may hold values: 1 for a new session, -1 when a session ends. Needs no
  * lock. */
-void ln_store_keeps(linnet_store *store, int change);
+void ln_store_add_possible_holders(linnet_store *store, int change);
 /* Tells whether the store has more than one reference. Needs no lock. */
 bool ln_store_is_shared(const linnet_store *store);
 /* Fetches the value of variable i into the store, or of all variables if i is -1. Values that the holder `own` has stay

@@ -28,7 +28,7 @@ struct linnet_plan {
     bool reference, separate, reads_variables, writes_variables;
     bool forked, apart;      /* steps run side by side; they do not, because max_bytes has no room for that */
     bool unpacked;           /* variables are packed in each run, because max_bytes has no room for copies */
-    bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
+    bool *read_only;         /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */
     const struct ln_machine *machine;

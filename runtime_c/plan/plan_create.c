@@ -66,7 +66,7 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
 }
 
 /* Marks the variables that the function or one of its callees assigns. */
-static void mark_assigned(const linnet_model *model, int32_t function, bool *seen, bool *steady) {
+static void mark_assigned(const linnet_model *model, int32_t function, bool *seen, bool *read_only) {
     const ln_function *f = &model->functions[function];
     if (seen[function]) return;
     seen[function] = true;
@@ -74,8 +74,8 @@ static void mark_assigned(const linnet_model *model, int32_t function, bool *see
         const ln_node *node = &f->nodes[i];
         int64_t callees[LN_MOST_CALLEES];
         const int32_t target = node->op->flags & LN_OP_WRITES ? f->values[node->inputs[0]].variable : -1;
-        if (target >= 0) steady[target] = false;
-        for (int c = ln_callees(node, callees); c-- > 0;) mark_assigned(model, (int32_t)callees[c], seen, steady);
+        if (target >= 0) read_only[target] = false;
+        for (int c = ln_callees(node, callees); c-- > 0;) mark_assigned(model, (int32_t)callees[c], seen, read_only);
     }
 }
 
@@ -83,10 +83,11 @@ static void mark_assigned(const linnet_model *model, int32_t function, bool *see
 static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
     const linnet_model *model = plan->model;
     if (plan->reference || model->n_variables == 0) return LINNET_OK;
-    plan->steady = ln_pool_array(&plan->pool, (int64_t)model->n_variables + model->n_functions, sizeof *plan->steady);
-    if (plan->steady == NULL) return no_memory(error);
-    memset(plan->steady, true, (size_t)model->n_variables * sizeof *plan->steady);
-    mark_assigned(model, plan->signature->function, plan->steady + model->n_variables, plan->steady);
+    plan->read_only =
+        ln_pool_array(&plan->pool, (int64_t)model->n_variables + model->n_functions, sizeof *plan->read_only);
+    if (plan->read_only == NULL) return no_memory(error);
+    memset(plan->read_only, true, (size_t)model->n_variables * sizeof *plan->read_only);
+    mark_assigned(model, plan->signature->function, plan->read_only + model->n_variables, plan->read_only);
     return LINNET_OK;
 }
 
@@ -253,7 +254,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     w.target = target;
     w.reference = plan->reference;
     w.separate = plan->separate;
-    w.steady = plan->steady;
+    w.read_only = plan->read_only;
     w.unpacked = plan->unpacked;
     w.apart = plan->apart;
     w.tuning = plan->tuning;
@@ -321,7 +322,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
         ln_program_free(&plan->program);
         status = build(plan, c, 0, NULL, error);
     }
-    if (status == LINNET_OK && plan->info.total > most && plan->program.keeps) {
+    if (status == LINNET_OK && plan->info.total > most && plan->program.packs_variables) {
         plan->unpacked = true;
         ln_program_free(&plan->program);
         status = build(plan, c, 0, NULL, error);

@@ -33,8 +33,8 @@ static void carve_devices(carver *c, const ln_program *p, ln_device_objects *d) 
     d->has_chunk = carve(c, (size_t)p->n_chunks, sizeof *d->has_chunk);
     d->has_event = carve(c, (size_t)p->n_events, sizeof *d->has_event);
     d->has_import = carve(c, (size_t)p->n_devices, sizeof *d->has_import);
-    d->lent = carve(c, (size_t)p->n_devices, sizeof *d->lent);
-    d->versions = carve(c, (size_t)p->n_residents, sizeof *d->versions);
+    d->released = carve(c, (size_t)p->n_devices, sizeof *d->released);
+    d->versions = carve(c, (size_t)p->n_weights, sizeof *d->versions);
     d->claims = carve(c, (size_t)p->n_claims, sizeof *d->claims);
     d->transfers = carve(c, (size_t)p->n_transfers, sizeof *d->transfers);
     d->spans = carve(c, (size_t)p->n_spans, sizeof *d->spans);
@@ -52,7 +52,7 @@ static void carve_instance(carver *c, const ln_program *p, ln_instance *instance
     instance->trace = carve(c, (size_t)p->n_steps, sizeof *instance->trace);
     instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
     instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
-    instance->kept = carve(c, (size_t)p->n_kept, sizeof(ln_kept *));
+    instance->packed_variables = carve(c, (size_t)p->n_packed_variables, sizeof(ln_packed_variable *));
     if (ln_device_count(p->n_devices) > 0) carve_devices(c, p, &instance->on_devices);
     instance->grown = carve(c, (size_t)p->n_grown, sizeof *instance->grown);
     instance->bodies = carve(c, (size_t)p->n_bodies, sizeof *instance->bodies);
@@ -85,10 +85,10 @@ size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_
     at->queues = c.used - (size_t)plan->n_devices * sizeof(ln_queue);
     const size_t ports = (size_t)plan->program.n_inputs + (size_t)plan->program.n_outputs;
     carve(&c, ports, sizeof(char *));
-    at->bound = c.used - ports * sizeof(char *);
-    const size_t stays = ln_device_count(plan->n_devices) > 0 ? ports : 0;
-    carve(&c, stays, sizeof(ln_stay));
-    at->stays = c.used - stays * sizeof(ln_stay);
+    at->host_bindings = c.used - ports * sizeof(char *);
+    const size_t device_bindings = ln_device_count(plan->n_devices) > 0 ? ports : 0;
+    carve(&c, device_bindings, sizeof(ln_device_binding));
+    at->device_bindings = c.used - device_bindings * sizeof(ln_device_binding);
     at->threads = ln_round_up(c.used, LN_ALIGNMENT);
     if (own_threads) c.used = at->threads + ln_threads_size(plan->threads - 1);
     at->instance = ln_round_up(c.used, LN_ALIGNMENT);

@@ -10,37 +10,37 @@
 #include "plan/plan.h"
 
 /* One step with its pointers. */
-typedef struct ln_bound {
+typedef struct ln_resolved_step {
     const ln_step *step;
     ln_buffers buffers;
     void *state;       /* of loops and branches: the instances of their bodies */
     uint32_t alone[2]; /* per kind of phase: ln_threads_run keeps a time here */
-} ln_bound;
+} ln_resolved_step;
 
 typedef struct ln_trace {
     uint64_t runs, total_ns, saturated, infinite, not_a_number, device_ns, start_ns;
 } ln_trace;
 
 /* A claim of a device in an instance. */
-typedef struct ln_bound_claim {
+typedef struct ln_resolved_claim {
     linnet_work work;
     linnet_handle state;
     bool prepared;
-} ln_bound_claim;
+} ln_resolved_claim;
 
 /* Memory of a device that the caller has bound to an input or output. */
-typedef struct ln_stay {
+typedef struct ln_device_binding {
     uint8_t place; /* 0: none */
     bool staged;   /* the value goes through the session's own memory, because others than one transfer use it */
     linnet_span span;
-} ln_stay;
+} ln_device_binding;
 
 /* A transfer: what the device must know of its operands. `spans` are the source and the destination. */
-typedef struct ln_bound_transfer {
+typedef struct ln_resolved_transfer {
     linnet_device_tensor tensor;
     linnet_span spans[2];
-    const ln_stay *stay; /* copied from or to this memory instead of the host's; NULL: none */
-} ln_bound_transfer;
+    const ln_device_binding *binding; /* copied from or to this memory instead of the host's; NULL: none */
+} ln_resolved_transfer;
 
 /* A session's queue on one device. */
 typedef struct ln_queue {
@@ -55,10 +55,10 @@ typedef struct ln_device_objects {
     linnet_handle *events;  /* program->n_events */
     linnet_handle *imports; /* per device: the io memory as a buffer of the device */
     bool *has_chunk, *has_event, *has_import;
-    bool *lent;         /* per device: the import is the device's; the host has not got it back */
-    uint64_t *versions; /* program->n_residents: 1 + the version of a variable that the device has; 0: none */
-    ln_bound_claim *claims;
-    ln_bound_transfer *transfers;
+    bool *released;     /* per device: the import is the device's; the host has not got it back */
+    uint64_t *versions; /* program->n_weights: 1 + the version of a variable that the device has; 0: none */
+    ln_resolved_claim *claims;
+    ln_resolved_transfer *transfers;
     linnet_span *spans;
     const linnet_step **steps; /* per member of the claims */
     const linnet_span **inputs, **outputs;
@@ -77,22 +77,22 @@ typedef struct ln_grown {
     size_t size;
 } ln_grown;
 
-typedef struct ln_kept ln_kept; /* run/kept.c */
+typedef struct ln_packed_variable ln_packed_variable; /* run/packed_variables.c */
 
 typedef struct ln_instance {
     ln_program *program;
-    ln_bound *steps;
+    ln_resolved_step *steps;
     const void **pointers; /* of all operands */
     ln_grown *grown;
     /* Packed copies of variables: */
-    ln_kept **kept;
+    ln_packed_variable **packed_variables;
     uint64_t seen;             /* the writes to the store, or the snapshot's commit, up to which they are current */
     const ln_snapshot *source; /* where they are packed from; NULL: from the store */
-    struct ln_instance *next;  /* in the list of the store's keeper */
+    struct ln_instance *next;  /* in the list of the store's cache */
     struct ln_instance *bodies;
     /* Of a body: the instance whose step runs it. */
     struct ln_instance *outer;
-    ln_bound *runner;
+    ln_resolved_step *runner;
     ln_trace *trace;
     int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, refreshed before and by each run */
     int64_t *next_key; /* space for the key of the following segment */
@@ -137,12 +137,12 @@ struct linnet_session {
     linnet_status (*run)(struct linnet_session *session, bool submits, linnet_error *error);
     linnet_status (*run_steps)(struct linnet_session *session, ln_instance *instance, linnet_error *error);
     ln_instance root;
-    ln_instance *last;          /* last instance of the last run's chain */
-    ln_session_output *outputs; /* per fetch */
-    ln_queue *queues;           /* per device of the plan */
-    ln_stay *stays;             /* per input, then per output of the first program, if the plan has devices */
-    char **bound;               /* per input, then per output of the first program: the caller's memory, or NULL */
-    bool binds;                 /* any is not NULL */
+    ln_instance *last;                  /* last instance of the last run's chain */
+    ln_session_output *outputs;         /* per fetch */
+    ln_queue *queues;                   /* per device of the plan */
+    ln_device_binding *device_bindings; /* per input, then per output of the first program, if the plan has devices */
+    char **host_bindings;   /* per input, then per output of the first program: the caller's memory, or NULL */
+    bool has_host_bindings; /* any is not NULL */
     const linnet_program_cache *program_cache;
     const ln_step *refused; /* the step whose claim a device has refused to prepare; NULL: none */
     void *block, *io, *arena;
@@ -156,21 +156,21 @@ struct linnet_session {
     struct ln_run_error run_error;
     ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
-    bool pending;    /* work may be in queues: of submitted runs, or of a run that the caller has ended */
-    bool staged;     /* any of `stays` is */
-    int32_t waits;   /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
-    int32_t skipped; /* `waits` in a run that is submitted, else 0 */
-    bool stacks;     /* several runs may be in the queues: the host touches nothing that devices read or write */
-    bool lends;      /* a device shares memory, and must be told when the host has written or will read it */
-    bool refreshed;  /* the run has uploaded a variable */
-    bool left_out;   /* the transfer was not necessary */
-    bool keeps;      /* runs may leave new values of variables on devices: others then fetch them, with the queues */
+    bool pending;          /* work may be in queues: of submitted runs, or of a run that the caller has ended */
+    bool staged;           /* any of `device_bindings` is */
+    int32_t waits;         /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
+    int32_t skipped;       /* `waits` in a run that is submitted, else 0 */
+    bool stacks;           /* several runs may be in the queues: the host touches nothing that devices read or write */
+    bool releases_io;      /* a device shares memory, and must be told when the host has written or will read it */
+    bool refreshed;        /* the run has uploaded a variable */
+    bool left_out;         /* the transfer was not necessary */
+    bool defers_downloads; /* runs may leave new values of variables on devices, from which others fetch them */
     ln_holder holder;
 };
 
 /* Offsets of the parts of a session's block. */
 typedef struct ln_session_layout {
-    size_t outputs, queues, bound, stays, threads, instance;
+    size_t outputs, queues, host_bindings, device_bindings, threads, instance;
 } ln_session_layout;
 
 /* Whether any step, including those of segments not planned yet, may use more than one thread. */

@@ -10,11 +10,11 @@
 static bool overlaps(const linnet_session *s, int32_t i, const char *data) {
     const ln_program *p = &s->plan->program;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) {
-        if (k == i || s->bound[k] == NULL || ln_port_at(p, i)->bytes == 0 || ln_port_at(p, k)->bytes == 0 ||
+        if (k == i || s->host_bindings[k] == NULL || ln_port_at(p, i)->bytes == 0 || ln_port_at(p, k)->bytes == 0 ||
             (i < p->n_inputs && k < p->n_inputs))
             continue;
         if (ln_port_at(p, k)->operand.offset == ln_port_at(p, i)->operand.offset) return true;
-        const uintptr_t a = (uintptr_t)data, b = (uintptr_t)s->bound[k];
+        const uintptr_t a = (uintptr_t)data, b = (uintptr_t)s->host_bindings[k];
         if (a < b + ln_port_at(p, k)->bytes && b < a + ln_port_at(p, i)->bytes) return true;
     }
     return false;
@@ -47,9 +47,9 @@ static linnet_status bind_port(linnet_session *s, int32_t i, char *data, size_t 
         if (hint != NULL) ln_hint(error, "%s", hint);
         return status;
     }
-    s->bound[i] = data;
-    s->binds = true;
-    if (ln_device_count(s->plan->n_devices) > 0) ln_stay_forget(s, i);
+    s->host_bindings[i] = data;
+    s->has_host_bindings = true;
+    if (ln_device_count(s->plan->n_devices) > 0) ln_device_binding_clear(s, i);
     ln_instance_rebind(s, &s->root);
     ln_instance_publish(s, &s->root);
     return LINNET_OK;

@@ -18,8 +18,8 @@ static bool any_uses(const ln_port *ports, int32_t n, const ln_port *port) {
 }
 
 /* Uses of the value by the step, besides the transfer between it and the device. */
-static bool others_use(const ln_step *step, const ln_port *port, uint8_t place, ln_bound_transfer *transfers,
-                       ln_bound_transfer **found) {
+static bool others_use(const ln_step *step, const ln_port *port, uint8_t place, ln_resolved_transfer *transfers,
+                       ln_resolved_transfer **found) {
     bool used = false;
     const int n_in = step->call.n_inputs + step->call.n_extra;
     for (int k = 0; k < n_in; ++k) used |= uses(&step->inputs[k], port);
@@ -37,15 +37,15 @@ static bool others_use(const ln_step *step, const ln_port *port, uint8_t place, 
     return false;
 }
 
-void ln_stay_forget(linnet_session *s, int32_t i) {
+void ln_device_binding_clear(linnet_session *s, int32_t i) {
     const ln_program *p = &s->plan->program;
-    ln_stay *stay = &s->stays[i];
+    ln_device_binding *binding = &s->device_bindings[i];
     for (int32_t t = 0; t < p->n_transfers; ++t)
-        if (s->root.on_devices.transfers[t].stay == stay) s->root.on_devices.transfers[t].stay = NULL;
-    *stay = (ln_stay){0};
+        if (s->root.on_devices.transfers[t].binding == binding) s->root.on_devices.transfers[t].binding = NULL;
+    *binding = (ln_device_binding){0};
     s->staged = false;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k)
-        s->staged |= !ln_on_cpu(s->stays[k].place) && s->stays[k].staged;
+        s->staged |= !ln_on_cpu(s->device_bindings[k].place) && s->device_bindings[k].staged;
 }
 
 static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device *device, const linnet_span *span,
@@ -81,23 +81,24 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
         ln_got(error, "%llu", (unsigned long long)span->offset);
         return LINNET_INVALID_ARGUMENT;
     }
-    ln_stay_forget(s, i);
-    if (s->bound[i] != NULL) { /* a staged value must not be written to memory that the caller lets the session read */
-        s->bound[i] = NULL;
+    ln_device_binding_clear(s, i);
+    if (s->host_bindings[i] !=
+        NULL) { /* a staged value must not be written to memory that the caller lets the session read */
+        s->host_bindings[i] = NULL;
         ln_instance_rebind(s, &s->root);
         ln_instance_publish(s, &s->root);
     }
     if (span == NULL) return LINNET_OK;
-    ln_stay *stay = &s->stays[i];
-    *stay = (ln_stay){.place = place, .span = *span};
-    ln_bound_transfer *found = NULL;
-    stay->staged = s->plan->devices[place - 1].is.copy == NULL || any_uses(p->exports, p->n_exports, port) ||
-                   any_uses(p->commits, p->n_commits, port) || any_uses(p->outputs, p->n_outputs, port);
-    for (int32_t k = 0; k < p->n_steps && !stay->staged; ++k)
-        stay->staged = others_use(&p->steps[k], port, place, s->root.on_devices.transfers, &found);
-    stay->staged |= i >= p->n_inputs && found == NULL;
-    if (!stay->staged && found != NULL) found->stay = stay;
-    s->staged |= stay->staged;
+    ln_device_binding *binding = &s->device_bindings[i];
+    *binding = (ln_device_binding){.place = place, .span = *span};
+    ln_resolved_transfer *found = NULL;
+    binding->staged = s->plan->devices[place - 1].is.copy == NULL || any_uses(p->exports, p->n_exports, port) ||
+                      any_uses(p->commits, p->n_commits, port) || any_uses(p->outputs, p->n_outputs, port);
+    for (int32_t k = 0; k < p->n_steps && !binding->staged; ++k)
+        binding->staged = others_use(&p->steps[k], port, place, s->root.on_devices.transfers, &found);
+    binding->staged |= i >= p->n_inputs && found == NULL;
+    if (!binding->staged && found != NULL) found->binding = binding;
+    s->staged |= binding->staged;
     return LINNET_OK;
 }
 
@@ -109,26 +110,26 @@ linnet_status linnet_session_bind_device(linnet_session *s, bool output, int i, 
     return bind_port(s, output ? ln_port_of_output(s, i) : i, device, span, error);
 }
 
-linnet_status ln_stays_fetch(linnet_session *s, linnet_error *error) {
+linnet_status ln_device_bindings_fetch(linnet_session *s, linnet_error *error) {
     const ln_program *p = &s->plan->program;
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < p->n_inputs && status == LINNET_OK; ++i) {
         const ln_port *port = &p->inputs[i];
-        if (ln_on_cpu(s->stays[i].place) || !s->stays[i].staged) continue;
+        if (ln_on_cpu(s->device_bindings[i].place) || !s->device_bindings[i].staged) continue;
         void *host = ln_instance_pointer(s, &s->root, &port->operand);
-        status = ln_device_move(s, port, &s->stays[i], host, false, error);
+        status = ln_device_move(s, port, &s->device_bindings[i], host, false, error);
     }
     return status;
 }
 
-linnet_status ln_stays_store(linnet_session *s, linnet_error *error) {
+linnet_status ln_device_bindings_store(linnet_session *s, linnet_error *error) {
     const ln_program *p = &s->plan->program;
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < p->n_outputs && status == LINNET_OK; ++i) {
-        const ln_stay *stay = &s->stays[p->n_inputs + i];
-        if (ln_on_cpu(stay->place) || !stay->staged) continue;
+        const ln_device_binding *binding = &s->device_bindings[p->n_inputs + i];
+        if (ln_on_cpu(binding->place) || !binding->staged) continue;
         void *host = ln_instance_pointer(s, &s->root, &p->outputs[i].operand);
-        status = ln_device_move(s, &p->outputs[i], stay, host, true, error);
+        status = ln_device_move(s, &p->outputs[i], binding, host, true, error);
     }
     return status;
 }

@@ -11,20 +11,20 @@
 #include <string.h>
 
 /* An instance of the model that has the constant on the device; returns its buffer. */
-static const linnet_handle *find(const linnet_model *model, const linnet_device *device, const ln_resident *r) {
+static const linnet_handle *find(const linnet_model *model, const linnet_device *device, const ln_device_weight *r) {
     for (const ln_instance *other = model->on_devices; other != NULL; other = other->also)
         for (int32_t p = 1; p <= other->program->n_devices; ++p) {
             const ln_device_memory *m = &other->program->devices[p];
-            for (int32_t i = m->device == device ? m->first_constant : m->n_residents; i < m->n_residents; ++i) {
-                const int32_t at = m->first_chunk + m->residents[i].chunk;
-                if (other->on_devices.has_chunk[at] && memcmp(m->residents[i].key, r->key, sizeof r->key) == 0)
+            for (int32_t i = m->device == device ? m->first_constant : m->n_weights; i < m->n_weights; ++i) {
+                const int32_t at = m->first_chunk + m->weights[i].chunk;
+                if (other->on_devices.has_chunk[at] && memcmp(m->weights[i].key, r->key, sizeof r->key) == 0)
                     return &other->on_devices.chunks[at];
             }
         }
     return NULL;
 }
 
-static linnet_status write_mapped(const ln_device *device, const ln_resident *r, linnet_handle buffer,
+static linnet_status write_mapped(const ln_device *device, const ln_device_weight *r, linnet_handle buffer,
                                   linnet_error *error) {
     void *host;
     int code = device->is.map(device->is.context, buffer, r->key[3], &host);
@@ -34,7 +34,7 @@ static linnet_status write_mapped(const ln_device *device, const ln_resident *r,
     return code != 0 ? ln_device_failed(device, code, "unmap a buffer", "", error) : LINNET_OK;
 }
 
-static linnet_status write_constant(const ln_device *device, ln_queue *queue, const ln_resident *r,
+static linnet_status write_constant(const ln_device *device, ln_queue *queue, const ln_device_weight *r,
                                     linnet_handle buffer, linnet_error *error) {
     if (device->limits.host_visible) return write_mapped(device, r, buffer, error);
     linnet_device_tensor tensor = {.struct_size = sizeof tensor};
@@ -49,8 +49,8 @@ static linnet_status take(const ln_device *device, ln_queue *queue, ln_instance 
                           linnet_error *error) {
     ln_device_objects *d = &instance->on_devices;
     linnet_status status = LINNET_OK;
-    for (int32_t i = m->first_constant; i < m->n_residents && status == LINNET_OK; ++i) {
-        const ln_resident *r = &m->residents[i];
+    for (int32_t i = m->first_constant; i < m->n_weights && status == LINNET_OK; ++i) {
+        const ln_device_weight *r = &m->weights[i];
         const int32_t at = m->first_chunk + r->chunk;
         const linnet_handle *shared = find(instance->program->model, m->device, r);
         if (shared != NULL)
@@ -74,8 +74,8 @@ static void give(ln_instance *instance) {
     if (*at == NULL) return;
     for (int32_t d = 1; d <= p->n_devices; ++d) {
         const ln_device_memory *m = &p->devices[d];
-        for (int32_t i = m->first_constant; i < m->n_residents; ++i) {
-            const ln_resident *r = &m->residents[i];
+        for (int32_t i = m->first_constant; i < m->n_weights; ++i) {
+            const ln_device_weight *r = &m->weights[i];
             const int32_t chunk = m->first_chunk + r->chunk;
             bool *has = &instance->on_devices.has_chunk[chunk];
             if (!*has) continue;

@@ -6,7 +6,7 @@
 
 /* The allocations of the program that it does not share: those before the constants. */
 static inline int32_t ln_own_chunks(const ln_device_memory *m) {
-    return m->n_chunks - (m->n_residents - m->first_constant);
+    return m->n_chunks - (m->n_weights - m->first_constant);
 }
 /* Gives the instance its constants on devices. It shares those that other instances of the model have, and
  * writes the others. After an error it has none. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */

@@ -6,7 +6,7 @@
 #include "model/store.h"
 #include "plan/graph/refusals.h"
 #include "run/constants.h"
-#include "run/held.h"
+#include "run/device_variables.h"
 #include "run/watch.h"
 
 #include <string.h>
@@ -48,34 +48,34 @@ static void forget_variables(const linnet_session *s, ln_instance *instance) {
     for (uint8_t place = 1; place <= p->n_devices; ++place) {
         const ln_device_memory *m = &p->devices[place];
         for (int32_t i = 0; i < m->first_constant; ++i)
-            if (!ln_holds(s, m->residents[i].variable)) instance->on_devices.versions[m->resident_number + i] = 0;
+            if (!ln_holds(s, m->weights[i].variable)) instance->on_devices.versions[m->first_weight + i] = 0;
     }
     for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(s, &instance->bodies[i]);
 }
 
-linnet_status ln_device_lend(linnet_session *s, ln_instance *instance, linnet_error *error) {
+linnet_status ln_device_release_io(linnet_session *s, ln_instance *instance, linnet_error *error) {
     ln_device_objects *o = &instance->on_devices;
     for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
         const ln_device *device = device_of(s, place);
         const linnet_device *d = &device->is;
-        if (!o->has_import[place - 1] || o->lent[place - 1] || d->host_release == NULL) continue;
+        if (!o->has_import[place - 1] || o->released[place - 1] || d->host_release == NULL) continue;
         queue_of(s, place)->busy = true;
         const int code = d->host_release(d->context, queue_of(s, place)->queue, o->imports[place - 1], instance->io,
                                          instance->program->io);
         if (code != 0) return ln_device_failed(device, code, "take the memory of inputs and outputs", "", error);
-        o->lent[place - 1] = true;
+        o->released[place - 1] = true;
     }
     return LINNET_OK;
 }
 
-linnet_status ln_device_reclaim(linnet_session *s, ln_instance *instance, linnet_error *error) {
+linnet_status ln_device_acquire_io(linnet_session *s, ln_instance *instance, linnet_error *error) {
     ln_device_objects *o = &instance->on_devices;
     for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
         const ln_device *device = device_of(s, place);
         const linnet_device *d = &device->is;
         const ln_queue *q = queue_of(s, place);
-        if (!o->lent[place - 1]) continue;
-        o->lent[place - 1] = false;
+        if (!o->released[place - 1]) continue;
+        o->released[place - 1] = false;
         int code = d->host_acquire(d->context, q->queue, o->imports[place - 1], instance->io, instance->program->io);
         if (code == 0) code = d->record(d->context, q->queue, q->event);
         if (code == 0) code = d->wait(d->context, q->event);
@@ -86,8 +86,8 @@ linnet_status ln_device_reclaim(linnet_session *s, ln_instance *instance, linnet
 
 /* After a run that has not reached its end. The host then has all memory. */
 static void reclaim_all(linnet_session *s, ln_instance *instance) {
-    if (!s->lends || instance->program == NULL || instance->on_devices.lent == NULL) return;
-    (void)ln_device_reclaim(s, instance, NULL);
+    if (!s->releases_io || instance->program == NULL || instance->on_devices.released == NULL) return;
+    (void)ln_device_acquire_io(s, instance, NULL);
     for (int32_t i = 0; i < instance->program->n_bodies; ++i) reclaim_all(s, &instance->bodies[i]);
     for (ln_instance *child = instance->children; child != NULL; child = child->sibling) reclaim_all(s, child);
 }
@@ -161,9 +161,9 @@ static linnet_span span_of(const linnet_session *s, const ln_instance *instance,
     linnet_span span = {.offset = o->offset, .bytes = bytes};
     if (o->region == LN_REGION_IO)
         span.buffer = d->imports[place - 1];
-    else if (o->region == LN_REGION_RESIDENT && o->index == LN_CHUNK_FILE)
+    else if (o->region == LN_REGION_WEIGHTS && o->index == LN_CHUNK_FILE)
         span.buffer = device_of(s, place)->file;
-    else if ((o->region == LN_REGION_ARENA || o->region == LN_REGION_RESIDENT) && o->device == place)
+    else if ((o->region == LN_REGION_ARENA || o->region == LN_REGION_WEIGHTS) && o->device == place)
         span.buffer = d->chunks[instance->program->devices[place].first_chunk + o->index];
     else
         span = (linnet_span){0};
@@ -205,7 +205,7 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
     ln_device_objects *d = &instance->on_devices;
     const ln_device *device = device_of(s, step->device);
     const ln_device_memory *m = &instance->program->devices[step->device];
-    ln_bound_claim *bound = &d->claims[c->number];
+    ln_resolved_claim *resolved = &d->claims[c->number];
     linnet_span *spans = d->spans + c->first_span;
     for (int32_t i = 0; i < c->n; ++i) {
         const linnet_step *seen = &c->steps[i];
@@ -217,7 +217,7 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
             spans[k] = span_of(s, instance, step->device, &c->operands[i][k], seen->values[k].bytes);
         spans += n;
     }
-    linnet_work *work = &bound->work;
+    linnet_work *work = &resolved->work;
     *work = (linnet_work){.struct_size = sizeof *work, .count = c->n, .trace = s->trace, .cache = s->program_cache};
     work->steps = d->steps + c->first_member;
     work->inputs = d->inputs + c->first_member;
@@ -231,12 +231,13 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
                                      .bytes = c->packed_bytes};
     if (device->is.prepare != NULL) {
         queue_of(s, step->device)->busy = true;
-        const int code = device->is.prepare(device->is.context, queue_of(s, step->device)->queue, work, &bound->state);
+        const int code =
+            device->is.prepare(device->is.context, queue_of(s, step->device)->queue, work, &resolved->state);
         if (code == LINNET_DEVICE_REFUSES) s->refused = step;
         if (code != 0) return ln_device_failed(device, code, "prepare a step", step->name, error);
     }
     work->cache = NULL;
-    bound->prepared = true;
+    resolved->prepared = true;
     return LINNET_OK;
 }
 
@@ -249,11 +250,11 @@ linnet_status ln_note_refused(linnet_session *s, ln_refusals *refusals, linnet_s
 }
 
 static void bind_transfer(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
-    ln_bound_transfer *t = &instance->on_devices.transfers[step->number];
+    ln_resolved_transfer *t = &instance->on_devices.transfers[step->number];
     const ln_tensor *tensor = &step->call.inputs[0];
     const ln_program *p = instance->program;
-    const int32_t variable = step->kind == LN_STEP_UPLOAD && step->resident >= 0
-                                 ? p->devices[step->device].residents[step->resident].variable
+    const int32_t variable = step->kind == LN_STEP_UPLOAD && step->weight >= 0
+                                 ? p->devices[step->device].weights[step->weight].variable
                                  : -1;
     describe(tensor,
              &(ln_step_value){.name = step->name,
@@ -307,10 +308,10 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
     ln_queues_finish(s);
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
-        const ln_bound_claim *bound = step->claim != NULL ? &d->claims[step->claim->number] : NULL;
-        if (bound == NULL || !bound->prepared) continue;
+        const ln_resolved_claim *resolved = step->claim != NULL ? &d->claims[step->claim->number] : NULL;
+        if (resolved == NULL || !resolved->prepared) continue;
         const linnet_device *device = &device_of(s, step->device)->is;
-        if (device->unprepare != NULL) device->unprepare(device->context, bound->state);
+        if (device->unprepare != NULL) device->unprepare(device->context, resolved->state);
     }
     for (int32_t i = 0; i < p->n_events; ++i) {
         const linnet_device *device = &device_of(s, p->event_devices[i])->is;
@@ -332,18 +333,18 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
 /* Whether the device has the current value of a variable. If not, the caller uploads it. */
 static bool is_current(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
     const ln_device_memory *m = &instance->program->devices[step->device];
-    const int32_t variable = m->residents[step->resident].variable;
+    const int32_t variable = m->weights[step->weight].variable;
     const uint64_t version =
         1 + (s->snapshot != NULL ? ln_snapshot_version(s->snapshot, variable) : ln_store_version(s->store, variable));
-    uint64_t *held = &instance->on_devices.versions[m->resident_number + step->resident];
-    if (*held == version) return true;
-    *held = version;
+    uint64_t *uploaded = &instance->on_devices.versions[m->first_weight + step->weight];
+    if (*uploaded == version) return true;
+    *uploaded = version;
     return false;
 }
 
 /* Copies from one device to another on the queue of the second. The two queues wait for each other, and the host does
  * not wait. */
-static int copy(linnet_session *s, const ln_instance *instance, const ln_step *step, const ln_bound_transfer *t) {
+static int copy(linnet_session *s, const ln_instance *instance, const ln_step *step, const ln_resolved_transfer *t) {
     const uint8_t from = step->inputs[0].device, to = step->device;
     const linnet_device *source = &device_of(s, from)->is, *target = &device_of(s, to)->is;
     ln_queue *out = queue_of(s, from), *in = queue_of(s, to);
@@ -358,16 +359,16 @@ static int copy(linnet_session *s, const ln_instance *instance, const ln_step *s
     return code;
 }
 
-linnet_status ln_device_move(linnet_session *s, const ln_port *port, const ln_stay *stay, void *host, bool to_device,
-                             linnet_error *error) {
-    const ln_device *device = device_of(s, stay->place);
+linnet_status ln_device_move(linnet_session *s, const ln_port *port, const ln_device_binding *binding, void *host,
+                             bool to_device, linnet_error *error) {
+    const ln_device *device = device_of(s, binding->place);
     const linnet_device *d = &device->is;
-    ln_queue *q = queue_of(s, stay->place);
+    ln_queue *q = queue_of(s, binding->place);
     linnet_device_tensor tensor;
     describe(&port->tensor, &(ln_step_value){.name = port->name, .bytes = port->bytes}, &tensor);
     q->busy = true;
-    int code = to_device ? d->upload(d->context, q->queue, &tensor, &stay->span, host)
-                         : d->download(d->context, q->queue, &tensor, host, &stay->span);
+    int code = to_device ? d->upload(d->context, q->queue, &tensor, &binding->span, host)
+                         : d->download(d->context, q->queue, &tensor, host, &binding->span);
     if (code == 0) code = d->record(d->context, q->queue, q->event);
     if (code == 0) code = d->wait(d->context, q->event);
     if (code != 0)
@@ -376,36 +377,38 @@ linnet_status ln_device_move(linnet_session *s, const ln_port *port, const ln_st
     return LINNET_OK;
 }
 
-linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_bound *bound, linnet_error *error) {
+linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_resolved_step *resolved,
+                             linnet_error *error) {
     static const char doing[][34] = {[LN_STEP_UPLOAD] = "upload a value",
                                      [LN_STEP_DOWNLOAD] = "download a value",
                                      [LN_STEP_COPY] = "copy a value",
                                      [LN_STEP_WAIT] = "complete the work before a result",
                                      [LN_STEP_DEVICE] = "run a step"};
-    const ln_step *step = bound->step;
+    const ln_step *step = resolved->step;
     const ln_device *device = device_of(s, step->device);
     const linnet_device *d = &device->is;
     ln_queue *q = queue_of(s, step->device);
     const ln_device_objects *objects = &instance->on_devices;
-    const ln_bound_transfer *t = &objects->transfers[step->number];
+    const ln_resolved_transfer *t = &objects->transfers[step->number];
     int code = 0;
     linnet_status ended = LINNET_OK;
     switch (step->kind) {
     case LN_STEP_UPLOAD:
-        s->left_out = step->resident >= 0 && is_current(s, instance, step);
+        s->left_out = step->weight >= 0 && is_current(s, instance, step);
         if (s->left_out) return LINNET_OK;
-        s->refreshed |= step->resident >= 0;
+        s->refreshed |= step->weight >= 0;
         q->busy = true;
-        code = t->stay != NULL ? d->copy(d->context, q->queue, &t->spans[1], d, &t->stay->span)
-                               : d->upload(d->context, q->queue, &t->tensor, &t->spans[1], bound->buffers.inputs[0]);
+        code = t->binding != NULL
+                   ? d->copy(d->context, q->queue, &t->spans[1], d, &t->binding->span)
+                   : d->upload(d->context, q->queue, &t->tensor, &t->spans[1], resolved->buffers.inputs[0]);
         break;
     case LN_STEP_DOWNLOAD:
         q->busy = true;
         s->left_out = ln_leaves_out(s, instance, step);
         if (!s->left_out)
-            code = t->stay != NULL
-                       ? d->copy(d->context, q->queue, &t->stay->span, d, &t->spans[0])
-                       : d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
+            code = t->binding != NULL
+                       ? d->copy(d->context, q->queue, &t->binding->span, d, &t->spans[0])
+                       : d->download(d->context, q->queue, &t->tensor, resolved->buffers.outputs[0], &t->spans[0]);
         if (code == 0 && step->event > 0) code = d->record(d->context, q->queue, objects->events[step->event - 1]);
         break;
     case LN_STEP_COPY: code = copy(s, instance, step, t); break;
@@ -417,7 +420,7 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
         if (ended != LINNET_OK) return ended;
         break;
     default: {
-        const ln_bound_claim *claim = &objects->claims[step->claim->number];
+        const ln_resolved_claim *claim = &objects->claims[step->claim->number];
         q->busy = true;
         code = d->run(d->context, q->queue, &claim->work, claim->state);
         break;
@@ -432,7 +435,7 @@ linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_e
         const ln_step *step = &p->steps[i];
         const ln_device *device = step->claim != NULL ? device_of(s, step->device) : NULL;
         if (device == NULL || device->is.elapsed == NULL) continue;
-        const ln_bound_claim *claim = &instance->on_devices.claims[step->claim->number];
+        const ln_resolved_claim *claim = &instance->on_devices.claims[step->claim->number];
         uint64_t ns = 0;
         const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
         if (code != 0) return ln_device_failed(device, code, "report the time of a step", step->name, error);

@@ -15,11 +15,11 @@ void ln_queues_abandon(linnet_session *session, ln_instance *last, bool ended);
 /* Completes what earlier runs have left in the queues. Errors: those of a wait, CANCELLED, DEADLINE_EXCEEDED. */
 linnet_status ln_queues_drain(linnet_session *session, linnet_error *error);
 /* Gives the memory of the instance's inputs and outputs to the devices that read it in place, and gets it back after
- * all work that was submitted before. For sessions with `lends`. Errors: DEVICE_FAILED. */
-linnet_status ln_device_lend(linnet_session *session, ln_instance *instance, linnet_error *error);
-linnet_status ln_device_reclaim(linnet_session *session, ln_instance *instance, linnet_error *error);
+ * all work that was submitted before. For sessions with `releases_io`. Errors: DEVICE_FAILED. */
+linnet_status ln_device_release_io(linnet_session *session, ln_instance *instance, linnet_error *error);
+linnet_status ln_device_acquire_io(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* A transfer of the caller's between the host and the memory of a device, which it waits for. */
-linnet_status ln_device_move(linnet_session *session, const ln_port *port, const ln_stay *stay, void *host,
+linnet_status ln_device_move(linnet_session *session, const ln_port *port, const ln_device_binding *binding, void *host,
                              bool to_device, linnet_error *error);
 /* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
@@ -29,7 +29,7 @@ void ln_device_release(linnet_session *session, ln_instance *instance);
 linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refusals, linnet_status status,
                               linnet_error *error);
 /* Submits a transfer or a claim, or waits. */
-linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
+linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_resolved_step *resolved,
                              linnet_error *error);
 /* After a traced run: asks devices for the times of their steps. */
 linnet_status ln_device_times(linnet_session *session, ln_instance *instance, linnet_error *error);

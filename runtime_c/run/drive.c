@@ -4,7 +4,7 @@
 
 #include "model/store.h"
 #include "run/instance.h"
-#include "run/kept.h"
+#include "run/packed_variables.h"
 #include "run/operand.h"
 #include "run/segment.h"
 #include "run/steps.h"
@@ -23,7 +23,7 @@ linnet_status ln_run_here(linnet_session *s, bool submits, linnet_error *error) 
 }
 
 static linnet_status run_instance(linnet_session *s, ln_instance *instance, linnet_error *error) {
-    if (instance->program->keeps) ln_kept_refresh(s, instance);
+    if (instance->program->packs_variables) ln_packed_variables_refresh(s, instance);
     return ln_run_steps(s, instance, error);
 }
 

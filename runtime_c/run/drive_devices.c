@@ -6,14 +6,14 @@
 #include "run/bind_device.h"
 #include "run/device.h"
 #include "run/drive.h"
-#include "run/held.h"
+#include "run/device_variables.h"
 #include "run/store_lock.h"
 
 linnet_status ln_drain(linnet_session *s, linnet_error *error) {
-    linnet_status status = s->keeps ? ln_lock_for_run(s, error) : LINNET_OK;
+    linnet_status status = s->defers_downloads ? ln_lock_for_run(s, error) : LINNET_OK;
     if (status != LINNET_OK) return status;
     status = ln_queues_drain(s, error);
-    if (s->keeps) ln_store_unlock(s->store);
+    if (s->defers_downloads) ln_store_unlock(s->store);
     return status;
 }
 
@@ -38,9 +38,9 @@ linnet_status ln_run_with_devices(linnet_session *s, bool submits, linnet_error 
     if (status != LINNET_OK) return status;
     s->skipped = submits && !s->staged ? s->waits : 0;
     s->refreshed = false;
-    if (s->staged) status = ln_stays_fetch(s, error);
+    if (s->staged) status = ln_device_bindings_fetch(s, error);
     if (status == LINNET_OK) status = ln_run_segments(s, &last, error);
-    if (status == LINNET_OK && s->staged) status = ln_stays_store(s, error);
+    if (status == LINNET_OK && s->staged) status = ln_device_bindings_store(s, error);
     if (status == LINNET_OK && s->exclusive) ln_run_commit(s, last);
     status = end_on_devices(s, last, status, error);
     ln_run_end(s);

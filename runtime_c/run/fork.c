@@ -21,21 +21,21 @@ typedef struct forking {
     uint32_t own; /* what the caller has run, in 1/65536 of the modelled time */
 } forking;
 
-static linnet_status run_step(const forking *f, ln_bound *bound, int lane) {
+static linnet_status run_step(const forking *f, ln_resolved_step *resolved, int lane) {
     const ln_program *p = f->instance->program;
-    const ln_step *step = bound->step;
-    ln_buffers buffers = bound->buffers;
+    const ln_step *step = resolved->step;
+    ln_buffers buffers = resolved->buffers;
     buffers.scratch = ln_at(f->instance->arena, p->arena + ln_lane_scratch(p, lane));
     const uint64_t start = f->traced ? ln_now_ns() : 0;
     linnet_status status = LINNET_OK;
     for (int phase = 0; phase < step->call.phases && status == LINNET_OK; ++phase)
         status = step->kernel->code->run(&step->call, &buffers, phase, 0, step->call.work[phase > 0], lane);
     if (!f->traced || status != LINNET_OK) return status;
-    ln_trace *trace = &f->instance->trace[bound - f->instance->steps];
+    ln_trace *trace = &f->instance->trace[resolved - f->instance->steps];
     trace->total_ns += ln_now_ns() - start;
     trace->start_ns = start;
     trace->runs += 1;
-    if (f->session->count_special) ln_count_special(bound, trace);
+    if (f->session->count_special) ln_count_special(resolved, trace);
     return LINNET_OK;
 }
 
@@ -57,8 +57,8 @@ static void run_branches(void *argument, int part) {
     int b;
     while ((b = atomic_fetch_add(&f->next, 1)) < fork->n_branches) {
         for (int32_t i = b > 0 ? fork->branches[b - 1].end : fork->first; i < fork->branches[b].end; ++i) {
-            ln_bound *bound = &f->instance->steps[i];
-            if (goes_on(f, bound->step, lane) && run_step(f, bound, lane) == LINNET_OK) continue;
+            ln_resolved_step *resolved = &f->instance->steps[i];
+            if (goes_on(f, resolved->step, lane) && run_step(f, resolved, lane) == LINNET_OK) continue;
             atomic_store(&f->ended, 1);
             return;
         }
@@ -83,10 +83,10 @@ linnet_status ln_run_fork(linnet_session *s, ln_instance *instance, const ln_for
     atomic_store(&s->run_error.raised, 0);
     f.traced = false;
     for (int32_t i = fork->first; i < fork->end; ++i) {
-        ln_bound *bound = &instance->steps[i];
-        linnet_status status = s->watch.on ? ln_watch_look(&s->watch, bound->step, error) : LINNET_OK;
+        ln_resolved_step *resolved = &instance->steps[i];
+        linnet_status status = s->watch.on ? ln_watch_look(&s->watch, resolved->step, error) : LINNET_OK;
         if (status != LINNET_OK) return status;
-        if ((status = run_step(&f, bound, 0)) != LINNET_OK) return ln_step_failed(s, bound, status, error);
+        if ((status = run_step(&f, resolved, 0)) != LINNET_OK) return ln_step_failed(s, resolved, status, error);
     }
     return LINNET_OK;
 }

@@ -5,7 +5,7 @@
 #include "plan/compile/packed.h"
 #include "plan/continue.h"
 #include "run/device.h"
-#include "run/kept.h"
+#include "run/packed_variables.h"
 #include "run/operand.h"
 
 #include <string.h>
@@ -26,28 +26,29 @@ static void bind(linnet_session *session, ln_instance *instance) {
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
         const int n_in = step->call.n_inputs + step->call.n_extra;
-        ln_bound *bound = &instance->steps[i];
-        bound->step = step;
+        ln_resolved_step *resolved = &instance->steps[i];
+        resolved->step = step;
         for (int k = 0; k < n_in; ++k) pointers[k] = operand(session, instance, &step->inputs[k]);
         for (int o = 0; o < step->call.n_outputs; ++o)
             pointers[n_in + o] = operand(session, instance, &step->outputs[o]);
-        bound->buffers.inputs = pointers;
-        bound->buffers.outputs = (void *const *)(pointers + n_in);
-        bound->buffers.packed = step->kept >= 0 ? ln_kept_content(instance, step) : ln_program_packed(p, step);
-        bound->buffers.scratch = ln_at(instance->arena, p->arena);
-        bound->buffers.thread_scratch =
-            instance->arena != NULL ? ln_at(instance->arena, p->arena + ln_thread_scratch(p)) : (void *)bound;
-        bound->buffers.thread_stride = p->scratch_thread;
-        bound->buffers.output_dims =
+        resolved->buffers.inputs = pointers;
+        resolved->buffers.outputs = (void *const *)(pointers + n_in);
+        resolved->buffers.packed =
+            step->packed_variable >= 0 ? ln_packed_variable_content(instance, step) : ln_program_packed(p, step);
+        resolved->buffers.scratch = ln_at(instance->arena, p->arena);
+        resolved->buffers.thread_scratch =
+            instance->arena != NULL ? ln_at(instance->arena, p->arena + ln_thread_scratch(p)) : (void *)resolved;
+        resolved->buffers.thread_stride = p->scratch_thread;
+        resolved->buffers.output_dims =
             step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
-        bound->buffers.error = &session->run_error;
+        resolved->buffers.error = &session->run_error;
         pointers += n_in + step->call.n_outputs;
-        if (step->bodies[0] != NULL) bound->state = body;
+        if (step->bodies[0] != NULL) resolved->state = body;
         for (int k = 0; k < 2 && step->bodies[k] != NULL; ++k, ++body) {
             body->program = step->bodies[k];
             body->outer = instance;
-            body->runner = bound;
-            body->io = bound->buffers.scratch;
+            body->runner = resolved;
+            body->io = resolved->buffers.scratch;
             body->arena = ln_at(body->io, ln_round_up((size_t)body->program->io, LN_ALIGNMENT));
             bind(session, body);
         }
@@ -62,9 +63,9 @@ void ln_instance_rebind(linnet_session *session, ln_instance *instance) {
 
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
     ln_instance_carve(instance, block);
-    size_t kept = 0;
-    const linnet_status status = ln_kept_take(session, instance, &kept, error);
-    if (instance->parent != NULL) session->packed_bytes += kept;
+    size_t packed = 0;
+    const linnet_status status = ln_packed_variables_take(session, instance, &packed, error);
+    if (instance->parent != NULL) session->packed_bytes += packed;
     if (status != LINNET_OK) return status;
     bind(session, instance);
     return ln_device_count(instance->program->n_devices) > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
@@ -89,7 +90,7 @@ void ln_instance_shrink(linnet_session *s, ln_grown *grown) {
 void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
     for (int32_t i = 0; instance->grown != NULL && i < instance->program->n_grown; ++i)
         ln_instance_shrink(session, &instance->grown[i]);
-    const size_t freed = ln_kept_release(session, instance);
+    const size_t freed = ln_packed_variables_release(session, instance);
     if (instance->parent != NULL)
         session->packed_bytes -= (size_t)ln_min((int64_t)session->packed_bytes, (int64_t)freed);
     if (LN_HAS_DEVICES) ln_device_release(session, instance);

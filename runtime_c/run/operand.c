@@ -19,8 +19,9 @@ static void *bound_memory(const linnet_session *s, uint64_t offset) {
     const ln_program *p = &s->plan->program;
     for (int32_t i = 0; i < p->n_inputs + p->n_outputs; ++i) {
         const ln_port *port = ln_port_at(p, i);
-        if (s->bound[i] != NULL && port->operand.region == LN_REGION_IO && offset - port->operand.offset < port->bytes)
-            return s->bound[i] + (offset - port->operand.offset);
+        if (s->host_bindings[i] != NULL && port->operand.region == LN_REGION_IO &&
+            offset - port->operand.offset < port->bytes)
+            return s->host_bindings[i] + (offset - port->operand.offset);
     }
     return NULL;
 }
@@ -33,7 +34,8 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
                                                : ln_store_data(session->store, o->index),
                      o->offset);
     case LN_REGION_IO: {
-        void *given = session->binds && instance == &session->root ? bound_memory(session, o->offset) : NULL;
+        void *given =
+            session->has_host_bindings && instance == &session->root ? bound_memory(session, o->offset) : NULL;
         return given != NULL ? given : ln_at(instance->io, o->offset);
     }
     case LN_REGION_ARENA: return ln_on_cpu(o->device) ? ln_at(instance->arena, o->offset) : NULL;

@@ -78,23 +78,23 @@ static ln_instance **unused(const linnet_session *s, ln_instance *parent, ln_ins
 
 /* The memory that max_bytes limits. It is the plan's total, which includes the session without later segments, plus the
    memory of the later segments. */
-static uint64_t held(const linnet_session *s) {
+static uint64_t memory_in_use(const linnet_session *s) {
     return s->plan->info.total + (s->memory.bytes - s->first_bytes) + s->packed_bytes;
 }
 
 uint64_t ln_session_free(const linnet_session *s) {
     const uint64_t most = s->max_bytes;
-    return most == 0 ? UINT64_MAX : most > held(s) ? most - held(s) : 0;
+    return most == 0 ? UINT64_MAX : most > memory_in_use(s) ? most - memory_in_use(s) : 0;
 }
 
 /* There is no room for a segment after `instance`. The hint says what the largest loop before it holds. */
 static linnet_status no_room(const linnet_session *s, const ln_instance *instance, uint64_t bytes,
                              linnet_error *error) {
-    const linnet_status status = ln_check_bound(s->max_bytes, held(s) + bytes, error);
+    const linnet_status status = ln_check_bound(s->max_bytes, memory_in_use(s) + bytes, error);
     uint64_t most = 0;
     for (; instance != NULL; instance = instance->parent)
         for (int32_t i = 0; instance->program->n_grown > 0 && i < instance->program->n_steps; ++i) {
-            const ln_bound *loop = &instance->steps[i];
+            const ln_resolved_step *loop = &instance->steps[i];
             const uint64_t bytes = ln_grown_row(loop->step);
             if (bytes == 0) continue;
             const int64_t rows = loop->buffers.output_dims[(loop->step->call.n_outputs - 1) * LN_MAX_RANK];

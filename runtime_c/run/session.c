@@ -12,7 +12,7 @@
 #include "run/device.h"
 #include "run/drive.h"
 #include "run/drive_devices.h"
-#include "run/held.h"
+#include "run/device_variables.h"
 #include "run/instance.h"
 #include "run/operand.h"
 #include "run/segment.h"
@@ -132,8 +132,8 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     s->count_special = config->count_special != 0;
     s->exclusive = plan->writes_variables;
     s->queues = (ln_queue *)(block + at.queues);
-    s->bound = (char **)(block + at.bound);
-    s->stays = (ln_stay *)(block + at.stays);
+    s->host_bindings = (char **)(block + at.host_bindings);
+    s->device_bindings = (ln_device_binding *)(block + at.device_bindings);
     s->program_cache = config->program_cache;
     s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {
@@ -171,7 +171,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     if (ln_device_count(plan->n_devices) > 0) {
         s->run = ln_run_with_devices;
         ln_submit_prepare(s);
-        ln_held_prepare(s);
+        ln_device_variables_prepare(s);
     }
     ln_choose_steps(s);
     s->first_bytes = s->memory.bytes;
@@ -211,7 +211,7 @@ linnet_plan *linnet_session_plan(const linnet_session *s) { return s != NULL ? s
 
 void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;
-    if (LN_HAS_DEVICES) ln_held_give(s);
+    if (LN_HAS_DEVICES) ln_device_variables_give(s);
     ln_segments_free(s, &s->root);
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
     if (LN_HAS_DEVICES) ln_queues_close(s);

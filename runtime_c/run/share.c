@@ -16,7 +16,7 @@ typedef struct range {
 } range;
 
 typedef struct sharing {
-    const ln_bound *bound;
+    const ln_resolved_step *resolved;
     int phase, count;
     int64_t pieces; /* in total */
     atomic_int status;
@@ -38,10 +38,11 @@ static unsigned take(range *r, bool owner, unsigned *first) {
 }
 
 static void run_items(sharing *s, int64_t first, int64_t last, int thread) {
-    const ln_step *step = s->bound->step;
+    const ln_step *step = s->resolved->step;
     const int64_t work = step->call.work[s->phase > 0], each = work / s->pieces, rest = work % s->pieces;
     const int64_t begin = first * each + ln_min(first, rest), end = last * each + ln_min(last, rest);
-    const linnet_status status = step->kernel->code->run(&step->call, &s->bound->buffers, s->phase, begin, end, thread);
+    const linnet_status status =
+        step->kernel->code->run(&step->call, &s->resolved->buffers, s->phase, begin, end, thread);
     if (status != LINNET_OK) atomic_store(&s->status, (int)status);
 }
 
@@ -64,11 +65,11 @@ static void run_part(void *argument, int index) {
     if (index == 0) s->own = (uint32_t)((done << 16) / s->pieces);
 }
 
-linnet_status ln_run_parallel(linnet_session *session, ln_bound *bound, int phase, int count) {
+linnet_status ln_run_parallel(linnet_session *session, ln_resolved_step *resolved, int phase, int count) {
     range ranges[MOST_SHARED];
-    const ln_step *step = bound->step;
+    const ln_step *step = resolved->step;
     const int per_thread = step->pieces[phase > 0];
-    sharing s = {.bound = bound, .phase = phase, .count = count, .pieces = count};
+    sharing s = {.resolved = resolved, .phase = phase, .count = count, .pieces = count};
     if (per_thread > 1 && count <= MOST_SHARED) {
         s.pieces = ln_min(step->call.work[phase > 0], (int64_t)per_thread * count);
         s.ranges = ranges;
@@ -80,6 +81,6 @@ linnet_status ln_run_parallel(linnet_session *session, ln_bound *bound, int phas
     if (session->parallel_for != NULL)
         session->parallel_for(session->parallel_context, run_part, &s, count);
     else
-        ln_threads_run(session->threads, run_part, &s, count, &bound->alone[phase > 0], &s.own);
+        ln_threads_run(session->threads, run_part, &s, count, &resolved->alone[phase > 0], &s.own);
     return (linnet_status)atomic_load(&s.status);
 }

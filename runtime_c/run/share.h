@@ -5,6 +5,6 @@
 #include "plan/session_layout.h"
 
 /* Runs a phase of a step on `count` threads. */
-linnet_status ln_run_parallel(linnet_session *session, ln_bound *bound, int phase, int count);
+linnet_status ln_run_parallel(linnet_session *session, ln_resolved_step *resolved, int phase, int count);
 
 #endif

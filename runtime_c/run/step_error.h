@@ -5,10 +5,10 @@
 #include "plan/session_layout.h"
 
 /* The error of a step. */
-static inline linnet_status ln_step_failed(linnet_session *s, const ln_bound *bound, linnet_status status,
+static inline linnet_status ln_step_failed(linnet_session *s, const ln_resolved_step *resolved, linnet_status status,
                                            linnet_error *error) {
     ln_run_error_fail(&s->run_error, status, error);
-    ln_at_node(error, bound->step->index, bound->step->name);
+    ln_at_node(error, resolved->step->index, resolved->step->name);
     return status;
 }
 

@@ -16,18 +16,19 @@
 
 #include <string.h>
 
-static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error);
+static linnet_status run_body(linnet_session *s, const ln_resolved_step *resolved, linnet_error *error);
 
-static inline linnet_status run_step(linnet_session *s, ln_instance *instance, ln_bound *bound, linnet_error *error) {
-    const ln_step *step = bound->step;
-    if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
-    if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
+static inline linnet_status run_step(linnet_session *s, ln_instance *instance, ln_resolved_step *resolved,
+                                     linnet_error *error) {
+    const ln_step *step = resolved->step;
+    if (step->kind >= LN_STEP_LOOP) return run_body(s, resolved, error);
+    if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, resolved, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
-        const linnet_status status = threads > 1 ? ln_run_parallel(s, bound, phase, threads)
-                                                 : step->kernel->code->run(&step->call, &bound->buffers, phase, 0,
+        const linnet_status status = threads > 1 ? ln_run_parallel(s, resolved, phase, threads)
+                                                 : step->kernel->code->run(&step->call, &resolved->buffers, phase, 0,
                                                                            step->call.work[phase > 0], 0);
-        if (status != LINNET_OK) return ln_step_failed(s, bound, status, error);
+        if (status != LINNET_OK) return ln_step_failed(s, resolved, status, error);
     }
     return LINNET_OK;
 }
@@ -60,16 +61,17 @@ static bool is_traced(const linnet_session *s) { return s->trace || s->count_spe
 
 static linnet_status run_plain(linnet_session *s, ln_instance *instance, linnet_error *error) {
     const ln_program *p = instance->program;
-    ln_bound *bound = instance->steps, *const end = bound + p->n_steps - (instance == &s->root ? s->skipped : 0);
-    for (; bound < end; ++bound) {
-        linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
+    ln_resolved_step *resolved = instance->steps, *const end =
+                                                      resolved + p->n_steps - (instance == &s->root ? s->skipped : 0);
+    for (; resolved < end; ++resolved) {
+        linnet_status status = ln_watch_step(&s->watch, resolved->step, resolved->step->slow, error);
         if (status != LINNET_OK) return status;
-        if (bound->step->fork > 0) {
-            const ln_fork *fork = &p->forks[bound->step->fork - 1];
+        if (resolved->step->fork > 0) {
+            const ln_fork *fork = &p->forks[resolved->step->fork - 1];
             status = ln_run_fork(s, instance, fork, false, error);
-            bound = instance->steps + fork->end - 1;
+            resolved = instance->steps + fork->end - 1;
         } else {
-            status = run_step(s, instance, bound, error);
+            status = run_step(s, instance, resolved, error);
         }
         if (status != LINNET_OK) return status;
     }
@@ -77,14 +79,14 @@ static linnet_status run_plain(linnet_session *s, ln_instance *instance, linnet_
 }
 
 /* The same where devices share memory with the host: they have the inputs and outputs while the steps run. */
-static linnet_status run_lent(linnet_session *s, ln_instance *instance, linnet_error *error) {
-    linnet_status status = ln_device_lend(s, instance, error);
+static linnet_status run_released_io(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    linnet_status status = ln_device_release_io(s, instance, error);
     if (status == LINNET_OK) status = (is_traced(s) ? run_traced : run_plain)(s, instance, error);
-    return status == LINNET_OK ? ln_device_reclaim(s, instance, error) : status;
+    return status == LINNET_OK ? ln_device_acquire_io(s, instance, error) : status;
 }
 
 void ln_choose_steps(linnet_session *s) {
-    s->run_steps = LN_HAS_DEVICES && s->lends ? run_lent : is_traced(s) ? run_traced : run_plain;
+    s->run_steps = LN_HAS_DEVICES && s->releases_io ? run_released_io : is_traced(s) ? run_traced : run_plain;
 }
 
 linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
@@ -102,7 +104,7 @@ static void take(const linnet_session *s, const ln_instance *body, const ln_port
 }
 
 /* The results of a loop do not fit when the row of another iteration is added. */
-static linnet_status refuse(const ln_bound *loop, int64_t fitted, linnet_error *error) {
+static linnet_status refuse(const ln_resolved_step *loop, int64_t fitted, linnet_error *error) {
     ln_fail(error, LINNET_TOO_LARGE,
             "the results of a loop's iterations need more memory than linnet_plan_config.max_bytes allows");
     ln_expected(error, "at most %lld iterations, as many as fitted", (long long)fitted);
@@ -112,16 +114,16 @@ static linnet_status refuse(const ln_bound *loop, int64_t fitted, linnet_error *
 }
 
 /* Stores the row of a stacked result that this iteration has computed. */
-static linnet_status stack(linnet_session *s, const ln_bound *bound, const ln_instance *body, const ln_port *from,
-                           int64_t row, linnet_error *error) {
-    const ln_operand *to = &bound->step->outputs[from->index - 1];
-    char *data = bound->buffers.outputs[from->index - 1];
+static linnet_status stack(linnet_session *s, const ln_resolved_step *resolved, const ln_instance *body,
+                           const ln_port *from, int64_t row, linnet_error *error) {
+    const ln_operand *to = &resolved->step->outputs[from->index - 1];
+    char *data = resolved->buffers.outputs[from->index - 1];
     if (to->region == LN_REGION_VARIABLE) s->watch.on = false;
     if (to->region == LN_REGION_GROWN) {
         ln_grown *grown = &body->outer->grown[to->offset];
         const linnet_status status =
             ln_instance_grow(s, body->outer, grown, (size_t)(row + 1) * (size_t)from->bytes, error);
-        if (status == LINNET_TOO_LARGE) return refuse(bound, row, error);
+        if (status == LINNET_TOO_LARGE) return refuse(resolved, row, error);
         if (status != LINNET_OK) return status;
         data = grown->data;
     }
@@ -142,19 +144,19 @@ static const ln_port *result(const ln_program *p, int32_t index) {
 /* Ports of a body. An input has the number of its parameter: 0 is the counter, and the carried values begin at 2. An
    output has the number of its result: 0 is the condition, the carried values begin at 1, and the stacked values
    follow. */
-static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_error *error) {
-    const ln_call *call = &bound->step->call;
-    ln_instance *body = bound->state;
+static linnet_status run_loop(linnet_session *s, const ln_resolved_step *resolved, linnet_error *error) {
+    const ln_call *call = &resolved->step->call;
+    ln_instance *body = resolved->state;
     const ln_program *p = body->program;
     const int32_t carried = (int32_t)((const ln_while_attributes *)call->attributes)->carried;
-    const void *const *in = bound->buffers.inputs;
+    const void *const *in = resolved->buffers.inputs;
     const int64_t trips =
         call->n_inputs > 0 && in[0] != NULL ? ln_load_i64(in[0], call->inputs[0].dtype, 0) : INT64_MAX;
     bool on = call->n_inputs < 2 || holds(in[1], &call->inputs[1]);
     int64_t done = 0;
     linnet_status status = LINNET_OK;
     for (; done < trips && on; ++done) {
-        if ((status = ln_watch_step(&s->watch, bound->step, false, error)) != LINNET_OK) return status;
+        if ((status = ln_watch_step(&s->watch, resolved->step, false, error)) != LINNET_OK) return status;
         for (int32_t i = 0; i < p->n_inputs; ++i) {
             const ln_port *port = &p->inputs[i];
             void *to = ln_instance_pointer(s, body, &port->operand);
@@ -169,33 +171,34 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
         for (const ln_port *port = p->outputs; port < p->outputs + p->n_outputs; ++port)
             if (port->index == 0)
                 on = holds(ln_instance_pointer(s, body, &port->operand), &port->tensor);
-            else if (port->index > carried && (status = stack(s, bound, body, port, done, error)) != LINNET_OK)
+            else if (port->index > carried && (status = stack(s, resolved, body, port, done, error)) != LINNET_OK)
                 return status;
     }
-    if (bound->step->updates) s->watch.on = false; /* from now on variables are overwritten */
+    if (resolved->step->updates) s->watch.on = false; /* from now on variables are overwritten */
     for (int32_t c = 0; c < carried; ++c) {
-        if (bound->buffers.outputs[c] == NULL) continue;
+        if (resolved->buffers.outputs[c] == NULL) continue;
         const ln_port *port = result(p, c + 1);
         if (done > 0)
-            take(s, body, port, bound->buffers.outputs[c]);
+            take(s, body, port, resolved->buffers.outputs[c]);
         else if (port->bytes > 0)
-            memcpy(bound->buffers.outputs[c], in[2 + c], (size_t)port->bytes);
+            memcpy(resolved->buffers.outputs[c], in[2 + c], (size_t)port->bytes);
     }
     for (int o = carried; o < call->n_outputs; ++o) {
-        if (bound->buffers.output_dims != NULL) bound->buffers.output_dims[o * LN_MAX_RANK] = done;
-        if (bound->step->outputs[o].region == LN_REGION_GROWN && done == 0) /* empty, but not NULL */
-            status = ln_instance_grow(s, body->outer, &body->outer->grown[bound->step->outputs[o].offset], 0, error);
+        if (resolved->buffers.output_dims != NULL) resolved->buffers.output_dims[o * LN_MAX_RANK] = done;
+        if (resolved->step->outputs[o].region == LN_REGION_GROWN && done == 0) /* empty, but not NULL */
+            status = ln_instance_grow(s, body->outer, &body->outer->grown[resolved->step->outputs[o].offset], 0, error);
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
 }
 
-static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error) {
-    if (bound->step->kind == LN_STEP_LOOP) return run_loop(s, bound, error);
-    ln_instance *body = (ln_instance *)bound->state + !holds(bound->buffers.inputs[0], bound->step->call.inputs);
+static linnet_status run_body(linnet_session *s, const ln_resolved_step *resolved, linnet_error *error) {
+    if (resolved->step->kind == LN_STEP_LOOP) return run_loop(s, resolved, error);
+    ln_instance *body =
+        (ln_instance *)resolved->state + !holds(resolved->buffers.inputs[0], resolved->step->call.inputs);
     const linnet_status status = ln_run_steps(s, body, error);
-    if (bound->step->updates) s->watch.on = false;
+    if (resolved->step->updates) s->watch.on = false;
     for (int32_t i = 0; status == LINNET_OK && i < body->program->n_outputs; ++i)
-        take(s, body, &body->program->outputs[i], bound->buffers.outputs[body->program->outputs[i].index]);
+        take(s, body, &body->program->outputs[i], resolved->buffers.outputs[body->program->outputs[i].index]);
     return status;
 }

@@ -12,9 +12,10 @@ void ln_submit_prepare(linnet_session *s) {
     int32_t last = p->n_steps;
     while (last > 0 && p->steps[last - 1].kind == LN_STEP_WAIT) --last;
     for (int32_t d = 0; d < s->plan->n_devices; ++d)
-        s->lends |= s->plan->devices[d].limits.shared && s->plan->devices[d].is.host_release != NULL;
+        s->releases_io |= s->plan->devices[d].limits.shared && s->plan->devices[d].is.host_release != NULL;
     /* The host has work after the last wait: it measures, stores variables, or plans the rest of the graph. */
-    if (s->lends || s->trace || s->count_special || s->exclusive || p->rest != NULL || p->n_dims > 0 || p->n_moves > 0)
+    if (s->releases_io || s->trace || s->count_special || s->exclusive || p->rest != NULL || p->n_dims > 0 ||
+        p->n_moves > 0)
         return;
     s->waits = p->n_steps - last;
     s->stacks = true;

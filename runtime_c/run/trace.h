@@ -4,6 +4,6 @@
 
 #include "plan/session_layout.h"
 
-void ln_count_special(const ln_bound *bound, ln_trace *trace);
+void ln_count_special(const ln_resolved_step *resolved, ln_trace *trace);
 
 #endif

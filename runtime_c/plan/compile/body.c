@@ -61,7 +61,7 @@ static void bind(const ln_work *w, const ln_work_node *node, const ln_function *
         if (quant != NULL) v->tensor.quant = quant;
         if (moving >= 0 && p < 2 + moving && !stays(f, p)) {
             v->tensor.data = NULL;
-        } else if (from->variable >= 0 && w->steady != NULL && w->steady[from->variable]) {
+        } else if (from->variable >= 0 && w->read_only != NULL && w->read_only[from->variable]) {
             v->variable = from->variable; /* the body reads it from the store, so its kernels may pack it */
             v->input = -1;
         } else {
@@ -88,7 +88,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->threads = w->threads;
     b->precision = w->precision;
     b->reference = w->reference;
-    b->steady = w->steady;
+    b->read_only = w->read_only;
     b->unpacked = w->unpacked;
     b->tuning = w->tuning;
     b->machine = w->machine;
@@ -251,11 +251,11 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     if (b == NULL || !one_element(bound) || !one_element(begins) || !repeats(w, node, b, carried))
         return ln_unroll(w, node);
     const int64_t trips = number(bound, INT64_MAX);
-    const bool steady =
+    const bool always =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
     const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
-    if (!never && steady && !w->resumes && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
-    const bool counted = steady && trips > 0; /* exactly this many iterations run */
+    if (!never && always && !w->resumes && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
+    const bool counted = always && trips > 0; /* exactly this many iterations run */
     ln_tensor t;
     uint64_t bytes;
     for (int32_t o = carried + 1; counted && o < b->n_fetches; ++o)

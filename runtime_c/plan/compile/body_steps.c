@@ -15,7 +15,7 @@ uint64_t ln_body_size(const ln_program *body, int threads) {
  * others, which the session does not allocate again. */
 static uint64_t join_constants(ln_device_memory *sum, const ln_device_memory *m) {
     uint64_t twice = 0;
-    for (ln_resident *r = m->distinct, *next; r != NULL; r = next) {
+    for (ln_device_weight *r = m->distinct, *next; r != NULL; r = next) {
         next = r->next;
         if (ln_same_constant(sum->distinct, r) != NULL) {
             twice += r->key[3];
@@ -73,8 +73,8 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->packed_only += p->packed_only;
         program->packed_bytes += p->packed_bytes;
         program->stored_bytes += p->stored_bytes;
-        program->kept_bytes += p->kept_bytes;
-        program->keeps |= p->keeps;
+        program->packed_variable_bytes += p->packed_variable_bytes;
+        program->packs_variables |= p->packs_variables;
         if (LN_HAS_DEVICES) count_devices(program, p);
         program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
                                                    (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));

@@ -151,8 +151,7 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
     for (int32_t i = 0; i < program->n_outputs; ++i) mark(t, program->outputs[i].operand.pointer, false);
     for (int32_t i = 0; i < program->n_commits; ++i) mark(t, program->commits[i].operand.pointer, false);
     for (int d = 0; d <= program->n_devices; ++d)
-        for (int32_t i = 0; i < program->devices[d].n_residents; ++i)
-            mark(t, program->devices[d].residents[i].host, false);
+        for (int32_t i = 0; i < program->devices[d].n_weights; ++i) mark(t, program->devices[d].weights[i].host, false);
     /* A waiting node may read the value, or its shape may depend on the value. */
     for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -216,7 +215,7 @@ linnet_status ln_take_needs(ln_work *w) {
     program->gradients = needs->gradients;
     program->n_grown = needs->n_grown;
     program->n_chunks = needs->n_chunks;
-    program->n_residents = needs->n_residents;
+    program->n_weights = needs->n_weights;
     program->device_bytes = needs->device_bytes;
     program->recomputed = w->recomputed;
     program->ordered = w->updates.ordered || (w->outer != NULL && w->outer->ordered);

@@ -71,11 +71,11 @@ void ln_note_download(ln_work *w, int32_t value, int32_t step) {
 }
 
 /* The run may leave out the download of the value, and the copy into the store. Returns the number of the transfer. */
-static int32_t may_leave_out(ln_program *program, const ln_work_move *move, int32_t resident) {
+static int32_t may_leave_out(ln_program *program, const ln_work_move *move, int32_t weight) {
     if (!move->alone || move->step < 0) return -1;
     for (int32_t i = 0; i < program->n_commits; ++i)
         program->commits[i].alone |= program->commits[i].index == move->variable;
-    program->steps[move->step].resident = resident;
+    program->steps[move->step].weight = weight;
     return program->steps[move->step].number;
 }
 
@@ -84,16 +84,16 @@ linnet_status ln_lower_moves(ln_work *w, ln_program *program) {
     program->moves = ln_pool_array(&program->pool, w->moves.count, sizeof *program->moves);
     if (program->moves == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->moves.count; ++i) {
-        const ln_operand to = ln_operand_of(w, moves[i].resident), from = ln_operand_of(w, moves[i].value);
+        const ln_operand to = ln_operand_of(w, moves[i].copy), from = ln_operand_of(w, moves[i].value);
         uint64_t bytes;
-        if (to.region != LN_REGION_RESIDENT || from.region == LN_REGION_NONE ||
+        if (to.region != LN_REGION_WEIGHTS || from.region == LN_REGION_NONE ||
             !ln_bytes(&ln_value_at(w, moves[i].value)->tensor, &bytes))
             continue;
         const ln_device_memory *m = &program->devices[to.device];
         int32_t at = 0;
-        while (m->residents[at].chunk != to.index || m->residents[at].offset != to.offset) ++at;
+        while (m->weights[at].chunk != to.index || m->weights[at].offset != to.offset) ++at;
         program->moves[program->n_moves++] =
-            (ln_move){.resident = at, .from = from, .bytes = bytes, .transfer = may_leave_out(program, &moves[i], at)};
+            (ln_move){.weight = at, .from = from, .bytes = bytes, .transfer = may_leave_out(program, &moves[i], at)};
     }
     return LINNET_OK;
 }

@@ -40,21 +40,21 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_packs_describe(w->model, step);
         const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
                                                                loop */
-        bool steady = false;
-        for (int i = 0; i < call->n_inputs; ++i) steady |= call->inputs[i].steady;
-        step->stored = steady || like != NULL ? -1 : ln_stored_find(w->model, step);
+        bool read_only = false;
+        for (int i = 0; i < call->n_inputs; ++i) read_only |= call->inputs[i].read_only;
+        step->stored = read_only || like != NULL ? -1 : ln_stored_find(w->model, step);
         if (step->stored >= 0)
             program->stored_bytes += call->packed_bytes;
-        else if (steady)
-            step->kept = like != NULL ? like->kept : program->n_kept++;
+        else if (read_only)
+            step->packed_variable = like != NULL ? like->packed_variable : program->n_packed_variables++;
         else
             step->packed = like != NULL ? like->packed : program->n_packed++;
-        program->keeps |= steady;
+        program->packs_variables |= read_only;
         const ln_program *root = program;
         while (root->outer != NULL) root = root->outer;
         if (like == NULL && step->stored < 0 && !ln_packed_before(root, step)) {
             program->packed_bytes += ln_packed_size(call);
-            if (steady) program->kept_bytes += ln_packed_size(call);
+            if (read_only) program->packed_variable_bytes += ln_packed_size(call);
         }
         if (like == NULL && step->stored < 0) ln_packs_enter(program, step);
     }
@@ -97,11 +97,11 @@ static linnet_status lower_transfer(ln_work *w, ln_program *program, const ln_wo
     const int32_t there = step->kind == LN_STEP_DOWNLOAD ? node->inputs[0] : node->outputs[0];
     step->token = ln_token_of(w, there);
     step->token_bytes = ln_device_bytes(w, there) - ln_device_at(w, ln_value_at(w, there)->device)->limits.padding;
-    if (to->region == LN_REGION_RESIDENT) {
+    if (to->region == LN_REGION_WEIGHTS) {
         const ln_device_memory *m = &program->devices[to->device];
-        for (step->resident = 0;
-             m->residents[step->resident].chunk != to->index || m->residents[step->resident].offset != to->offset;)
-            ++step->resident;
+        for (step->weight = 0;
+             m->weights[step->weight].chunk != to->index || m->weights[step->weight].offset != to->offset;)
+            ++step->weight;
         program->reads_variables = true;
     }
     for (int k = 0; step->event > 0 && k < (step->kind == LN_STEP_COPY ? 2 : 1); ++k)
@@ -141,7 +141,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->name = display_name(w, program, node);
     step->index = node->index;
     step->fused = node->map != NULL ? display_name(w, program, node->map) : "";
-    step->dims_slot = step->packed = step->kept = step->stored = step->resident = -1;
+    step->dims_slot = step->packed = step->packed_variable = step->stored = step->weight = -1;
     step->reason = node->reason;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {

@@ -1,6 +1,6 @@
 /* packed.c - constants that kernels have rearranged, packed once per model. Programs (plans for other shapes, segments,
  * bodies of loops) whose steps pack the same constants share one block. The block is found in a program that has
- * already packed it. Variables are packed too, but their copies belong to the store (run/kept.c).
+ * already packed it. Variables are packed too, but their copies belong to the store (run/packed_variables.c).
  */
 #include "plan/compile/packed.h"
 
@@ -22,7 +22,7 @@ static void *content(ln_packed *p) { return (char *)p + LN_ALIGNMENT; }
 uint64_t ln_packed_size(const ln_call *call) { return LN_ALIGNMENT + ln_round_up(call->packed_bytes, LN_ALIGNMENT); }
 
 static bool same_tensor(const ln_tensor *a, const ln_tensor *b, bool folded) {
-    if (a->dtype != b->dtype || (a->data != b->data && !folded) || a->quant != b->quant || a->steady != b->steady)
+    if (a->dtype != b->dtype || (a->data != b->data && !folded) || a->quant != b->quant || a->read_only != b->read_only)
         return false;
     if (!ln_packable(a)) return true; /* an operand computed at run time: its shape does not affect the constants */
     const size_t bytes = a->rank > 0 ? (size_t)a->rank * sizeof *a->dims : 0;
@@ -53,7 +53,7 @@ static bool packs_same(const ln_step *a, const ln_step *b) {
         return false;
     for (int i = 0; i < c->n_inputs; ++i) {
         if (!same_tensor(&c->inputs[i], &d->inputs[i], a->folded >> i & 1)) return false;
-        if (c->inputs[i].steady &&
+        if (c->inputs[i].read_only &&
             (a->inputs[i].index != b->inputs[i].index || a->inputs[i].offset != b->inputs[i].offset))
             return false;
     }
@@ -71,8 +71,8 @@ static int32_t slot_of(const ln_program *program, const ln_step *step) {
     uint64_t hash = mixed(mixed((uintptr_t)step->kernel, (uintptr_t)step->call.attributes), step->content[0]);
     for (int i = 0; i < step->call.n_inputs; ++i)
         if (!(step->folded >> i & 1))
-            hash = mixed(hash, step->call.inputs[i].steady ? (uint64_t)step->inputs[i].index
-                                                           : (uintptr_t)step->call.inputs[i].data);
+            hash = mixed(hash, step->call.inputs[i].read_only ? (uint64_t)step->inputs[i].index
+                                                              : (uintptr_t)step->call.inputs[i].data);
     int32_t at = (int32_t)(hash & (uint64_t)(program->packing_size - 1));
     while (program->packing[at] != 0 && !packs_same(&program->steps[program->packing[at] - 1], step))
         at = (at + 1) & (program->packing_size - 1);
@@ -166,8 +166,8 @@ uint64_t ln_program_share(ln_program *program) {
     ln_lock_exclusive(&program->model->lock);
     const uint64_t missing = share(program);
     ln_unlock(&program->model->lock);
-    const uint64_t constants = program->packed_bytes - program->kept_bytes;
-    return (missing < constants ? missing : constants) + program->kept_bytes;
+    const uint64_t constants = program->packed_bytes - program->packed_variable_bytes;
+    return (missing < constants ? missing : constants) + program->packed_variable_bytes;
 }
 
 /* Called under the model's lock, which also protects the program's memory count. */

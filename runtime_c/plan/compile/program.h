@@ -36,12 +36,12 @@ typedef struct ln_claim {
     const char *kernel;
 } ln_claim;
 
-/* After a run, the device keeps the new value of a variable in its resident number `resident`. */
+/* After a run, the device keeps the new value of a variable in its weight number `weight`. */
 typedef struct ln_move {
     ln_operand from;
-    int32_t resident;
+    int32_t weight;
     int32_t transfer; /* number of the transfer to the host, if the host needs the value for its store alone, and the
-                       * resident is all that the program reads of the variable; else -1 (run/held.c) */
+                       * weight is all that the program reads of the variable; else -1 (run/device_variables.c) */
     uint64_t bytes;
 } ln_move;
 
@@ -62,20 +62,20 @@ typedef struct ln_step {
     struct ln_program *bodies[2]; /* programs of the bodies, which run in the step's scratch: a loop uses only [0], a
                                      branch has one per case */
     uint64_t content[2];          /* a digest of the inputs that `folded` names */
-    uint32_t folded; /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
-    int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
-    int32_t kept;    /* of variables that the kernel rearranges: index in the instance's list, else -1 */
-    int32_t stored;  /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
+    uint32_t folded;         /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
+    int32_t packed;          /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    int32_t packed_variable; /* of variables that the kernel rearranges: index in the instance's list, else -1 */
+    int32_t stored; /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
     int32_t threads[2]; /* of phase 0, and of each later phase */
     int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;      /* of the node in its function */
     int32_t fork;       /* 1 + the number of the fork that the step begins; 0: it begins none */
     float ns;           /* modelled, on its threads; 0: not modelled */
     /* Of devices: */
-    int32_t event;    /* transfers and waits: number of the event, from 1 on; 0: none */
-    int32_t number;   /* transfers: index in the instance's list */
-    int32_t resident; /* uploads of variables, and downloads that may be left out because the device keeps the value
-                       * (ln_move.transfer): number of the resident; else -1 */
+    int32_t event;  /* transfers and waits: number of the event, from 1 on; 0: none */
+    int32_t number; /* transfers: index in the instance's list */
+    int32_t weight; /* uploads of variables, and downloads that may be left out because the device keeps the value
+                     * (ln_move.transfer): number of the weight; else -1 */
     const ln_claim *claim; /* of a device's step */
     uint64_t token_bytes;  /* transfers: of the private layout on the device */
     uint32_t token;
@@ -116,12 +116,13 @@ typedef struct ln_program {
     ln_pool pool;
     int32_t n_forks;
     ln_fork *forks;
-    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_kept, n_grown, n_bodies;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_packed_variables, n_grown,
+        n_bodies;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
     ln_device_memory *devices; /* per place */
-    int32_t n_devices, n_chunks, n_residents, n_claims, n_members, n_spans, n_transfers, n_events, n_moves;
+    int32_t n_devices, n_chunks, n_weights, n_claims, n_members, n_spans, n_transfers, n_events, n_moves;
     uint8_t *event_devices; /* per event: its device */
     ln_move *moves;
     uint64_t device_bytes; /* of all devices */
@@ -132,8 +133,8 @@ typedef struct ln_program {
         scratch_beside;    /* of each thread after the first that runs branches: what scratch_shared is to the first */
     int32_t lanes;         /* threads that run branches at the same time, at most; 1: there are no forks */
     uint64_t stored_bytes; /* of constants that the file holds packed */
-    uint64_t kept_bytes;   /* of packed_bytes: copies of variables, which belong to the store */
-    uint64_t packed_only;  /* bytes of folded values that are freed after packing */
+    uint64_t packed_variable_bytes; /* of packed_bytes: copies of variables, which belong to the store */
+    uint64_t packed_only;           /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;      /* steps that compute a value again instead of keeping it */
     bool ordered;            /* the nodes were ordered for updates (ln_pass_order), so a lower w->target may save
@@ -145,7 +146,7 @@ typedef struct ln_program {
     struct ln_program *next; /* in the model's list of programs with packed constants: */
     bool listed;
     bool reads_variables, writes_variables, parallel;
-    bool keeps;               /* it or one of its bodies packs variables */
+    bool packs_variables;     /* it or one of its bodies packs variables */
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;

@@ -250,7 +250,7 @@ static linnet_status make_input_buffers(alias *a) {
         if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || w->homes[i].buffer >= 0) continue;
         int kind = LN_REGION_NONE;
         if (v->host != NULL || (v->variable >= 0 && !ln_on_cpu(v->device)))
-            kind = LN_REGION_RESIDENT;
+            kind = LN_REGION_WEIGHTS;
         else if (v->variable >= 0)
             kind = LN_REGION_VARIABLE;
         else if (v->imported)

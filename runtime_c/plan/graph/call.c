@@ -15,13 +15,13 @@
 #include <string.h>
 
 /* Whether the value is a variable, or a part of one, that no run changes. */
-static bool is_steady(const ln_work *w, int32_t value) {
+static bool is_read_only(const ln_work *w, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    if (w->steady == NULL || !ln_on_cpu(v->device)) return false;
+    if (w->read_only == NULL || !ln_on_cpu(v->device)) return false;
     const int32_t buffer = v->variable < 0 ? ln_home_of(w, value).buffer : -1;
     const ln_work_buffer *b = buffer >= 0 ? ln_buffer_at(w, buffer) : NULL;
     const int64_t variable = b != NULL && b->kind == LN_REGION_VARIABLE ? (int64_t)b->offset : v->variable;
-    return variable >= 0 && w->steady[variable];
+    return variable >= 0 && w->read_only[variable];
 }
 
 int64_t ln_call_tensors(const ln_work_node *node) {
@@ -40,7 +40,7 @@ linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *poo
     for (int i = 0; i < n_in; ++i) {
         if (node->inputs[i] < 0) continue;
         tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
-        tensors[i].steady = is_steady(w, node->inputs[i]);
+        tensors[i].read_only = is_read_only(w, node->inputs[i]);
     }
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0) outputs[o] = ln_value_at(w, node->outputs[o])->tensor;

@@ -66,10 +66,10 @@ typedef struct ln_work_claim {
 
 /* A new value of a variable that a device computes. The device keeps it as the copy that the next run reads. */
 typedef struct ln_work_move {
-    int32_t value, resident; /* both on the device */
-    int32_t variable;        /* number of the variable in the model; while transfers are inserted, its value */
-    bool alone;              /* see ln_move */
-    int32_t step;            /* alone: number of the step that downloads the value */
+    int32_t value, copy; /* both on the device */
+    int32_t variable;    /* number of the variable in the model; while transfers are inserted, its value */
+    bool alone;          /* see ln_move */
+    int32_t step;        /* alone: number of the step that downloads the value */
 } ln_work_move;
 
 #endif

@@ -14,32 +14,32 @@ enum ln_region {
     LN_REGION_ARENA,    /* offset in the arena; on a device: in allocation `index` */
     LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
     LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
-    LN_REGION_RESIDENT  /* offset in allocation `index` of a device: a constant or a copy of a variable */
+    LN_REGION_WEIGHTS   /* offset in allocation `index` of a device: a constant or a copy of a variable */
 };
 
-/* Bytes that stay on a device between runs. */
-typedef struct ln_resident {
+/* A constant, or a copy of a variable, in the memory of a device between runs. */
+typedef struct ln_device_weight {
     const void *host; /* a constant; NULL: a copy of a variable */
     int32_t variable, chunk;
     uint64_t offset;
     ln_tensor tensor;
     const char *name;
-    uint64_t key[4]; /* of a constant: residents of the model's programs with equal keys share their memory. It contains
+    uint64_t key[4]; /* of a constant: weights of the model's programs with equal keys share their memory. It contains
                         the address in the file or a digest of folded bytes, the number of bytes, and the size of the
                         allocation */
-    struct ln_resident *next; /* of the outermost program: the next constant that differs from those before */
-} ln_resident;
+    struct ln_device_weight *next; /* of the outermost program: the next constant that differs from those before */
+} ln_device_weight;
 
 /* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the copies of
- * variables and the packed memory, and one for each constant. `residents` has the constants at its end. */
+ * variables and the packed memory, and one for each constant. `weights` has the constants at its end. */
 typedef struct ln_device_memory {
     const linnet_device *device;
     uint64_t *chunks;
-    int32_t n_chunks, scratch_chunk, first_constant; /* first_constant: number of the resident */
+    int32_t n_chunks, scratch_chunk, first_constant; /* first_constant: number of the weight */
     int32_t first_chunk;                             /* number of its first allocation among those of all devices */
-    int32_t resident_number;                         /* number of its first resident among those of all devices */
-    ln_resident *residents, *distinct;               /* distinct: list of the constants, also of those of bodies */
-    int32_t n_residents, steps, nodes;
+    int32_t first_weight;                            /* number of its first weight among those of all devices */
+    ln_device_weight *weights, *distinct;            /* distinct: list of the constants, also of those of bodies */
+    int32_t n_weights, steps, nodes;
     uint64_t activations, scratch, packed, constants, variables;
 } ln_device_memory;
 
@@ -50,7 +50,7 @@ typedef struct ln_needs {
     uint64_t gradients;          /* the most bytes in the arena that updates read */
     int32_t n_grown;             /* results that grow while a loop runs */
     ln_device_memory *devices;   /* per place */
-    int32_t n_chunks, n_residents;
+    int32_t n_chunks, n_weights;
     uint64_t device_bytes; /* of all devices */
 } ln_needs;
 

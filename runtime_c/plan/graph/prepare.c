@@ -20,11 +20,11 @@ int ln_phase_threads(const ln_call *call, int phase, double ns) {
 static void leave_unpacked(ln_call *call, const ln_kernel *kernel) {
     ln_tensor *inputs = (ln_tensor *)call->inputs; /* ln_node_call allocated them for this call */
     for (int i = 0; i < call->n_inputs; ++i) {
-        inputs[i].lasting = inputs[i].steady;
-        inputs[i].steady = false;
+        inputs[i].lasting = inputs[i].read_only;
+        inputs[i].read_only = false;
     }
     if (kernel->code->can == NULL || kernel->code->can(call)) return;
-    for (int i = 0; i < call->n_inputs; ++i) inputs[i].steady = inputs[i].lasting;
+    for (int i = 0; i < call->n_inputs; ++i) inputs[i].read_only = inputs[i].lasting;
 }
 
 linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *call, const ln_kernel **out, double *ns) {

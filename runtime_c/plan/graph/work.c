@@ -243,7 +243,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     to->precision = from->precision;
     to->max_bytes = from->max_bytes;
     to->reference = from->reference;
-    to->steady = from->steady;
+    to->read_only = from->read_only;
     to->unpacked = from->unpacked;
     to->tuning = from->tuning;
     to->machine = from->machine;

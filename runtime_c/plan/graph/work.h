@@ -152,11 +152,9 @@ typedef struct ln_work {
     int threads;
     int precision; /* linnet_precision, for the calls of nodes; what planning itself computes is f32 */
     bool reference;
-    bool separate; /* an output shares its memory with no other tensor */
-    const bool
-        *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
-                  */
-    bool unpacked;                    /* there is no memory for packed copies of variables */
+    bool separate;         /* an output shares its memory with no other tensor */
+    const bool *read_only; /* per variable: no run of the signature changes it, so kernels may pack it; NULL: none */
+    bool unpacked;         /* there is no memory for packed copies of variables */
     const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
     const struct ln_machine *machine; /* the rates by which times are modelled */
     ln_frame *frame;                  /* NULL: none */

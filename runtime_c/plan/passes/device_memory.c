@@ -60,13 +60,13 @@ static void add_resident(ln_device_memory *m, int32_t first, uint64_t room, uint
     m->chunks[*chunk] += bytes;
 }
 
-ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant) {
+ln_device_weight *ln_same_constant(ln_device_weight *first, const ln_device_weight *constant) {
     while (first != NULL && memcmp(first->key, constant->key, sizeof first->key) != 0) first = first->next;
     return first;
 }
 
 /* Sets the key of a constant. Data of the file is compared by its address, folded data by its content. */
-static void set_key(const linnet_model *model, ln_resident *r, uint64_t size) {
+static void set_key(const linnet_model *model, ln_device_weight *r, uint64_t size) {
     r->key[2] = ln_known_bytes(&r->tensor);
     r->key[3] = size;
     if ((uintptr_t)r->host - (uintptr_t)model->file < model->file_size)
@@ -85,17 +85,16 @@ static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants)
         const int32_t buffer = ln_home_of(w, i).buffer;
         if (v->device != place || buffer < 0) continue;
         ln_work_buffer *b = ln_buffer_at(w, buffer);
-        if (b->kind != LN_REGION_RESIDENT || (v->host != NULL) != constants || (!constants && v->variable < 0))
-            continue;
+        if (b->kind != LN_REGION_WEIGHTS || (v->host != NULL) != constants || (!constants && v->variable < 0)) continue;
         const uint64_t size = ln_round_up((size_t)ln_max((int64_t)b->size, 1), (size_t)d->limits.alignment);
-        ln_resident *r = &m->residents[m->n_residents];
-        *r = (ln_resident){.host = v->host, .variable = v->variable, .tensor = v->tensor, .name = v->name};
+        ln_device_weight *r = &m->weights[m->n_weights];
+        *r = (ln_device_weight){.host = v->host, .variable = v->variable, .tensor = v->tensor, .name = v->name};
         if (constants) {
             b->offset = ln_in_file(d, v->host, ln_known_bytes(&v->tensor));
             b->chunk = LN_CHUNK_FILE;
             if (b->offset != UINT64_MAX) continue;
             set_key(w->model, r, size);
-            const ln_resident *same = ln_same_constant(m->distinct, r);
+            const ln_device_weight *same = ln_same_constant(m->distinct, r);
             b->offset = 0;
             b->chunk = same != NULL ? same->chunk : m->n_chunks;
             if (same != NULL) continue;
@@ -108,7 +107,7 @@ static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants)
         *(constants ? &m->constants : &m->variables) += size;
         r->chunk = b->chunk;
         r->offset = b->offset;
-        ++m->n_residents;
+        ++m->n_weights;
     }
 }
 
@@ -118,9 +117,9 @@ static linnet_status find_residents(ln_work *w, uint8_t place) {
     const int32_t first = m->n_chunks;
     int32_t n = 0;
     for (int32_t i = 0; i < w->buffers.count; ++i)
-        n += ln_buffer_at(w, i)->kind == LN_REGION_RESIDENT && ln_buffer_at(w, i)->device == place;
-    m->residents = ln_pool_array(w->lasting, n, sizeof *m->residents);
-    if (m->residents == NULL) return ln_work_no_memory(w);
+        n += ln_buffer_at(w, i)->kind == LN_REGION_WEIGHTS && ln_buffer_at(w, i)->device == place;
+    m->weights = ln_pool_array(w->lasting, n, sizeof *m->weights);
+    if (m->weights == NULL) return ln_work_no_memory(w);
     add_values(w, place, first, false);
     for (int32_t i = 0; i < w->claims.count; ++i) {
         ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
@@ -129,7 +128,7 @@ static linnet_status find_residents(ln_work *w, uint8_t place) {
         add_resident(m, first, d->limits.largest_buffer, size, &c->packed_chunk, &c->packed_offset);
         m->packed += size;
     }
-    m->first_constant = m->n_residents;
+    m->first_constant = m->n_weights;
     add_values(w, place, first, true);
     return LINNET_OK;
 }
@@ -157,7 +156,7 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
         m->nodes += c->is.count;
         m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
     }
-    /* the arenas, the scratch, and at most one buffer per resident or packed block */
+    /* the arenas, the scratch, and at most one buffer per weight or packed block */
     m->chunks = ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->claims.count, sizeof *m->chunks);
     if (w->pool.failed) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;
@@ -186,8 +185,8 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     m->chunks = chunks;
     m->first_chunk = w->needs->n_chunks;
     w->needs->n_chunks += m->n_chunks;
-    m->resident_number = w->needs->n_residents;
-    w->needs->n_residents += m->n_residents;
+    m->first_weight = w->needs->n_weights;
+    w->needs->n_weights += m->n_weights;
     for (int32_t i = 0; i < m->n_chunks; ++i) w->needs->device_bytes += m->chunks[i];
     return status;
 }

@@ -6,6 +6,6 @@
 
 /* Returns the entry of the list that begins with `first` (which may be NULL) that holds the same constant; NULL: there
  * is none. */
-ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant);
+ln_device_weight *ln_same_constant(ln_device_weight *first, const ln_device_weight *constant);
 
 #endif

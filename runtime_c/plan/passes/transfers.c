@@ -139,12 +139,12 @@ static bool reads(const ln_work_node *node, int32_t value) {
 
 /* Whether the host needs the new value for its store alone, and the copy on the device is all that the plan reads of
  * the variable. The value may then stay on the device until somebody reads the store. */
-static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t resident) {
+static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
     const int32_t number = ln_value_at(w, move->variable)->variable;
     int32_t host = -1; /* the value on the host */
     if (w->signature == NULL || w->resumes || w->waiting > 0 || ln_value_at(w, move->variable)->fetched) return false;
     for (int32_t i = 0; i < w->values.count; ++i)
-        if (ln_value_at(w, i)->variable == number && i != move->variable && i != resident) return false;
+        if (ln_value_at(w, i)->variable == number && i != move->variable && i != copy) return false;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         const bool down = node->op == NULL && node->n_outputs == 1 && node->inputs[0] == move->value;
@@ -154,7 +154,7 @@ static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t residen
             if (host >= 0) return false;
             host = node->outputs[0];
         }
-        if (!ln_is_assign(node) && reads(node, move->variable) && (node->op != NULL || node->outputs[0] != resident))
+        if (!ln_is_assign(node) && reads(node, move->variable) && (node->op != NULL || node->outputs[0] != copy))
             return false;
         if (ln_is_assign(node) && node->inputs[1] == move->variable) return false;
         if (host >= 0 && reads(node, host) && !(ln_is_assign(node) && node->inputs[0] == move->variable)) return false;
@@ -169,18 +169,18 @@ static void find_moves(transfers *p) {
     int32_t kept = 0;
     for (int32_t i = 0; i < w->moves.count; ++i) {
         ln_work_value *v = ln_value_at(w, moves[i].value);
-        const int32_t resident = *copy_at(p, moves[i].variable, v->device);
+        const int32_t copy = *copy_at(p, moves[i].variable, v->device);
         const linnet_device *d = &ln_device_at(w, v->device)->is;
-        if (resident < 0 || d->copy == NULL || views_variable(w, moves[i].value)) continue;
+        if (copy < 0 || d->copy == NULL || views_variable(w, moves[i].value)) continue;
         int32_t assigns = 0; /* of several assignments only the last one takes effect */
         for (int32_t k = 0; k < w->nodes.count; ++k)
             assigns += ln_is_assign(ln_node_at(w, k)) && ln_node_at(w, k)->inputs[0] == moves[i].variable;
         if (assigns != 1) continue;
-        const int32_t variable = ln_value_at(w, resident)->variable;
+        const int32_t variable = ln_value_at(w, copy)->variable;
         v->committed = true; /* it stays until the end of the run */
-        const bool alone = is_alone(w, &moves[i], resident);
-        moves[kept++] = (ln_work_move){
-            .value = moves[i].value, .resident = resident, .variable = variable, .alone = alone, .step = -1};
+        const bool alone = is_alone(w, &moves[i], copy);
+        moves[kept++] =
+            (ln_work_move){.value = moves[i].value, .copy = copy, .variable = variable, .alone = alone, .step = -1};
     }
     w->moves.count = kept;
 }

@@ -1,9 +1,9 @@
-/* held.c - new values of variables that stay on the device which has computed them. A run copies them over the device's
- * own copies and leaves out their downloads; the store gets them when somebody reads it (ln_store_fetch).
+/* device_variables.c - new values of variables that stay on the device which has computed them. A run copies them over
+ * the device's own copies and leaves out their downloads; the store gets them when somebody reads it (ln_store_fetch).
  *
  * A run that assigns variables has the store's lock to itself, and a fetch needs the lock too. So the session's queues
  * are used by one thread at a time, and nobody sees the store while a run changes values. */
-#include "run/held.h"
+#include "run/device_variables.h"
 
 #include "model/store.h"
 
@@ -12,12 +12,12 @@
 static const ln_device *device_of(const linnet_session *s, uint8_t place) { return &s->plan->devices[place - 1]; }
 
 static int32_t variable_of(const ln_program *p, const ln_move *move) {
-    return p->devices[move->from.device].residents[move->resident].variable;
+    return p->devices[move->from.device].weights[move->weight].variable;
 }
 
 bool ln_leaves_out(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
-    return step->resident >= 0 &&
-           ln_store_may_hold(s->store, instance->program->devices[step->device].residents[step->resident].variable);
+    return step->weight >= 0 &&
+           ln_store_may_hold(s->store, instance->program->devices[step->device].weights[step->weight].variable);
 }
 
 static bool leaves_out(const linnet_session *s, const ln_program *p, const ln_move *move) {
@@ -36,7 +36,7 @@ bool ln_holds(const linnet_session *s, int32_t variable) {
 /* The device's copy of the variable. */
 static linnet_span copy_of(const ln_instance *instance, const ln_move *move) {
     const ln_device_memory *m = &instance->program->devices[move->from.device];
-    const ln_resident *r = &m->residents[move->resident];
+    const ln_device_weight *r = &m->weights[move->weight];
     return (linnet_span){
         .buffer = instance->on_devices.chunks[m->first_chunk + r->chunk], .offset = r->offset, .bytes = move->bytes};
 }
@@ -60,8 +60,7 @@ static linnet_status failed(const linnet_session *s, const ln_move *move, int co
     const ln_device *device = device_of(s, move->from.device);
     const ln_device_memory *m = &s->plan->program.devices[move->from.device];
     (void)device->is.finish(device->is.context, s->queues[move->from.device - 1].queue); /* `code` is reported */
-    return ln_device_failed(device, code, "store the new value of a variable", m->residents[move->resident].name,
-                            error);
+    return ln_device_failed(device, code, "store the new value of a variable", m->weights[move->weight].name, error);
 }
 
 /* Fetches the values that one device has. They count as fetched together or not at all. */
@@ -95,11 +94,11 @@ static linnet_status fetch(ln_holder *holder, int32_t variable, linnet_error *er
     return status;
 }
 
-void ln_held_prepare(linnet_session *s) {
+void ln_device_variables_prepare(linnet_session *s) {
     const ln_program *p = &s->plan->program;
     s->holder.fetch = fetch;
-    for (int32_t i = 0; i < p->n_moves; ++i) s->keeps |= p->moves[i].transfer >= 0;
-    if (s->keeps) ln_store_keeps(s->store, 1);
+    for (int32_t i = 0; i < p->n_moves; ++i) s->defers_downloads |= p->moves[i].transfer >= 0;
+    if (s->defers_downloads) ln_store_add_possible_holders(s->store, 1);
 }
 
 static void give(linnet_session *s) {
@@ -111,10 +110,10 @@ static void give(linnet_session *s) {
     ln_store_unlock(s->store);
 }
 
-void ln_held_give(linnet_session *s) {
-    if (!s->keeps) return;
+void ln_device_variables_give(linnet_session *s) {
+    if (!s->defers_downloads) return;
     if (atomic_load(&s->holder.count) > 0) give(s);
-    ln_store_keeps(s->store, -1);
+    ln_store_add_possible_holders(s->store, -1);
 }
 
 /* The device could not copy new values over its own copies: the store gets them at once. */
@@ -159,7 +158,7 @@ static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t
         q->busy = true;
         const int copied = d->copy(d->context, q->queue, &to, d, &from);
         /* If it fails, the next run uploads the value; a failure in the queue is reported by the next run. */
-        instance->on_devices.versions[m->resident_number + move->resident] =
+        instance->on_devices.versions[m->first_weight + move->weight] =
             copied == 0 ? 1 + ln_store_version(s->store, variable_of(p, move)) : 0;
         left_out |= leaves_out(s, p, move);
         if (leaves_out(s, p, move) && code == 0) code = copied;
@@ -171,7 +170,7 @@ static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t
         const ln_move *move = &p->moves[i];
         if (move->from.device != place) continue;
         if (code != 0)
-            instance->on_devices.versions[m->resident_number + move->resident] = 0;
+            instance->on_devices.versions[m->first_weight + move->weight] = 0;
         else if (leaves_out(s, p, move))
             ln_store_hold(s->store, variable_of(p, move), &s->holder);
     }

@@ -1,6 +1,6 @@
-/* held.h - new values of variables that stay on the device which has computed them. */
-#ifndef LN_HELD_H
-#define LN_HELD_H
+/* device_variables.h - new values of variables that stay on the device which has computed them. */
+#ifndef LN_DEVICE_VARIABLES_H
+#define LN_DEVICE_VARIABLES_H
 
 #include "plan/session_layout.h"
 
@@ -9,11 +9,12 @@
 linnet_status ln_device_commit(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* Whether this run leaves out a download: the device keeps the value, and the store gets it when it is read. */
 bool ln_leaves_out(const linnet_session *session, const ln_instance *instance, const ln_step *step);
-/* Whether a device of the session has the variable's only value. Needs the store's lock if the session `keeps`. */
+/* Whether a device of the session has the variable's only value. Needs the store's lock if the session
+ * `defers_downloads`. */
 bool ln_holds(const linnet_session *session, int32_t variable);
-/* Sets `holder` and `keeps`. */
-void ln_held_prepare(linnet_session *session);
+/* Sets `holder` and `defers_downloads`. */
+void ln_device_variables_prepare(linnet_session *session);
 /* The store gets the values that the session holds, which is about to be freed. */
-void ln_held_give(linnet_session *session);
+void ln_device_variables_give(linnet_session *session);
 
 #endif

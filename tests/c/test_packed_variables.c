@@ -1,5 +1,6 @@
-/* test_kept.c - packed copies of variables: packed once for all sessions of a store, again after each kind of write and
- * never otherwise, counted, and freed. Threads that train and serve at the same time must be clean under TSan. */
+/* test_packed_variables.c - packed copies of variables: packed once for all sessions of a store, again after each kind
+ * of write and never otherwise, counted, and freed. Threads that train and serve at the same time must be clean under
+ * TSan. */
 #include "builder.h"
 #include "check.h"
 #include "linnet_ext.h"
@@ -219,5 +220,5 @@ int main(void) {
         test_no_memory();
     }
     test_threads();
-    return check_end("test_kept");
+    return check_end("test_packed_variables");
 }
