@@ -13,6 +13,10 @@ from tests.texts.c_tokens import Function, Source, Token, arguments, closing, fu
 
 ENDINGS = (".c", ".h", ".inc")
 _WRITERS = {"snprintf": 2, "vsnprintf": 2, "fprintf": 1, "fputs": 0}  # index of the text among the arguments
+_RECORDS = {
+    "linnet_error_begin": 2,
+    "linnet_error_add": 2,
+}  # the exported functions that copy a text into an error record
 _TARGET = re.compile(r"^(error|problem|reason|why|stderr|refusal)$")
 Known = dict[str, set[int]]  # function: indices of the arguments that become error text; -1: this one and all later
 
@@ -37,7 +41,7 @@ def texts() -> Iterator[Text]:
 def _reach(files: dict[Path, Source], defined: dict[Path, list[Function]]) -> tuple[Known, dict[Path, Known]]:
     """The functions whose arguments become error text: those whose prototype is checked as a printf format beside an error,
     and, until nothing is added, those that pass a parameter on to one of them."""
-    shared: Known = defaultdict(set)
+    shared: Known = defaultdict(set, {name: {index} for name, index in _RECORDS.items()})
     local: dict[Path, Known] = {path: defaultdict(set) for path in files}
     for source in files.values():
         for name, first in _printf_like(source.tokens):

@@ -99,7 +99,7 @@ class SessionOptions:
 
     @staticmethod
     def from_fields(given: Mapping[str, Any]) -> SessionOptions:
-        """The options of Session's keyword arguments. Raises TypeError for a keyword that is none of them."""
+        """The options of Session's keyword arguments. Raises TypeError for a keyword that Session does not have."""
         known = [field.name for field in dataclasses.fields(SessionOptions)]
         for name in given:
             if name not in known:
