@@ -8,7 +8,7 @@
 
 enum { SCALED = 1, BIASED = 2, CENTRED = 4, MEANS = 8, DEVIATIONS = 16 }; /* as in norm.inc */
 
-/* Lines that are normalized each by itself. */
+/* Lines, each of which is normalized on its own. */
 typedef struct sizes {
     int64_t lines, length;
     int64_t channels, groups, size, positions; /* group_norm: size channels per group */

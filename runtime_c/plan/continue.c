@@ -146,7 +146,7 @@ static linnet_status need(linnet_plan *plan, int64_t iterations, uint64_t *bytes
 linnet_status ln_plan_reserve(linnet_plan *plan, linnet_error *error) {
     enum {
         LARGE = 64 << 20,
-        OTHERS = 8, /* 1/8 stays free for the plans of several numbers of iterations */
+        OTHERS = 8, /* 1/8 stays free for plans for other iteration counts */
         TRIES = 8,
         BELOW = 128 /* sizes are rounded, so the line is only almost right */
     };

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from linnet.facade import Graph
 
 
-@click.command(short_help="Store a model's weights as kernels pack them, so that sessions start faster.")
+@click.command(short_help="Store a model's weights already packed for the kernels, so that sessions start faster.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write.")
 @click.option(
@@ -58,11 +58,11 @@ def pack(
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Write a copy of MODEL that also holds its weights as kernels pack them.
+    """Write a copy of MODEL that also holds its weights already packed for the kernels.
 
     Sessions then map these weights and use them in place. If the kernels of a machine pack in another way, sessions on
     this machine pack the weights themselves, as usual. MODEL is a .lnt file, or any file that `linnet convert` reads.
-    Without --threads, the weights are packed for one thread and for the number of cores.
+    Without --threads, the weights are packed for one thread, and for one thread per core.
     """
     from linnet.converters.recognition import is_linnet
     from linnet.session.packing import pack as write

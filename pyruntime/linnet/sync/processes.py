@@ -49,8 +49,8 @@ class Job:
         server.
     restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
         program gives them a directory. grace: seconds between asking a process to exit and killing it.
-    device: what LINNET_DEVICE is in workers. In it, and in the command, {rank} stands for the rank of the process, and
-        {local_rank} for its index on this machine.
+    device: what LINNET_DEVICE is in workers. In `device` and in the command, {rank} stands for the rank of the process,
+        and {local_rank} for its index on this machine.
     nodes, node, address: for several machines, which all run the same number of workers: the number of machines, the
         index of this machine, and HOST:PORT of the server on the first machine.
     """

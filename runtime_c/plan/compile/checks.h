@@ -4,8 +4,8 @@
 
 #include "plan/graph/work.h"
 
-/* In builds with LN_CHECK_PASSES. The facts are bits in the order of passes.inc. Returns the sentence of the
- * first fact that does not hold, and in *node where; NULL: all hold. */
+/* In builds with LN_CHECK_PASSES. `facts` is a bit mask; its bits are in the order of passes.inc. Returns the sentence
+ * of the first fact that does not hold, and in *node where; NULL: all hold. */
 const char *ln_broken_fact(const ln_work *w, uint32_t facts, const char **node);
 
 #endif

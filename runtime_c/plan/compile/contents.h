@@ -1,4 +1,4 @@
-/* contents.h - the parts of a program besides its steps, and its end. */
+/* contents.h - fills in everything in a program except its steps, and frees the program. */
 #ifndef LN_PLAN_COMPILE_CONTENTS_H
 #define LN_PLAN_COMPILE_CONTENTS_H
 

@@ -24,7 +24,7 @@ typedef struct held {
 
 typedef struct recompute {
     ln_work *w;
-    int32_t capacity;          /* of the arrays over values */
+    int32_t capacity;          /* number of elements of the arrays per value */
     ln_work_node **maker;      /* per value */
     int32_t *made_at;          /* per value, at the last measurement */
     int32_t *home;             /* per value: its buffer in the arena at the last measurement; -1: none */
