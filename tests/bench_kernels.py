@@ -159,6 +159,16 @@ def _recurrent(kind: str, hidden: int, batch: int, steps: int) -> Build:
     return build
 
 
+def _attention(heads: int, m: int, n: int, depth: int, **attributes: Any) -> Build:
+    def build(main: Function) -> Tensor:
+        shapes = {"query": m, "key": n, "value": n}
+        return emit("attention", [_x(main, (1, heads, k, depth), name=name) for name, k in shapes.items()], attributes)[
+            0
+        ]
+
+    return build
+
+
 def _recurrent_gradient(kind: str, hidden: int, batch: int, steps: int) -> Build:
     def build(main: Function) -> Tensor:
         w = main.constant(_values(1, GATES[kind] * hidden, hidden) / np.float32(hidden))
@@ -230,6 +240,15 @@ def _deepbench() -> Iterator[Case]:
 
 def cases() -> Iterator[Case]:
     three, one = (3, 3), (1, 1)
+    for heads, m, n, depth in (
+        (12, 128, 128, 32),
+        (12, 128, 128, 64),
+        (6, 197, 197, 64),
+        (12, 512, 512, 64),
+        (12, 1, 512, 64),
+    ):
+        yield Case("attention", f"{heads} x {m} queries, {n} keys of {depth}", _attention(heads, m, n, depth))
+    yield Case("attention", "12 x 512 queries, causal", _attention(12, 512, 512, 64, causal="start"))
     for dtype in ("f32", "i8", "u8", "i16", "w16"):
         yield Case(
             "conv", f"{dtype} first 3x224x224 to 32, 3x3/2", _conv(dtype, 1, 3, 224, 224, 32, three, (2, 2), one)

@@ -498,7 +498,9 @@ def test_a_folder_ends_what_runs_in_it(place: Place, monkeypatch: pytest.MonkeyP
     with pytest.raises(linnet.FileError, match=r"cannot read .*absent"):
         folder.fetch("absent")
     running = target.start(folder._noted("exec sleep 100"))
-    while Path(f"/proc/{running.pid}/cmdline").read_bytes() != b"sleep\0100\0":  # the shell's own words say sleep, too
+    while (
+        Path(f"/proc/{running.pid}/cmdline").read_bytes() != b"sleep\x00100\x00"
+    ):  # the shell's own words say sleep, too
         assert running.poll() is None
         time.sleep(0.01)
     assert folder.close() and running.wait(timeout=10) == -9 and not Path(folder.path).exists()

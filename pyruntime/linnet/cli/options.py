@@ -183,11 +183,8 @@ def session_options(*fields: str) -> Callable[[Callable[..., Any]], Callable[...
         def with_options(**given: Any) -> Any:
             from linnet.session.options import SessionOptions
 
-            values = {field: given.pop(field) for field in taken}
-            if "devices" in values:
-                values["devices"] = devices_of(values["devices"])
-            options = SessionOptions(**values)
-            if "devices" in values:
+            options = SessionOptions(**{field: given.pop(field) for field in taken})
+            if "devices" in taken:
                 options = options.or_device(os.environ.get("LINNET_DEVICE", ""))
             return command(options=options, **given)
 
