@@ -207,7 +207,9 @@ def test_sessions_take_names(toy: Path, two: Path, model: Path) -> None:
     assert [step.device for step in linnet.Session(model, device=None).steps] == ["cpu", "cpu"]
     with pytest.raises(linnet.UsageError, match="both 'device' and 'devices' are given"):
         linnet.Session(model, device=str(toy), devices=[loaded])
-    with pytest.raises(linnet.UsageError, match="'devices' is (one name; expected a list|of the wrong kind; expected a seq)"):
+    with pytest.raises(
+        linnet.UsageError, match="'devices' is (one name; expected a list|of the wrong kind; expected a seq)"
+    ):
         linnet.Session(model, devices=str(toy))
     with pytest.raises(linnet.FileError, match=r"no device '.*:2' on this machine; expected a device with number 2"):
         linnet.Session(model, device=f"{two}:2")
