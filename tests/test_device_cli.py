@@ -208,7 +208,7 @@ def test_sessions_take_names(toy: Path, two: Path, model: Path) -> None:
     with pytest.raises(linnet.UsageError, match="both 'device' and 'devices' are given"):
         linnet.Session(model, device=str(toy), devices=[loaded])
     with pytest.raises(
-        linnet.UsageError, match="'devices' is (one name; expected a list|of the wrong kind; expected a seq)"
+        linnet.UsageError, match=r"'devices' is (one name; expected a list|of the wrong kind; expected a seq)"
     ):
         linnet.Session(model, devices=str(toy))
     with pytest.raises(linnet.FileError, match=r"no device '.*:2' on this machine; expected a device with number 2"):
