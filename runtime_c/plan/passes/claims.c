@@ -54,7 +54,7 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
 }
 
 /* Makes a value dense unless all of its readers accept its layout. A download accepts every layout. */
-static linnet_status accept(ln_work *w, const ln_work_node *node) {
+static linnet_status accept_layouts(ln_work *w, const ln_work_node *node) {
     for (int k = 0; k < ln_slots(node); ++k) {
         uint32_t *token = node->inputs[k] >= 0 ? &w->tokens[node->inputs[k]] : NULL;
         if (token == NULL || *token == 0) continue;
@@ -180,7 +180,7 @@ linnet_status ln_pass_claims(ln_work *w) {
         if (is_step(w, ln_node_at(w, i))) status = propose(w, ln_node_at(w, i));
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (ln_node_at(w, i)->state == LN_NODE_READY && ln_node_at(w, i)->n_outputs > 0)
-            status = accept(w, ln_node_at(w, i));
+            status = accept_layouts(w, ln_node_at(w, i));
     run *r = status == LINNET_OK && count_readers(w) ? ln_pool_alloc(&w->pool, sizeof *r) : NULL;
     if (r == NULL) return status != LINNET_OK ? status : ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {

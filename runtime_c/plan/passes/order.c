@@ -205,7 +205,7 @@ static linnet_status trace(order *s) {
     return LINNET_OK;
 }
 
-static linnet_status connect(order *s) {
+static linnet_status connect_nodes(order *s) {
     const int32_t n_values = s->w->values.count;
     int32_t slots = 0;
     for (int32_t i = 0; i < s->n; ++i) slots += ln_slots(s->nodes[i]);
@@ -362,7 +362,7 @@ linnet_status ln_pass_order(ln_work *w) {
     linnet_status status = trace(&s);
     if (status == LINNET_OK) status = find_checks(&s);
     w->nodes.count = s.n;
-    if (status == LINNET_OK) status = connect(&s);
+    if (status == LINNET_OK) status = connect_nodes(&s);
     if (status == LINNET_OK) status = find_updates(&s);
     if (status != LINNET_OK) return status;
     w->updates.ordered = true;
