@@ -88,8 +88,9 @@ def test_an_older_program_runs_with_a_newer_library(newer: Path, model: Path, tm
     include = [f"-I{newer / 'runtime_c'}", f"-I{newer / 'runtime_c' / 'include'}", "-ffp-contract=off"]
 
     def compiled(source: Path) -> str:
-        run(["cc", *ADDRESS, *include, "-c", str(source), "-o", str(tmp_path / f"{source.stem}.o")])
-        return str(tmp_path / f"{source.stem}.o")
+        made = tmp_path / f"{source.parent.name}_{source.stem}.o"  # files of several rooms have the same name
+        run(["cc", *ADDRESS, *include, "-c", str(source), "-o", str(made)])
+        return str(made)
 
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compiled, sources))

@@ -57,7 +57,7 @@ static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t
                                         int64_t t_stride) { /* 8 x 8 of 2 bytes */
     __m128i r[8], u[8];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 8; k++) r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
+    for (int k = 0; k < 8; k++) r[k] = tile_row(s + k * s_stride);
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
@@ -70,8 +70,8 @@ static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t
     }
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
-        LN_SIMD_NAME(put)(t + 2 * k * t_stride, _mm_unpacklo_epi16(r[k], r[k + 4]));
-        LN_SIMD_NAME(put)(t + (2 * k + 1) * t_stride, _mm_unpackhi_epi16(r[k], r[k + 4]));
+        tile_put(t + 2 * k * t_stride, _mm_unpacklo_epi16(r[k], r[k + 4]));
+        tile_put(t + (2 * k + 1) * t_stride, _mm_unpackhi_epi16(r[k], r[k + 4]));
     }
 }
 static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
@@ -155,15 +155,15 @@ static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride,
     const int64_t step = 16 / (int64_t)size;
     __m128i order[9];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 9; k++) order[k] = LN_SIMD_NAME(row)((const char *)LN_SIMD_NAME(order_3)[size - 1][k]);
+    for (int k = 0; k < 9; k++) order[k] = tile_row((const char *)LN_SIMD_NAME(order_3)[size - 1][k]);
     int64_t p = 0;
     for (; p + step <= rows; p += step, s += 16, t += 48) {
-        const __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride),
-                      c = LN_SIMD_NAME(row)(s + 2 * s_stride);
+        const __m128i a = tile_row(s), b = tile_row(s + s_stride),
+                      c = tile_row(s + 2 * s_stride);
         LN_SIMD_UNROLL
         for (int v = 0; v < 3; v++) {
             const __m128i ab = _mm_or_si128(_mm_shuffle_epi8(a, order[3 * v]), _mm_shuffle_epi8(b, order[3 * v + 1]));
-            LN_SIMD_NAME(put)(t + 16 * v, _mm_or_si128(ab, _mm_shuffle_epi8(c, order[3 * v + 2])));
+            tile_put(t + 16 * v, _mm_or_si128(ab, _mm_shuffle_epi8(c, order[3 * v + 2])));
         }
     }
     return p;
@@ -192,7 +192,7 @@ static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char 
 /* Transposes four columns of four bytes each. Returns how many rows it has done: all of them, or none. */
 static int64_t LN_SIMD_NAME(interleave_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows) {
     int64_t p = 0;
-    for (; p + 4 <= rows; p += 4) LN_SIMD_NAME(tile_4x4)(s + 4 * p, s_stride, t + p * t_stride, t_stride);
+    for (; p + 4 <= rows; p += 4) tile_4x4(s + 4 * p, s_stride, t + p * t_stride, t_stride);
     for (; p < rows; p++)
         for (int q = 0; q < 4; q++) memcpy(t + p * t_stride + 4 * q, s + q * s_stride + 4 * p, 4);
     return rows;
@@ -217,7 +217,7 @@ static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, in
                     const char *from = s + q * s_stride + p * width;
                     char *to = t + p * t_stride + q * width;
                     if (size == 4)
-                        LN_SIMD_NAME(tile_4)(from, s_stride, to, t_stride);
+                        tile_4(from, s_stride, to, t_stride);
                     else if (size == 2)
                         LN_SIMD_NAME(tile_2)(from, s_stride, to, t_stride);
                     else

@@ -5,7 +5,7 @@
 
 #if defined(LN_SIMD_NEON)
 #define LN_TILE_4 4
-static inline void LN_SIMD_NAME(tile_4x4)(const char *s, int64_t s_stride, char *t,
+static inline void tile_4x4(const char *s, int64_t s_stride, char *t,
                                           int64_t t_stride) { /* 4 x 4 of 4 bytes */
     uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
     uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
@@ -18,31 +18,31 @@ static inline void LN_SIMD_NAME(tile_4x4)(const char *s, int64_t s_stride, char 
     vst1q_u8((uint8_t *)t + 2 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_even, cd_even)));
     vst1q_u8((uint8_t *)t + 3 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_odd, cd_odd)));
 }
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
-    LN_SIMD_NAME(tile_4x4)(s, s_stride, t, t_stride);
+static inline void tile_4(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
+    tile_4x4(s, s_stride, t, t_stride);
 }
 #else
-static inline __m128i LN_SIMD_NAME(row)(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
-static inline void LN_SIMD_NAME(put)(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
-static inline void LN_SIMD_NAME(tile_4x4)(const char *s, int64_t s_stride, char *t,
+static inline __m128i tile_row(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+static inline void tile_put(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
+static inline void tile_4x4(const char *s, int64_t s_stride, char *t,
                                           int64_t t_stride) { /* 4 x 4 of 4 bytes */
-    __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride);
-    __m128i c = LN_SIMD_NAME(row)(s + 2 * s_stride), d = LN_SIMD_NAME(row)(s + 3 * s_stride);
+    __m128i a = tile_row(s), b = tile_row(s + s_stride);
+    __m128i c = tile_row(s + 2 * s_stride), d = tile_row(s + 3 * s_stride);
     __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
     __m128i cd0 = _mm_unpacklo_epi32(c, d), cd1 = _mm_unpackhi_epi32(c, d);
-    LN_SIMD_NAME(put)(t, _mm_unpacklo_epi64(ab0, cd0));
-    LN_SIMD_NAME(put)(t + t_stride, _mm_unpackhi_epi64(ab0, cd0));
-    LN_SIMD_NAME(put)(t + 2 * t_stride, _mm_unpacklo_epi64(ab1, cd1));
-    LN_SIMD_NAME(put)(t + 3 * t_stride, _mm_unpackhi_epi64(ab1, cd1));
+    tile_put(t, _mm_unpacklo_epi64(ab0, cd0));
+    tile_put(t + t_stride, _mm_unpackhi_epi64(ab0, cd0));
+    tile_put(t + 2 * t_stride, _mm_unpacklo_epi64(ab1, cd1));
+    tile_put(t + 3 * t_stride, _mm_unpackhi_epi64(ab1, cd1));
 }
 #if defined(LN_SIMD_SSE2)
 #define LN_TILE_4 4
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
-    LN_SIMD_NAME(tile_4x4)(s, s_stride, t, t_stride);
+static inline void tile_4(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
+    tile_4x4(s, s_stride, t, t_stride);
 }
 #else
 #define LN_TILE_4 8
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+static inline void tile_4(const char *s, int64_t s_stride, char *t,
                                         int64_t t_stride) { /* 8 x 8 of 4 bytes */
     __m256 r[8], u[8];
     LN_SIMD_UNROLL
