@@ -80,8 +80,8 @@ static void attention_pack(const float *vectors, int64_t stride, int64_t depth, 
     const int64_t whole_columns = columns / LN_TILE_4 * LN_TILE_4, whole_depth = depth / LN_TILE_4 * LN_TILE_4;
     const int64_t from_stride = stride * (int64_t)sizeof *panel, to_stride = width * (int64_t)sizeof *panel;
     for (int64_t c = 0; c < whole_columns; c += LN_TILE_4)
-        for (int64_t d = 0; d < whole_depth; d += LN_TILE_4) tile_4
-    ((const char *)(vectors + c * stride + d), from_stride, (char *)(panel + d * width + c), to_stride);
+        for (int64_t d = 0; d < whole_depth; d += LN_TILE_4)
+            tile_4((const char *)(vectors + c * stride + d), from_stride, (char *)(panel + d * width + c), to_stride);
     for (int64_t c = 0; c < columns; c++)
         for (int64_t d = c < whole_columns ? whole_depth : 0; d < depth; d++)
             panel[d * width + c] = vectors[c * stride + d];
