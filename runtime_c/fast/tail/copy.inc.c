@@ -158,8 +158,7 @@ static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride,
     for (int k = 0; k < 9; k++) order[k] = tile_row((const char *)LN_SIMD_NAME(order_3)[size - 1][k]);
     int64_t p = 0;
     for (; p + step <= rows; p += step, s += 16, t += 48) {
-        const __m128i a = tile_row(s), b = tile_row(s + s_stride),
-                      c = tile_row(s + 2 * s_stride);
+        const __m128i a = tile_row(s), b = tile_row(s + s_stride), c = tile_row(s + 2 * s_stride);
         LN_SIMD_UNROLL
         for (int v = 0; v < 3; v++) {
             const __m128i ab = _mm_or_si128(_mm_shuffle_epi8(a, order[3 * v]), _mm_shuffle_epi8(b, order[3 * v + 1]));

@@ -5,8 +5,7 @@
 
 #if defined(LN_SIMD_NEON)
 #define LN_TILE_4 4
-static inline void tile_4x4(const char *s, int64_t s_stride, char *t,
-                                          int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void tile_4x4(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
     uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
     uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
     uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 2 * s_stride));
@@ -24,8 +23,7 @@ static inline void tile_4(const char *s, int64_t s_stride, char *t, int64_t t_st
 #else
 static inline __m128i tile_row(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 static inline void tile_put(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
-static inline void tile_4x4(const char *s, int64_t s_stride, char *t,
-                                          int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void tile_4x4(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
     __m128i a = tile_row(s), b = tile_row(s + s_stride);
     __m128i c = tile_row(s + 2 * s_stride), d = tile_row(s + 3 * s_stride);
     __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
@@ -42,8 +40,7 @@ static inline void tile_4(const char *s, int64_t s_stride, char *t, int64_t t_st
 }
 #else
 #define LN_TILE_4 8
-static inline void tile_4(const char *s, int64_t s_stride, char *t,
-                                        int64_t t_stride) { /* 8 x 8 of 4 bytes */
+static inline void tile_4(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 4 bytes */
     __m256 r[8], u[8];
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) { /* puts row k beside row k + 4, so that no element has to move between the halves of a
