@@ -376,7 +376,9 @@ int main(int argc, char **argv) {
     bool bytes = false; /* whether a kernel of this machine applies maps to 8-bit results */
     for (int k = 0; ln_kernels[k].code != NULL; k++)
         bytes = bytes || ((ln_kernels[k].flags & LN_KERNEL_BYTES) && can_run(&ln_kernels[k]));
-    if (bytes && bytes_fused == 0 && !is_filtered()) printf("FAIL no map of 8-bit results was fused\n"), failures++;
+    /* A few random calls may have no such map. */
+    if (bytes && bytes_fused == 0 && repeats >= 20 && !is_filtered())
+        printf("FAIL no map of 8-bit results was fused\n"), failures++;
     if (sums_fused == 0 && !is_filtered()) printf("FAIL no kernel adds a quantized residual\n"), failures++;
     if (words_fused == 0 && !is_filtered()) printf("FAIL no kernel stores sums of 16-bit numbers\n"), failures++;
     printf("%d checks, %d failures\n", checks, failures);
