@@ -54,11 +54,14 @@ def test_what_a_step_takes(name: str, most: int, least: int) -> None:
     """In MB, at the benchmark's batch size (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
     graph = graph_of(name, twin(name))
     session = linnet.Session(graph, "train", threads=2)
-    if name == "alexnet" and platform.machine() == "x86_64" and "avx512" not in linnet.isa_names():
-        most, least = most + 152, least + 152  # lower tiles pack the largest variable, 151 MB (`as_is` in fast/gemm)
+    if platform.machine() == "x86_64" and "avx512" not in linnet.isa_names():
+        # Lower tiles pack more: the largest variable of AlexNet, 151 MB (`as_is` in fast/gemm), 16 MB in ResNet-18.
+        extra = {"alexnet": 152, "resnet18": 20}.get(name, 0)
+        most, least = most + extra, least + extra
     assert session.memory["total"] < most * 1e6
     assert session.memory["gradients"] < session.memory["variables"]
     tight = linnet.Session(graph, "train", threads=2, max_bytes=int(least * 1e6))
     assert tight.memory["total"] < least * 1e6
-    assert (tight.plan_info["recomputed"] > 0) == (name != "lenet5")
+    # Values are computed again only where the usual plan is too large; whether it is depends on the tiles of the processor.
+    assert (tight.plan_info["recomputed"] > 0) == (session.memory["total"] >= least * 1e6)
     assert MODELS[name][1][0] == session.inputs[0].shape[0]  # type: ignore[index]
