@@ -26,7 +26,7 @@ from linnet.autodiff.recurrent import recurrent_gradient, second_gradient
 from linnet.autodiff.sparse import Gradients, Rule, add_up
 from linnet.autodiff.walk import through
 from linnet.builder import ops
-from linnet.builder.attention import attention_in_parts
+from linnet.builder.attention import ATTRIBUTES, attention_in_parts
 from linnet.clib.errors import Error, GraphError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
@@ -148,8 +148,7 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 def attention_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """The weights are computed again, and the walk goes back through the products, the map and the softmax."""
-    names = ("scale", "causal", "window", "cap", "key_transposed")
-    attributes = {name: node.attribute(name) for name in names}
+    attributes = {name: node.attribute(name) for name in ATTRIBUTES}
     return through(lambda *operands: attention_in_parts(operands, attributes), node.inputs, given, needs)
 
 

@@ -16,6 +16,7 @@ from linnet.clib.errors import GraphError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
 
+ATTRIBUTES = ("scale", "causal", "window", "cap", "key_transposed")
 LOWEST = {"f64": -1e300, "f32": -3e38, "bf16": -3e38, "f16": -6e4}  # finite, so that no row of scores becomes NaN
 
 

@@ -18,7 +18,6 @@ from linnet.clib.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
-    from linnet.session.device import Device
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -194,13 +193,6 @@ def session_options(*fields: str) -> Callable[[Callable[..., Any]], Callable[...
         return made
 
     return decorate
-
-
-def devices_of(names: Sequence[str]) -> list[Device]:
-    """The devices of --device, in the order given."""
-    from linnet.session.device import load_device
-
-    return [load_device(name) for name in names]
 
 
 def user_ops_of(items: Sequence[str]) -> list[UserOp]:

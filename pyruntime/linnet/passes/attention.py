@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from linnet.builder import generated as ops
-from linnet.builder.attention import attention_in_parts
+from linnet.builder.attention import ATTRIBUTES, attention_in_parts
 from linnet.builder.mapping import Opened, opened
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.ir.graph import Graph
@@ -56,8 +56,7 @@ def expand_attention(function: Function) -> bool:
     places: dict[Node, list[Node]] = {}
     for node in [n for n in function.nodes if n.op == "attention"]:
         before = len(function.nodes)
-        names = ("scale", "causal", "window", "cap", "key_transposed")
-        made = attention_in_parts(node.inputs, {name: node.attribute(name) for name in names})
+        made = attention_in_parts(node.inputs, {name: node.attribute(name) for name in ATTRIBUTES})
         put_in_place(places, node, made, before, node.source)
     splice(function, places)
     return bool(places)
