@@ -3,6 +3,7 @@
  * bytes in the library. */
 #include "base/crc32.h"
 
+#include "base/platform_machine.h"
 #include "linnet_ext.h"
 
 #if defined(__x86_64__)
