@@ -46,7 +46,8 @@ def test_ids_are_unique_and_every_op_of_inference_has_cases() -> None:
     cases = all_cases()
     assert len({case.id for case in cases}) == len(cases)
     words = """map copy reduce matmul conv conv_transpose pool softmax layer_norm batch_norm group_norm gather scatter resize
-        cast quantize dequantize cumsum top_k recurrent nms nonzero range random roi_align"""
+        cast quantize dequantize cumsum top_k recurrent nms nonzero range random roi_align
+        attention"""
     ops = set(words.split())
     for wanted in (cases, [case for case in cases if case.usual], [case for case in cases if is_quick(case)]):
         assert {case.op for case in wanted} == ops

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from linnet.conformance import cases_attention as attention
 from linnet.conformance import cases_lines as lines
 from linnet.conformance import cases_maps as maps
 from linnet.conformance import cases_moves as moves
@@ -19,7 +20,7 @@ _LISTS: tuple[Callable[[], Iterator[Case]], ...] = (
     maps.maps, maps.casts, maps.quantizations, maps.dequantizations, moves.copies, lines.reductions, products.matmuls,
     quantized.matmuls, products.convs, quantized.convs, products.transposed, quantized.transposed, others.pools,
     lines.softmaxes, lines.layer_norms, lines.other_norms, moves.gathers, moves.scatters, others.resizes,
-    lines.running_sums, lines.largest, others.recurrents, others.refused, weights.weights,
+    lines.running_sums, lines.largest, others.recurrents, others.refused, weights.weights, attention.attentions,
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ _QUICK: dict[str, Callable[[Case], bool]] = {
     "cumsum.f32": bool,
     "top_k.f32": lambda c: _shape(c) == (3, 65, 2),
     "recurrent.f32": bool,
+    "attention.f32": lambda c: c.attributes in ({}, {"causal": "end"}),
     **dict.fromkeys(("nms.f32", "nonzero.f32", "range.f32", "random.f32", "roi_align.f32"), bool),
 }
 
