@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, SyncError, TrainingError
 from linnet.data.source import Batch
-from linnet.session.model import Model
-from linnet.session.options import SessionOptions
 from linnet.sync import contract
 from linnet.sync.compression import Compression
 from linnet.sync.link import Link
@@ -23,10 +21,8 @@ from linnet.sync.serving import Place, Serving
 from linnet.sync.strategy import Strategy
 from linnet.sync.worker import Worker
 from linnet.training import diagnosis
-from linnet.training.callbacks import Callback
-from linnet.training.feeding import Feed, examples, fitted, scalars
-from linnet.training.run import TrainingRun
-from linnet.training.saver import Saver
+from linnet.training.feeding import examples, fitted, scalars
+from linnet.training.run import RunParts, TrainingRun
 
 _OVER = 608  # the status job_over
 _TRAFFIC = ("bytes_sent", "bytes_received", "applied", "late", "not_finite")
@@ -50,18 +46,8 @@ class Part(Protocol):
 class DistributedRun(TrainingRun):
     """A run in which all workers of the job make each step together. store: the values that this worker pulled."""
 
-    def __init__(
-        self,
-        company: Part,
-        model: Model,
-        signature: str,
-        feed: Feed,
-        callbacks: Sequence[Callback],
-        saver: Saver,
-        directory: Path | None,
-        options: SessionOptions,
-    ) -> None:
-        super().__init__(model, signature, feed, callbacks, saver, directory, options)
+    def __init__(self, company: Part, parts: RunParts) -> None:
+        super().__init__(parts)
         self.company = company
         self._worker: Worker | None = None
         self._serving: Serving | None = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
@@ -18,6 +17,7 @@ from linnet.sync.sharding import shard, worker_part
 from linnet.sync.strategy import Strategy
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import Feed, joined, share_of
+from linnet.training.run import RunParts
 
 _CALLS = itertools.count()  # of fit in this process; a restarted process makes the same calls again
 
@@ -125,10 +125,10 @@ class Company:
             return feed
         return share_of(feed, self.cluster.rank, self.cluster.world_size)
 
-    def run(self, *arguments: Any) -> DistributedRun:
+    def run(self, parts: RunParts) -> DistributedRun:
         """Creates the run of a worker."""
         if self.strategy.mode == "ring":
             from linnet.sync.ring_fitting import RingRun
 
-            return RingRun(self, *arguments)
-        return DistributedRun(self, *arguments)
+            return RingRun(self, parts)
+        return DistributedRun(self, parts)

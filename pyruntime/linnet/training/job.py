@@ -4,17 +4,14 @@ package must not import."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from linnet.facade import Graph
 from linnet.session.model import Model, Store
-from linnet.session.options import SessionOptions
-from linnet.training.callbacks import Callback
 from linnet.training.feeding import Feed
-from linnet.training.run import TrainingRun
-from linnet.training.saver import Saver
+from linnet.training.run import RunParts, TrainingRun
 
 
 class Serving(Protocol):
@@ -44,16 +41,7 @@ class Company(Protocol):
     def directory(self, place: Path | None) -> Path | None: ...
     def share(self, feed: Feed) -> Feed: ...
     def serving(self, directory: Path | None, resumed: bool) -> Serving: ...
-    def run(
-        self,
-        model: Model,
-        signature: str,
-        feed: Feed,
-        callbacks: Sequence[Callback],
-        saver: Saver,
-        directory: Path | None,
-        options: SessionOptions,
-    ) -> TrainingRun: ...
+    def run(self, parts: RunParts) -> TrainingRun: ...
 
 
 class Cluster(Protocol):

@@ -25,7 +25,7 @@ from linnet.training.feeding import BATCH, Data, feed_of
 from linnet.training.history import History
 from linnet.training.job import Cluster, Company
 from linnet.training.progress import progress_bar
-from linnet.training.run import TrainingRun
+from linnet.training.run import RunParts, TrainingRun
 from linnet.training.run_setup import begin, model_of, source_of, total_of
 from linnet.training.saver import BEST, Saver
 
@@ -126,11 +126,10 @@ def fit(
     feed = feed_of(data, made.inputs(train), batch_size=batch_size, shuffle=shuffle, seed=seed, augment=augment)
     saver = saver or Saver()
     watching = [*callbacks, *progress_bar(progress)] if chief else callbacks
-    if company is None:
-        run = TrainingRun(made, train, feed, watching, saver, place, chosen, accumulate)
-    else:
+    if company is not None:
         feed = company.share(feed)
-        run = company.run(made, train, feed, watching, saver, place, chosen)
+    parts = RunParts(made, train, feed, watching, saver, place, chosen, accumulate)
+    run = TrainingRun(parts) if company is None else company.run(parts)
     run.history.source, run.log_every, run.total = graph, log_every, total_of(epochs, steps, feed.length, accumulate)
     description = {"model": made.metadata("digest"), "signature": train, "seed": seed, "accumulate": accumulate}
     description |= feed.description

@@ -56,33 +56,40 @@ class _Safe:
     values: dict[str, npt.NDArray[Any]]
 
 
+@dataclasses.dataclass(frozen=True)
+class RunParts:
+    """What a run is made of. signature: what each batch runs."""
+
+    model: Model
+    signature: str
+    feed: Feed
+    callbacks: Sequence[Callback]
+    saver: Saver
+    directory: Path | None
+    options: SessionOptions
+    accumulate: int = 1
+
+
 class TrainingRun:
     """The run of one process: a `Run` for callbacks, and the steps themselves."""
 
-    def __init__(
-        self,
-        model: Model,
-        signature: str,
-        feed: Feed,
-        callbacks: Sequence[Callback],
-        saver: Saver,
-        directory: Path | None,
-        options: SessionOptions,
-        accumulate: int = 1,
-    ) -> None:
-        self.model, self.store, self.signature = model, Store(model), signature
-        self.options, self.accumulate = options, accumulate
-        self.session = Session(model, signature, store=self.store, **options.fields)
-        self._apply = Session(model, "apply", store=self.store, **options.fields) if accumulate > 1 else None
-        self.feed, self.callbacks, self.saver, self.directory = feed, [*callbacks, saver], saver, directory
+    def __init__(self, parts: RunParts) -> None:
+        self.model, self.store, self.signature = parts.model, Store(parts.model), parts.signature
+        self.options, self.accumulate = parts.options, parts.accumulate
+        self.feed, self.saver, self.directory = parts.feed, parts.saver, parts.directory
+        self.callbacks = [*parts.callbacks, parts.saver]
+        self.session = Session(self.model, self.signature, store=self.store, **self.options.fields)
+        applies = self.accumulate > 1
+        self._apply = Session(self.model, "apply", store=self.store, **self.options.fields) if applies else None
         self.step = self.epoch = self.batch = 0
         self.total: int | None = None
         self.failed = False
         self.begun = 0  # the step at which a new run with a directory began
         self.forget: Callable[[], None] | None = None  # removes the files of a new run
         self.stopping = ""
-        self.history = History(model, self.store, directory=directory)
-        self.metrics = MetricsFile(None if directory is None else directory / "metrics.jsonl", self.history)
+        self.history = History(self.model, self.store, directory=self.directory)
+        path = None if self.directory is None else self.directory / "metrics.jsonl"
+        self.metrics = MetricsFile(path, self.history)
         self.validate: tuple[Session, Feed] | None = None
         self.log_every = 10
         self._specs = {spec.name: spec for spec in self.session.inputs}
