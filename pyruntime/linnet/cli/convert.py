@@ -3,6 +3,7 @@ reports. linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     json_option,
@@ -34,36 +36,34 @@ if TYPE_CHECKING:
 _TIMED = 1.0  # seconds that --html measures
 
 
+@dataclasses.dataclass(frozen=True)
+class ConvertOptions:
+    """The options of `linnet convert`."""
+
+    output: Path | None = option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
+    quantizing: Quantizing = shared(quantize_options("f32"))
+    labels: Path | None = shared(labels_option)
+    inputs: Sequence[str] = shared(shapes_option())
+    check: bool = option(
+        "--check",
+        is_flag=True,
+        help="Report problems, precision, memory and operation counts without writing a .lnt file.",
+    )
+    html: Path | None = option(
+        "--html",
+        type=click.Path(path_type=Path),
+        help="With --check: measure the model for a second, and write the report as an HTML page with timings, memory and a "
+        "drawing of the graph.",
+    )
+    trust_pickle: bool = shared(trust_pickle_option)
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Convert an ONNX, TFLite or PyTorch model, or --check it.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
-@quantize_options("f32")
-@labels_option
-@shapes_option()
-@click.option(
-    "--check", is_flag=True, help="Report problems, precision, memory and operation counts without writing a .lnt file."
-)
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    help="With --check: measure the model for a second, and write the report as an HTML page with timings, memory and a "
-    "drawing of the graph.",
-)
-@trust_pickle_option
-@user_ops_option
-@json_option
-def convert(
-    model: Path,
-    output: Path | None,
-    quantizing: Quantizing,
-    labels: Path | None,
-    inputs: Sequence[str],
-    check: bool,
-    html: Path | None,
-    trust_pickle: bool,
-    user_ops: Sequence[str],
-    as_json: bool,
-) -> int:
+@takes(ConvertOptions)
+def convert(model: Path, given: ConvertOptions) -> int:
     """Convert MODEL to a .lnt file. With --dtype, the model is also quantized, as by `linnet quantize`.
 
     MODEL is an ONNX or TFLite file, a PyTorch module saved by torch.export.save, torch.jit.save or torch.save, or a
@@ -71,50 +71,50 @@ def convert(
     """
     from linnet.report.inspect import summary
 
-    if output is None and not check:
+    if given.output is None and not given.check:
         raise CommandLineError(
             "no output file is given", code=101, hint="give -o model.lnt, or --check to get only a report"
         )
-    if not check:
-        refuse_same(output, model)
-    if html is not None and not check:
+    if not given.check:
+        refuse_same(given.output, model)
+    if given.html is not None and not given.check:
         raise CommandLineError("--html works only with --check", code=101, hint="add --check")
-    if output is not None and check:
+    if given.output is not None and given.check:
         raise CommandLineError(
             "-o and --check exclude each other because --check writes no .lnt file",
             code=101,
             tensor="-o",
             hint="remove one of them",
         )
-    if labels is not None and check:
+    if given.labels is not None and given.check:
         raise CommandLineError("--labels has no effect with --check", code=101, hint="remove one of them")
-    quantizing.check()
-    shapes = shapes_of(inputs)
-    if check:
-        return _check(model, shapes, quantizing, html, trust_pickle, user_ops_of(user_ops), as_json)
+    given.quantizing.check()
+    shapes = shapes_of(given.inputs)
+    if given.check:
+        return _check(model, shapes, given)
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
 
-    if not quantizing.asked and quantizing.image is None and labels is None and is_linnet(model):
+    if not given.quantizing.asked and given.quantizing.image is None and given.labels is None and is_linnet(model):
         raise FileError(
             "is already a linnet file", tensor=str(model), code=203, hint="use it with linnet run, bench or inspect, or "
             "change it with --dtype, --image or --labels",
         )  # fmt: skip
-    ops = user_ops_of(user_ops)
-    graph = load_graph(model, shapes, user_ops=ops, trust_pickle=trust_pickle)
-    graph, scores = finished(quantizing.apply(graph), quantizing, labels)
-    assert output is not None
-    content = write(graph, output, ops)
+    ops = user_ops_of(given.user_ops)
+    graph = load_graph(model, shapes, user_ops=ops, trust_pickle=given.trust_pickle)
+    graph, scores = finished(given.quantizing.apply(graph), given.quantizing, given.labels)
+    assert given.output is not None
+    content = write(graph, given.output, ops)
     dtype = graph.metadata["dtype"]
     report = {
-        "model": str(model), "output": str(output), "dtype": dtype, "bytes": len(content),
+        "model": str(model), "output": str(given.output), "dtype": dtype, "bytes": len(content),
         "ops": summary(graph)["ops"], "problems": [],
     }  # fmt: skip
-    if as_json:
+    if given.as_json:
         click.echo(json.dumps(report))
     else:
         nodes = sum(report["ops"].values())
-        click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))} -> {output}")
+        click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))} -> {given.output}")
         if scores:
             click.echo(f"  {scores}")
     return 0
@@ -149,26 +149,25 @@ def write(graph: Graph, output: Path, ops: Sequence[UserOp]) -> bytes:
     return content
 
 
-def _check(
-    model: Path, shapes: dict[str, tuple[int, ...]], quantizing: Quantizing, html: Path | None, trust_pickle: bool,
-    user_ops: Sequence[UserOp], as_json: bool,
-) -> int:  # fmt: skip
+def _check(model: Path, shapes: dict[str, tuple[int, ...]], given: ConvertOptions) -> int:
     """Prints the report of a model. Returns 1 if the model cannot be converted, else 0."""
     from linnet.file.atomic import write_atomic
     from linnet.report import drawing
     from linnet.report import text as report_text
     from linnet.report.report import check
 
+    quantizing, html = given.quantizing, given.html
     seconds = 0.0 if html is None else _TIMED
     report = check(
         model, shapes or None, dtype=quantizing.dtype, calibration=quantizing.calibration, table=quantizing.table_file,
-        user_ops=user_ops, seconds=seconds, trust_pickle=trust_pickle, samples=quantizing.samples, image=quantizing.image,
+        user_ops=user_ops_of(given.user_ops), seconds=seconds, trust_pickle=given.trust_pickle, samples=quantizing.samples,
+        image=quantizing.image,
     )  # fmt: skip
     if html is not None:
         write_atomic(html, iter([report.to_html().encode()]))
         if not drawing.installed():
             click.echo(f"linnet: note: {drawing.NO_DRAWING}", err=True)
-    if as_json:
+    if given.as_json:
         click.echo(report.to_json())
     else:
         for line in report_text.lines(report):

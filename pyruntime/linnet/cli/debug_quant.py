@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     note,
@@ -31,56 +32,52 @@ if TYPE_CHECKING:
     from linnet.quantization.table import Table
 
 
+@dataclasses.dataclass(frozen=True)
+class DebugQuantOptions:
+    """The options of `linnet debug-quant`."""
+
+    quantizing: Quantizing = shared(quantize_options("i8", "What MODEL is quantized to."))
+    quantized: Path | None = option(
+        "--quantized", type=click.Path(path_type=Path), metavar="FILE.lnt",
+        help="An existing quantized model to examine. Default: MODEL is quantized.",
+    )  # fmt: skip
+    data: Path | None = option(
+        "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
+        help="Samples to compare on, like --calibration. Default: those of --calibration.",
+    )  # fmt: skip
+    limit: int = option(
+        "--limit",
+        type=click.IntRange(1),
+        default=16,
+        show_default=True,
+        metavar="N",
+        help="Largest number of samples to compare on.",
+    )
+    target: float | None = option(
+        "--target", type=float, metavar="DB",
+        help="Signal-to-noise ratio (SQNR) of the outputs that the table must reach. Default: within 1 dB of the best found.",
+    )  # fmt: skip
+    seconds: float = option(
+        "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
+        help="Stop trying layers at a higher precision after this time.",
+    )  # fmt: skip
+    no_fix: bool = option("--no-fix", is_flag=True, help="Only measure; try no layer at a higher precision.")
+    html: Path | None = option(
+        "--html", type=click.Path(path_type=Path), help="Write a page with histograms of the worst layers."
+    )
+    json_file: Path | None = option(
+        "--json", type=click.Path(path_type=Path), metavar="FILE", help="Write all figures as JSON."
+    )
+    inputs: Sequence[str] = shared(shapes_option())
+    threads: int | None = shared(threads_option)
+    trust_pickle: bool = shared(trust_pickle_option)
+    user_ops: Sequence[str] = shared(user_ops_option)
+
+
 @click.command("debug-quant", short_help="Find the layers that a quantization hurts.")
 @click.argument("model", type=click.Path(path_type=Path))
-@quantize_options("i8", "What MODEL is quantized to.")
-@click.option(
-    "--quantized", type=click.Path(path_type=Path), metavar="FILE.lnt",
-    help="An existing quantized model to examine. Default: MODEL is quantized.",
-)  # fmt: skip
-@click.option(
-    "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-    help="Samples to compare on, like --calibration. Default: those of --calibration.",
-)  # fmt: skip
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=16,
-    show_default=True,
-    metavar="N",
-    help="Largest number of samples to compare on.",
-)
-@click.option(
-    "--target", type=float, metavar="DB",
-    help="Signal-to-noise ratio (SQNR) of the outputs that the table must reach. Default: within 1 dB of the best found.",
-)  # fmt: skip
-@click.option(
-    "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
-    help="Stop trying layers at a higher precision after this time.",
-)  # fmt: skip
-@click.option("--no-fix", is_flag=True, help="Only measure; try no layer at a higher precision.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with histograms of the worst layers.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all figures as JSON.")
-@shapes_option()
-@threads_option
-@trust_pickle_option
-@user_ops_option
-def debug_quant(
-    model: Path,
-    quantizing: Quantizing,
-    quantized: Path | None,
-    data: Path | None,
-    limit: int,
-    target: float | None,
-    seconds: float,
-    no_fix: bool,
-    html: Path | None,
-    json_file: Path | None,
-    inputs: Sequence[str],
-    threads: int | None,
-    trust_pickle: bool,
-    user_ops: Sequence[str],
-) -> None:
+@takes(DebugQuantOptions)
+def debug_quant(model: Path, given: DebugQuantOptions) -> None:
     """Compare MODEL, which computes in floats, with its quantized form, layer by layer.
 
     For each layer, prints the error of the outputs if only this layer were quantized, the layer's own error, and the
@@ -88,6 +85,7 @@ def debug_quant(
     range that the layer can hold. The worst layers are tried at a higher precision. --table-out writes the table that
     brings the outputs back near to those of MODEL. `linnet quantize --table` reads it.
     """
+    no_fix = given.no_fix
     from linnet.converters.formats import load_graph
     from linnet.file.atomic import write_atomic
     from linnet.ir.graph import dtype_of_graph
@@ -96,56 +94,58 @@ def debug_quant(
     from linnet.report import debug_text
     from linnet.report.compare import finite
 
-    if quantizing.dtype == "f32" and quantized is None:
+    if given.quantizing.dtype == "f32" and given.quantized is None:
         raise CommandLineError("--dtype f32 quantizes nothing", code=101, hint="give --dtype i8, i16, f16 or bf16")
-    source = data or quantizing.calibration
+    source = given.data or given.quantizing.calibration
     if source is None:
         raise CommandLineError(
             "no data is given", code=101, expected="--calibration or --data with a file, a folder or SCRIPT.py:FUNCTION",
             hint="add --calibration",
         )  # fmt: skip
     if (
-        quantized is not None
-        and quantizing.calibration is None
+        given.quantized is not None
+        and given.quantizing.calibration is None
         and not no_fix
-        and quantizing.dtype in ("i8", "i16", "auto")
+        and given.quantizing.dtype in ("i8", "i16", "auto")
     ):
         note("no layer is tried at a higher precision, because that needs --calibration")
         no_fix = True
-    if quantizing.table_out is not None and no_fix:
+    if given.quantizing.table_out is not None and no_fix:
         raise CommandLineError(
             "--table-out has no effect, because no layer is tried",
             code=101,
             hint="give --calibration, and leave out --no-fix",
         )
-    quantizing.check()
-    ops = user_ops_of(user_ops)
-    graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
-    base = _table(quantizing)
-    plain = dataclasses.replace(quantizing, table_out=None)
-    made = _raw(load_graph(quantized, user_ops=ops)) if quantized is not None else plain.apply(graph)
-    if quantized is not None:
+    given.quantizing.check()
+    ops = user_ops_of(given.user_ops)
+    graph = load_graph(model, shapes_of(given.inputs), user_ops=ops, trust_pickle=given.trust_pickle)
+    base = _table(given.quantizing)
+    plain = dataclasses.replace(given.quantizing, table_out=None)
+    made = _raw(load_graph(given.quantized, user_ops=ops)) if given.quantized is not None else plain.apply(graph)
+    if given.quantized is not None:
         plain.dtype = dtype_of_graph(made)
-    samples = samples_of(graph, source, limit, image=quantizing.image, role="data", note=note)
+    samples = samples_of(graph, source, given.limit, image=given.quantizing.image, role="data", note=note)
     say = _progress()
     say("measuring each layer")
-    report = debug_quantization(graph, made, samples, limit=limit, table=base, threads=threads, draw=html is not None)
+    report = debug_quantization(
+        graph, made, samples, limit=given.limit, table=base, threads=given.threads, draw=given.html is not None
+    )
     if not no_fix:
         from linnet.quantization.debug_fix import find_fix
 
         report.fix = find_fix(
             report, graph, made, lambda table: dataclasses.replace(plain, table=table).apply(graph), samples, table=base,
-            target=target, limit=limit, seconds=seconds, threads=threads, progress=say,
+            target=given.target, limit=given.limit, seconds=given.seconds, threads=given.threads, progress=say,
         )  # fmt: skip
     say("")
-    if json_file is not None:
-        write_atomic(json_file, iter([json.dumps(finite(_plain(report.to_dict()))).encode()]))
-    if html is not None:
+    if given.json_file is not None:
+        write_atomic(given.json_file, iter([json.dumps(finite(_plain(report.to_dict()))).encode()]))
+    if given.html is not None:
         from linnet.report.debug_page import debug_page
 
-        write_atomic(html, iter([debug_page(report, f"{model.name}: {report.dtype} against float").encode()]))
-    if quantizing.table_out is not None and report.fix is not None:
-        report.fix.table.write(quantizing.table_out)
+        write_atomic(given.html, iter([debug_page(report, f"{model.name}: {report.dtype} against float").encode()]))
+    if given.quantizing.table_out is not None and report.fix is not None:
+        report.fix.table.write(given.quantizing.table_out)
     for line in debug_text.lines(report):
         print_line(line)
     _show(*debug_text.tables(report))

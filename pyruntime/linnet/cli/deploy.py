@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     calibration_option,
@@ -34,56 +36,48 @@ ssh_option = click.option(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class DeployOptions:
+    """The options of `linnet deploy`."""
+
+    bench: bool = option(
+        "--bench", is_flag=True, help="Only measure times. Without --bench and --verify, both are done."
+    )
+    verify: bool = option("--verify", is_flag=True, help="Only compare results with those of this machine.")
+    dtypes: str | None = option(
+        "--dtypes", metavar="NAME,...",
+        help="Dtypes to make and compare: any of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
+        "model's own if it is already quantized.",
+    )  # fmt: skip
+    threads: str | None = option(
+        "--threads", metavar="N,...",
+        help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
+    )  # fmt: skip
+    calibration: Path | None = shared(calibration_option)
+    samples: int | None = shared(samples_option)
+    image: str | None = shared(image_option)
+    inputs: Sequence[str] = shared(shapes_option())
+    seconds: float = option(
+        "--seconds",
+        type=click.FloatRange(0.01),
+        default=2.0,
+        show_default=True,
+        help="How many seconds each measurement takes.",
+    )
+    picture: Path | None = option(
+        "--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Write the times as a bar chart."
+    )
+    keep: bool = option("--keep", is_flag=True, help="Leave the files on the target, and print how to run them there.")
+    ssh_options: Sequence[str] = shared(ssh_option)
+    trust_pickle: bool = shared(trust_pickle_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Run and time a model on another machine.")
 @click.argument("target", metavar="TARGET")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--bench", is_flag=True, help="Only measure times. Without --bench and --verify, both are done.")
-@click.option("--verify", is_flag=True, help="Only compare results with those of this machine.")
-@click.option(
-    "--dtypes", metavar="NAME,...",
-    help="Dtypes to make and compare: any of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
-    "model's own if it is already quantized.",
-)  # fmt: skip
-@click.option(
-    "--threads", metavar="N,...",
-    help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
-)  # fmt: skip
-@calibration_option
-@samples_option
-@image_option
-@shapes_option()
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.01),
-    default=2.0,
-    show_default=True,
-    help="How many seconds each measurement takes.",
-)
-@click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Write the times as a bar chart."
-)
-@click.option("--keep", is_flag=True, help="Leave the files on the target, and print how to run them there.")
-@ssh_option
-@trust_pickle_option
-@json_option
-def deploy(
-    target: str,
-    model: Path,
-    bench: bool,
-    verify: bool,
-    dtypes: str | None,
-    threads: str | None,
-    calibration: Path | None,
-    samples: int | None,
-    image: str | None,
-    inputs: Sequence[str],
-    seconds: float,
-    picture: Path | None,
-    keep: bool,
-    ssh_options: Sequence[str],
-    trust_pickle: bool,
-    as_json: bool,
-) -> int:
+@takes(DeployOptions)
+def deploy(target: str, model: Path, given: DeployOptions) -> int:
     """Send MODEL to TARGET, compare its results there with those of this machine, time it there, and remove it again.
 
     TARGET has one of these forms: [user@]host[:port] (over ssh); adb or adb:SERIAL; local; emulate:CPU, for example
@@ -96,24 +90,24 @@ def deploy(
     from linnet.deploy.interrupts import Interrupted
     from linnet.deploy.models import Source
 
-    if not math.isfinite(seconds):
+    if not math.isfinite(given.seconds):
         raise CommandLineError(
-            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 2"
+            "--seconds must be a finite number", code=101, got=str(given.seconds), hint="for example --seconds 2"
         )
-    if picture is not None:
-        if verify and not bench:
+    if given.picture is not None:
+        if given.verify and not given.bench:
             raise CommandLineError(
                 "--plot shows times, which --verify alone does not measure", code=101, hint="add --bench"
             )
         outcome_text.check_plot()
-    source = Source(calibration, samples, image, trust_pickle, note)
-    place = target_of(target, ssh_options)
+    source = Source(given.calibration, given.samples, given.image, given.trust_pickle, note)
+    place = target_of(target, given.ssh_options)
     request = Request(
-        place, model, bench or not verify, verify or not bench, dtypes_of(dtypes), threads_of(threads), seconds,
-        shapes_of(inputs), source, keep, sys.stderr.isatty(),
+        place, model, given.bench or not given.verify, given.verify or not given.bench, dtypes_of(given.dtypes),
+        threads_of(given.threads), given.seconds, shapes_of(given.inputs), source, given.keep, sys.stderr.isatty(),
     )  # fmt: skip
     outcome = Outcome()
-    quiet = as_json and not sys.stderr.isatty()
+    quiet = given.as_json and not sys.stderr.isatty()
 
     def show(line: str) -> None:
         if not quiet:
@@ -124,7 +118,7 @@ def deploy(
     except Interrupted:
         return interrupted(outcome, place)
     except Error as error:
-        if as_json:
+        if given.as_json:
             click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model, str(error))))
         else:
             _show(*outcome_text.tables(outcome, bool(place.prefix)))
@@ -133,11 +127,11 @@ def deploy(
     warn_of_left(outcome, place)
     for line in outcome_text.throttled(outcome):
         warn(line)
-    if as_json and place.prefix and outcome.results:  # the table's title says so
+    if given.as_json and place.prefix and outcome.results:  # the table's title says so
         click.echo("linnet: note: times under emulation say nothing about the real CPU", err=True)
-    if picture is not None:
-        outcome_text.plot(outcome, place.name, picture)
-    if as_json:
+    if given.picture is not None:
+        outcome_text.plot(outcome, place.name, given.picture)
+    if given.as_json:
         click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model)))
         return 0
     click.echo(f"{model} on {place.name}: {outcome_text.machine_line(outcome, bool(place.prefix))}")

@@ -2,77 +2,83 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
 
 import click
 
+from linnet.cli.declared import option, takes
 from linnet.clib.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchOptions:
+    """The options of `linnet launch`."""
+
+    workers: int = option(
+        "-n", "--workers", type=click.IntRange(1, 4096), default=1, show_default=True, envvar="PET_NPROC_PER_NODE",
+        help="Number of workers on this machine.",
+    )  # fmt: skip
+    servers: int = option(
+        "--servers",
+        type=click.IntRange(0, 1024),
+        default=0,
+        show_default=True,
+        help="Number of server processes. With 0, worker 0 also runs the server.",
+    )
+    restarts: int = option(
+        "--restarts",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Maximum number of restarts of each process that fails. Servers then keep their state and continue from it.",
+    )
+    grace: float = option(
+        "--grace",
+        type=click.FloatRange(0),
+        default=10.0,
+        show_default=True,
+        help="Seconds between asking a process to exit and killing it.",
+    )
+    nodes: int = option(
+        "--nodes",
+        type=click.IntRange(1, 65536),
+        default=1,
+        show_default=True,
+        envvar="PET_NNODES",
+        help="Number of machines in the job.",
+    )
+    node: int = option(
+        "--node",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        envvar="PET_NODE_RANK",
+        help="Number of this machine, starting at 0.",
+    )
+    address: str = option(
+        "--at", default="", metavar="HOST:PORT", help="With --nodes: address of the server on machine 0."
+    )
+    device: str = option(
+        "--device",
+        default="",
+        metavar="NAME",
+        help="Device on which workers train, such as cuda:{rank}: {rank} stands for the number of the worker, {local_rank} for "
+        "its number on this machine. It becomes LINNET_DEVICE.",
+    )
+    module: bool = option("-m", is_flag=True, help="PROGRAM is the name of a Python module.")
 
 
 @click.command(
     short_help="Run a script as several processes that train together.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option(
-    "-n", "--workers", type=click.IntRange(1, 4096), default=1, show_default=True, envvar="PET_NPROC_PER_NODE",
-    help="Number of workers on this machine.",
-)  # fmt: skip
-@click.option(
-    "--servers",
-    type=click.IntRange(0, 1024),
-    default=0,
-    show_default=True,
-    help="Number of server processes. With 0, worker 0 also runs the server.",
-)
-@click.option(
-    "--restarts",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Maximum number of restarts of each process that fails. Servers then keep their state and continue from it.",
-)
-@click.option(
-    "--grace",
-    type=click.FloatRange(0),
-    default=10.0,
-    show_default=True,
-    help="Seconds between asking a process to exit and killing it.",
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, 65536),
-    default=1,
-    show_default=True,
-    envvar="PET_NNODES",
-    help="Number of machines in the job.",
-)
-@click.option(
-    "--node",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    envvar="PET_NODE_RANK",
-    help="Number of this machine, starting at 0.",
-)
-@click.option(
-    "--at", "address", default="", metavar="HOST:PORT", help="With --nodes: address of the server on machine 0."
-)
-@click.option(
-    "--device",
-    default="",
-    metavar="NAME",
-    help="Device on which workers train, such as cuda:{rank}: {rank} stands for the number of the worker, {local_rank} for "
-    "its number on this machine. It becomes LINNET_DEVICE.",
-)
-@click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a Python module.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(
-    workers: int, servers: int, restarts: int, grace: float, nodes: int, node: int, address: str, device: str, module: bool,
-    program: str, arguments: tuple[str, ...],
-) -> int:  # fmt: skip
+@takes(LaunchOptions)
+def launch(program: str, arguments: tuple[str, ...], given: LaunchOptions) -> int:
     """Run PROGRAM (a .py script or any executable) as the workers and servers of one job.
 
     In the script, linnet.sync.cluster() tells each process its role. In ARGUMENTS, {rank} and {local_rank} stand for the
@@ -80,17 +86,18 @@ def launch(
     the process that printed it. A process that fails is restarted up to --restarts times. If it fails again, all
     processes are stopped and the command returns its exit status.
     """
+    address = given.address
     from linnet.sync.processes import Job, command_of
     from linnet.sync.roles import checked_address
 
-    if not module and program.endswith(".py"):
+    if not given.module and program.endswith(".py"):
         if not Path(program).is_file():
             raise UsageError("the script does not exist", code=101, tensor=program, hint="check the path")
-    elif not module and shutil.which(program) is None:
+    elif not given.module and shutil.which(program) is None:
         raise UsageError(
             "the program is not found", code=101, tensor=program, hint="give a .py file or an executable on the PATH"
         )
-    if nodes > 1:
+    if given.nodes > 1:
         if not address and "PET_MASTER_ADDR" in os.environ:
             address = f"{os.environ['PET_MASTER_ADDR']}:{os.environ.get('PET_MASTER_PORT', '')}"
         checked_address(address, "--at")
@@ -98,24 +105,24 @@ def launch(
             raise UsageError(
                 "other machines cannot reach this address", code=101, tensor="--at", expected="HOST:PORT", got=address
             )
-        if node >= nodes:
+        if given.node >= given.nodes:
             raise UsageError(
                 "the machine number is out of range",
                 code=101,
                 tensor="--node",
-                expected=f"0 to {nodes - 1}",
-                got=str(node),
+                expected=f"0 to {given.nodes - 1}",
+                got=str(given.node),
             )
-        if servers:
+        if given.servers:
             raise UsageError(
                 "separate server processes run on one machine only",
                 code=101,
                 tensor="--servers",
                 expected="0 together with --nodes",
-                got=str(servers),
+                got=str(given.servers),
                 hint="to use servers on several machines, start linnet parameter-server on each and set LINNET_SERVERS",
             )
     return Job(
-        command_of(program, arguments, module), workers, servers,
-        restarts=restarts, grace=grace, nodes=nodes, node=node, address=address, device=device,
+        command_of(program, arguments, given.module), given.workers, given.servers,
+        restarts=given.restarts, grace=given.grace, nodes=given.nodes, node=given.node, address=address, device=given.device,
     ).run()  # fmt: skip

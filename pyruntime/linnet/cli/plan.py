@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     json_option,
@@ -37,67 +38,67 @@ if TYPE_CHECKING:
     from linnet.session.options import SessionOptions
 
 
+@dataclasses.dataclass(frozen=True)
+class PlanOptions:
+    """The options of `linnet plan`."""
+
+    inputs: Sequence[str] = shared(
+        shapes_option(
+            "Each dimension is a number, a range (1..8), or ? for whatever the model declares. Repeat for each input."
+        )
+    )
+    why: bool = option("--why", is_flag=True, help="Show which kernels could run each step, and why the others cannot.")
+    passes: bool = option("--passes", is_flag=True, help="Show what each pass of planning changed.")
+    snapshot: bool = option(
+        "--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training."
+    )
+    signature: str = shared(signature_option)
+    strict_dims: bool | None = shared(strict_dims_option)
+    options: SessionOptions = shared(session_options())
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Show how much memory a model needs.")
 @click.argument("model", type=click.Path(path_type=Path))
-@shapes_option(
-    "Each dimension is a number, a range (1..8), or ? for whatever the model declares. Repeat for each input."
-)
-@click.option("--why", is_flag=True, help="Show which kernels could run each step, and why the others cannot.")
-@click.option("--passes", is_flag=True, help="Show what each pass of planning changed.")
-@click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")
-@signature_option
-@strict_dims_option
-@session_options()
-@user_ops_option
-@json_option
-def plan(
-    model: Path,
-    inputs: Sequence[str],
-    why: bool,
-    passes: bool,
-    snapshot: bool,
-    signature: str,
-    strict_dims: bool | None,
-    user_ops: Sequence[str],
-    options: SessionOptions,
-    as_json: bool,
-) -> None:
+@takes(PlanOptions)
+def plan(model: Path, given: PlanOptions) -> None:
     """Show how much memory MODEL needs: the exact amount for one shape, or an upper bound for a range of shapes."""
     from linnet.session.bounds import parse, text_of
     from linnet.session.planner import Planner
 
-    given_pairs = pairs(inputs, "--input x=1..8,3,?,?")
+    given_pairs = pairs(given.inputs, "--input x=1..8,3,?,?")
     try:
-        given = {name: parse(name, text) for name, text in given_pairs}
+        ranges = {name: parse(name, text) for name, text in given_pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
     planner = Planner(
         model,
-        signature,
-        strict_dims=strict_dims,
-        snapshot=snapshot,
-        user_ops=user_ops_of(user_ops),
-        **options.fields,
+        given.signature,
+        strict_dims=given.strict_dims,
+        snapshot=given.snapshot,
+        user_ops=user_ops_of(given.user_ops),
+        **given.options.fields,
     )
-    bound = planner.plan_bounds(given)
+    bound = planner.plan_bounds(ranges)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {
-        "model": str(model), "signature": signature, "shapes": bound.largest, "exact": exact, "memory": memory,
+        "model": str(model), "signature": given.signature, "shapes": bound.largest, "exact": exact, "memory": memory,
         "bound": bound.regions, "arena": bound.arena, "later_segments": bound.later, "unbounded": bound.unbounded,
         "shapes_inside": bound.shapes, "every_shape_planned": bound.every, "shapes_planned": bound.planned,
         "shapes_refused": bound.refused, "plan": info,
     }  # fmt: skip
     places = Counter(step.device for step in planner.steps if step.op != "transfer")
     transfers = len(planner.steps) - places.total()
-    if options.devices:
+    if given.options.devices:
         report |= {"steps_on": places, "transfers": transfers}
-    choices = planner.choices if why else []
-    if why:
+    choices = planner.choices if given.why else []
+    if given.why:
         report["why"] = [dataclasses.asdict(choice) for choice in choices]
-    changes = planner.passes if passes else []
-    if passes:
+    changes = planner.passes if given.passes else []
+    if given.passes:
         report["passes"] = [dataclasses.asdict(change) for change in changes]
-    if as_json:
+    if given.as_json:
         click.echo(json.dumps(report))
         return
     floats = (
@@ -111,23 +112,23 @@ def plan(
     )
     if beside := sum(step.fork > 0 for step in planner.steps):
         click.echo(f"{_count(beside, 'step')} side by side with others, each on one thread")
-    if options.devices:
+    if given.options.devices:
         _say(_places(places, transfers, info["fallbacks"]))
-    if passes:
+    if given.passes:
         _show_passes(changes)
-    if why:
-        for device in options.devices:
+    if given.why:
+        for device in given.options.devices:
             _show_missing(device if isinstance(device, str) else device.name)
         _show_why(choices)
         if info["segments"] > 1:
             _say("Later steps are planned in the run, because their shapes depend on data.")
-    if why or passes:
+    if given.why or given.passes:
         return
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
     table = _table("Memory", "region", *columns)
     later = "no bound" if bound.unbounded else f"{bound.later:,}"
     for name, value in memory.items():
-        if (name in ("snapshot", "committed") and not snapshot) or (name == "loop_values" and not value):
+        if (name in ("snapshot", "committed") and not given.snapshot) or (name == "loop_values" and not value):
             continue
         if name == "total" and (bound.later or bound.unbounded):
             table.add_row("later segments", *((later,) if exact else ("", later)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     eval_option,
@@ -46,32 +47,32 @@ _MORE_BITS = "8 bits would lose too much"
 _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes that are what a dtype asks for
 
 
+@dataclasses.dataclass(frozen=True)
+class QuantizeOptions:
+    """The options of `linnet quantize`."""
+
+    output: Path = option(
+        "-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write."
+    )
+    quantizing: Quantizing = shared(
+        quantize_options(
+            "i8",
+            "f16 and bf16 store 16-bit floats, i16 and i8 integers; auto takes the first of i8, i16, f16 that is exact enough.",
+        )
+    )
+    labels: Path | None = shared(labels_option)
+    evaluate: Path | None = shared(eval_option)
+    inputs: Sequence[str] = shared(shapes_option())
+    threads: int | None = shared(threads_option)
+    trust_pickle: bool = shared(trust_pickle_option)
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Quantize a model, and say what it costs.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write.")
-@quantize_options(
-    "i8",
-    "f16 and bf16 store 16-bit floats, i16 and i8 integers; auto takes the first of i8, i16, f16 that is exact enough.",
-)
-@labels_option
-@eval_option
-@shapes_option()
-@threads_option
-@trust_pickle_option
-@user_ops_option
-@json_option
-def quantize(
-    model: Path,
-    output: Path,
-    quantizing: Quantizing,
-    labels: Path | None,
-    evaluate: Path | None,
-    inputs: Sequence[str],
-    threads: int | None,
-    trust_pickle: bool,
-    user_ops: Sequence[str],
-    as_json: bool,
-) -> None:
+@takes(QuantizeOptions)
+def quantize(model: Path, given: QuantizeOptions) -> None:
     """Quantize MODEL in the same way as `linnet convert --dtype`, and compare the result with MODEL.
 
     Prints size, memory, latency, the agreement with the float model on the calibration data, and the layers that stay in
@@ -85,42 +86,43 @@ def quantize(
     from linnet.quantization.computed import computed, shares
     from linnet.report import compare_text
 
-    refuse_same(output, model)
-    if quantizing.dtype == "f32" and quantizing.table is None:
+    refuse_same(given.output, model)
+    if given.quantizing.dtype == "f32" and given.quantizing.table is None:
         raise CommandLineError(
             "--dtype f32 quantizes nothing", code=101, hint="give another --dtype or a --table, or use linnet convert"
         )
-    quantizing.check()
-    if labels is not None:
-        read_labels(labels)  # so that an error comes before the work
-    measure = None if evaluate is None else evaluation(evaluate, image=quantizing.image, note=note)
-    if evaluate is not None and measure is None:
-        note(f"{evaluate} has no sub-folders and so no labels; agreement with the float model is measured instead")
-    ops = user_ops_of(user_ops)
-    graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
-    plain, rows = _applied(graph, quantizing)
-    made, _ = finished(plain, quantizing, None)
-    content = write(made, output, ops)
-    pictures = evaluate if evaluate is not None and evaluate.is_dir() else None
+    given.quantizing.check()
+    if given.labels is not None:
+        read_labels(given.labels)  # so that an error comes before the work
+    measure = None if given.evaluate is None else evaluation(given.evaluate, image=given.quantizing.image, note=note)
+    if given.evaluate is not None and measure is None:
+        note(
+            f"{given.evaluate} has no sub-folders and so no labels; agreement with the float model is measured instead"
+        )
+    ops = user_ops_of(given.user_ops)
+    graph = load_graph(model, shapes_of(given.inputs), user_ops=ops, trust_pickle=given.trust_pickle)
+    plain, rows = _applied(graph, given.quantizing)
+    made, _ = finished(plain, given.quantizing, None)
+    content = write(made, given.output, ops)
     # Neither model of the comparison has the steps of --image, so that size, memory and time describe the same network.
-    found, steps = _compared(model, output, graph, plain, quantizing, measure, pictures, threads, ops)
+    found, steps = _compared(model, given, graph, plain, measure, ops)
     ran = computed(plain, steps)
-    dtype = made.metadata["dtype"] if quantizing.dtype == "auto" else quantizing.dtype
-    kept = _kept(graph, plain, quantizing, dtype, rows, ran)
+    dtype = made.metadata["dtype"] if given.quantizing.dtype == "auto" else given.quantizing.dtype
+    kept = _kept(graph, plain, given.quantizing, dtype, rows, ran)
     scores = ""
-    if labels is not None:  # after the comparison, which needs the outputs of the model
-        made, scores = classes(made, labels)
-        content = write(made, output, ops)
-    if as_json:
+    if given.labels is not None:  # after the comparison, which needs the outputs of the model
+        made, scores = classes(made, given.labels)
+        content = write(made, given.output, ops)
+    if given.as_json:
         comparison = None if found is None else found.to_dict()
         report = {
-            "model": str(model), "output": str(output), "dtype": made.metadata["dtype"], "bytes": len(content),
+            "model": str(model), "output": str(given.output), "dtype": made.metadata["dtype"], "bytes": len(content),
             "comparison": comparison, "products": shares(ran), "steps": [dataclasses.asdict(step) for step in ran],
             "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
         }  # fmt: skip
         click.echo(json.dumps(report))
         return
-    _say(f"{model}: {_size(bytes_of_model(model))} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
+    _say(f"{model}: {_size(bytes_of_model(model))} -> {given.output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
         _say(f"  {scores}")
     tables = []
@@ -128,7 +130,7 @@ def quantize(
         for line in compare_text.lines(found):
             _say(line)
         tables = compare_text.tables(found)
-    for line in _ran_lines(ran, quantizing):
+    for line in _ran_lines(ran, given.quantizing):
         _say(line)
     if kept:
         macs, total = {step.layer: step.macs for step in ran}, sum(step.macs for step in ran)
@@ -204,15 +206,17 @@ def _kept(
 
 
 def _compared(
-    model: Path, output: Path, old: Graph, new: Graph, quantizing: Quantizing, measure: Any, pictures: Path | None,
-    threads: int | None, ops: Sequence[Any],
-) -> tuple[Comparison | None, Sequence[Step]]:  # fmt: skip
+    model: Path, given: QuantizeOptions, old: Graph, new: Graph, measure: Any, ops: Sequence[Any]
+) -> tuple[Comparison | None, Sequence[Step]]:
     """The float and the quantized model on the same samples, or None if there are no samples; and the steps that the
     quantized model ran."""
     from linnet.quantization.compared_models import Subject
     from linnet.report import compare as comparing
 
-    source = pictures or quantizing.calibration
+    quantizing, output, threads = given.quantizing, given.output, given.threads
+    source = given.evaluate
+    if source is None or not source.is_dir():
+        source = quantizing.calibration
     if source is None:
         if measure is not None:
             note("accuracy is measured on data of the script only; give --calibration for agreement and latency too")

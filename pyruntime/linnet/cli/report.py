@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.deploy import dtypes_of, interrupted, ssh_option, threads_of, warn, warn_of_left
 from linnet.cli.options import CommandLineError, json_option, note, shapes_of, shapes_option, trust_pickle_option
 from linnet.clib.errors import Error, FileError
@@ -17,46 +19,44 @@ from linnet.report.tables import show as _show
 from linnet.report.tables import size
 
 
+@dataclasses.dataclass(frozen=True)
+class ReportOptions:
+    """The options of `linnet report`."""
+
+    output: Path = option(
+        "-o", "--output", type=click.Path(path_type=Path), default=Path("report.json"), show_default=True,
+        help="The file to write.",
+    )  # fmt: skip
+    models: str | None = option(
+        "--models", metavar="NAME,...",
+        help="Standard models to measure: any of mobilenet_v2, kws, lstm, resnet50. Default: the first three, "
+        "if no MODEL is given.",
+    )  # fmt: skip
+    dtypes: str | None = option(
+        "--dtypes", metavar="NAME,...", help="Dtypes to measure: any of f32, f16, i16 and i8. Default: all."
+    )
+    threads: str | None = option(
+        "--threads", metavar="N,...",
+        help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
+    )  # fmt: skip
+    seconds: float = option(
+        "--seconds",
+        type=click.FloatRange(0.01, 600),
+        default=3.0,
+        show_default=True,
+        help="How many seconds each measurement takes.",
+    )
+    inputs: Sequence[str] = shared(shapes_option())
+    ssh_options: Sequence[str] = shared(ssh_option)
+    trust_pickle: bool = shared(trust_pickle_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Measure a machine and write a file to send back.")
 @click.argument("target", metavar="[TARGET]", default="local")
 @click.argument("files", metavar="[MODEL]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("report.json"), show_default=True,
-    help="The file to write.",
-)  # fmt: skip
-@click.option(
-    "--models", metavar="NAME,...",
-    help="Standard models to measure: any of mobilenet_v2, kws, lstm, resnet50. Default: the first three, if no MODEL is given.",
-)  # fmt: skip
-@click.option("--dtypes", metavar="NAME,...", help="Dtypes to measure: any of f32, f16, i16 and i8. Default: all.")
-@click.option(
-    "--threads", metavar="N,...",
-    help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
-)  # fmt: skip
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.01, 600),
-    default=3.0,
-    show_default=True,
-    help="How many seconds each measurement takes.",
-)
-@shapes_option()
-@ssh_option
-@trust_pickle_option
-@json_option
-def report(
-    target: str,
-    files: Sequence[Path],
-    output: Path,
-    models: str | None,
-    dtypes: str | None,
-    threads: str | None,
-    seconds: float,
-    inputs: Sequence[str],
-    ssh_options: Sequence[str],
-    trust_pickle: bool,
-    as_json: bool,
-) -> int:
+@takes(ReportOptions)
+def report(target: str, files: Sequence[Path], given: ReportOptions) -> int:
     """Measure TARGET with standard models, check its results, and write a small file that its owner can send back.
 
     TARGET is local (the default) or, as for `linnet deploy`, an ssh host, adb or emulate:CPU. The standard models have
@@ -69,21 +69,27 @@ def report(
     from linnet.deploy.interrupts import Interrupted
     from linnet.file.atomic import write_atomic
 
-    if not math.isfinite(seconds):
+    if not math.isfinite(given.seconds):
         raise CommandLineError(
-            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 3"
+            "--seconds must be a finite number", code=101, got=str(given.seconds), hint="for example --seconds 3"
         )
-    if output.is_dir() or not output.parent.is_dir():
+    if given.output.is_dir() or not given.output.parent.is_dir():
         raise FileError(
-            "the report cannot be written", code=207, tensor=str(output), expected="a file in an existing folder",
+            "the report cannot be written", code=207, tensor=str(given.output), expected="a file in an existing folder",
             hint="give another path with -o",
         )  # fmt: skip
-    place = target_of(target, ssh_options)
+    place = target_of(target, given.ssh_options)
     request = report_run.Request(
-        place, _models(models, files), dtypes_of(dtypes), threads_of(threads), seconds, shapes_of(inputs), trust_pickle
+        place,
+        _models(given.models, files),
+        dtypes_of(given.dtypes),
+        threads_of(given.threads),
+        given.seconds,
+        shapes_of(given.inputs),
+        given.trust_pickle,
     )
     found = report_run.Found()
-    quiet = as_json and not sys.stderr.isatty()
+    quiet = given.as_json and not sys.stderr.isatty()
 
     def show(line: str) -> None:
         if not quiet:
@@ -95,12 +101,12 @@ def report(
     except Interrupted:
         return interrupted(found, place)
     except Error:
-        if not as_json:
+        if not given.as_json:
             _show(*report_text.tables(found.rows, found.verified))
         warn_of_left(found, place)
         raise
     text = report_file.text(content)
-    write_atomic(output, iter([text.encode()]))
+    write_atomic(given.output, iter([text.encode()]))
     warn_of_left(found, place)
     for line in report_text.throttled(found.rows) + [f"{line}; please send this report" for line in found.bad]:
         warn(line)
@@ -108,13 +114,13 @@ def report(
         note(
             "times under emulation say nothing about the real CPU, so the report is marked and does not count as hardware"
         )
-    if as_json:
+    if given.as_json:
         click.echo(json.dumps(content))
         return 0
     click.echo(report_text.machine_line(content))
     _show(*report_text.tables(found.rows, found.verified))
     click.echo(
-        f"{output}: {size(len(text.encode()))}. To send it, open an issue and attach it, or add it to docs/reports."
+        f"{given.output}: {size(len(text.encode()))}. To send it, open an issue and attach it, or add it to docs/reports."
     )
     return 0
 

@@ -3,6 +3,7 @@ linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     dims,
@@ -41,68 +43,58 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 _PRINTED = 16  # elements; the values of smaller outputs are printed, as linnet-run does
 
 
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """The options of `linnet run`."""
+
+    inputs: Sequence[str] = option(
+        "--input",
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
+        "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph, "
+        "or a step, which stands for its result. The run then starts there.",
+    )
+    random: bool = option(
+        "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."
+    )
+    shapes: Sequence[str] = option(
+        "--shape", multiple=True, metavar="NAME=D,D,...",
+        help="With --random: shape of an input whose shape the model leaves open. Repeat for each input.",
+    )  # fmt: skip
+    output_dir: Path | None = option(
+        "-o", "--output-dir", type=click.Path(path_type=Path), help="Write each output to a .npy file in this folder."
+    )
+    fetches: Sequence[str] = option(
+        "--fetch",
+        multiple=True,
+        metavar="NAME",
+        help="Compute this output, tensor or step instead of all outputs. May be repeated. `linnet inspect --all` lists them.",
+    )
+    checkpoint: Path | None = option(
+        "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint whose trained variables are loaded first."
+    )
+    trace_file: Path | None = option(
+        "--trace",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write a trace of the run for ui.perfetto.dev: the phases, and each step with its kernel.",
+    )
+    timeout: float | None = option(
+        "--timeout", type=float, metavar="SECONDS", help="Stop the run after this many seconds."
+    )
+    signature: str = shared(signature_option)
+    strict_dims: bool | None = shared(strict_dims_option)
+    options: SessionOptions = shared(session_options())
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Run a model once on arrays, images or audio.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("files", nargs=-1, metavar="[[NAME=]FILE]...")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
-    "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph, "
-    "or a step, which stands for its result. The run then starts there.",
-)
-@click.option(
-    "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."
-)
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=D,D,...",
-    help="With --random: shape of an input whose shape the model leaves open. Repeat for each input.",
-)  # fmt: skip
-@click.option(
-    "-o", "--output-dir", type=click.Path(path_type=Path), help="Write each output to a .npy file in this folder."
-)
-@click.option(
-    "--fetch",
-    "fetches",
-    multiple=True,
-    metavar="NAME",
-    help="Compute this output, tensor or step instead of all outputs. May be repeated. `linnet inspect --all` lists them.",
-)
-@click.option(
-    "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint whose trained variables are loaded first."
-)
-@click.option(
-    "--trace",
-    "trace_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a trace of the run for ui.perfetto.dev: the phases, and each step with its kernel.",
-)
-@click.option("--timeout", type=float, metavar="SECONDS", help="Stop the run after this many seconds.")
-@signature_option
-@strict_dims_option
-@session_options()
-@user_ops_option
-@json_option
-def run(
-    model: Path,
-    files: Sequence[str],
-    inputs: Sequence[str],
-    random: bool,
-    shapes: Sequence[str],
-    output_dir: Path | None,
-    fetches: Sequence[str],
-    checkpoint: Path | None,
-    trace_file: Path | None,
-    timeout: float | None,
-    signature: str,
-    strict_dims: bool | None,
-    user_ops: Sequence[str],
-    options: SessionOptions,
-    as_json: bool,
-) -> None:
+@takes(RunOptions)
+def run(model: Path, files: Sequence[str], given: RunOptions) -> None:
     """Run MODEL once on .npy arrays, images or audio, each given as FILE or with --input. Prints the labels, boxes and
     text that the model finds or, if there are none, a table of its outputs."""
     import numpy as np
@@ -116,59 +108,63 @@ def run(
     from linnet.session.trace import Trace
 
     trace = Trace()
-    opened = Model(model, user_ops=user_ops_of(user_ops))
+    opened = Model(model, user_ops=user_ops_of(given.user_ops))
     trace.phase("load")
-    described = Described(opened, signature)
-    specs = {spec.name: spec for spec in opened.inputs(signature)}
+    described = Described(opened, given.signature)
+    specs = {spec.name: spec for spec in opened.inputs(given.signature)}
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
     for name, text in pairs(
-        [f"{only}={i}" if only and "=" not in i else i for i in (*inputs, *files)], "--input x=x.npy"
+        [f"{only}={i}" if only and "=" not in i else i for i in (*given.inputs, *files)], "--input x=x.npy"
     ):
-        spec = specs.get(name) or opened.tensor(name, signature)
+        spec = specs.get(name) or opened.tensor(name, given.signature)
         if spec is None:
-            raise unknown(opened, signature, name)
+            raise unknown(opened, given.signature, name)
         else:
             feeds[name] = read_feed(Path(text), name, spec.dtype, described.about(name))
-    if shapes and not random:
+    if given.shapes and not given.random:
         raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
     planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
-    if random:
+    if given.random:
         from linnet.session.open_sizes import open_batches
         from linnet.session.random_inputs import random_feeds
         from linnet.session.usable_sizes import usable_shapes
 
-        given = shapes_of(shapes)
-        for name in given:
+        shapes = shapes_of(given.shapes)
+        for name in shapes:
             known(name, specs)
-        present = {name: np.shape(value) for name, value in feeds.items()} | given
-        assumed = open_batches(opened, signature, list(specs.values()), present)
+        present = {name: np.shape(value) for name, value in feeds.items()} | shapes
+        assumed = open_batches(opened, given.signature, list(specs.values()), present)
         note_batches(assumed)
         missing = [spec for name, spec in specs.items() if name not in feeds]
-        planned |= {spec.name: shape for spec in missing if (shape := (given | assumed).get(spec.name)) is not None}
+        planned |= {spec.name: shape for spec in missing if (shape := (shapes | assumed).get(spec.name)) is not None}
     trace.phase("read inputs")
     session = Session(
         opened,
-        signature,
-        fetches=list(fetches) or None,
-        input_shapes=planned if trace_file is not None or random else None,
-        trace=trace_file is not None,
-        strict_dims=strict_dims,
-        **options.fields,
+        given.signature,
+        fetches=list(given.fetches) or None,
+        input_shapes=planned if given.trace_file is not None or given.random else None,
+        trace=given.trace_file is not None,
+        strict_dims=given.strict_dims,
+        **given.options.fields,
     )
-    if checkpoint is not None:
-        session.variables.load(checkpoint)
+    if given.checkpoint is not None:
+        session.variables.load(given.checkpoint)
     trace.phase("plan")
-    if random:  # after planning, which rejects shapes for which there is too little memory
-        feeds |= random_feeds(missing, planned, partial(usable_shapes, opened, signature, planned, fetches or None))
+    if given.random:  # after planning, which rejects shapes for which there is too little memory
+        feeds |= random_feeds(
+            missing, planned, partial(usable_shapes, opened, given.signature, planned, given.fetches or None)
+        )
         trace.phase("random inputs")
-    outputs = session.run(feeds, timeout=timeout)
+    outputs = session.run(feeds, timeout=given.timeout)
     trace.phase("run")
-    if trace_file is not None:
-        trace.write(trace_file, str(model), session.steps)
-    written = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
-    if output_dir is not None:
-        _save_all(output_dir, {path: outputs[name] for name, path in written.items() if path is not None})
+    if given.trace_file is not None:
+        trace.write(given.trace_file, str(model), session.steps)
+    written = {
+        name: None if given.output_dir is None else given.output_dir / f"{_file_name(name)}.npy" for name in outputs
+    }
+    if given.output_dir is not None:
+        _save_all(given.output_dir, {path: outputs[name] for name, path in written.items() if path is not None})
         described.save_pictures(
             outputs, {n: path.with_suffix(".png") for n, path in written.items() if path is not None}
         )
@@ -180,10 +176,12 @@ def run(
         }
         for name, value in outputs.items()
     ]  # fmt: skip
-    if as_json:
+    if given.as_json:
         found = described.found(outputs)
         click.echo(
-            json.dumps({"model": str(model), "signature": signature, "outputs": _for_json(report), "found": found})
+            json.dumps(
+                {"model": str(model), "signature": given.signature, "outputs": _for_json(report), "found": found}
+            )
         )
         return
     table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
@@ -196,7 +194,7 @@ def run(
         rows = found.pop(name)
         for entry in [row for row in rows if row["score"]] or rows[:1]:  # 8 bits round small probabilities to 0
             click.echo(f"{entry['label']} {_rounded(entry['score'])}")
-    tables = [] if best and output_dir is None else [table]  # the values of classes and scores are printed
+    tables = [] if best and given.output_dir is None else [table]  # the values of classes and scores are printed
     for name, rows in found.items():
         columns = list(rows[0]) if rows else ["nothing found"]
         tables.append(_table(name, *(c if c in ("label", "text") else f">{c}" for c in columns)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 from linnet.report.tables import show, table
@@ -23,153 +24,173 @@ if TYPE_CHECKING:
 _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
 
 
+@dataclasses.dataclass(frozen=True)
+class SimulateOptions:
+    """The options of `linnet simulate`."""
+
+    workers: str = option(
+        "--workers",
+        default="1,2,4,8,16,32",
+        show_default=True,
+        metavar="N,N,...",
+        help="Numbers of workers to simulate.",
+    )
+    mode: str = option(
+        "--mode", default="synchronous", show_default=True, metavar="MODE,...",
+        help="synchronous, asynchronous, groups, federated, ring or tree. Several modes separated by commas are compared.",
+    )  # fmt: skip
+    backup: str = option(
+        "--backup",
+        default="0",
+        show_default=True,
+        metavar="B,...",
+        help="Number of backup workers: a step does not wait for this many of the slowest.",
+    )
+    staleness: int | None = option(
+        "--staleness",
+        type=click.IntRange(0),
+        metavar="TAU",
+        help="Modes asynchronous and groups: maximum number of steps by which a worker may be ahead of the slowest.",
+    )
+    groups: int = option(
+        "--groups", type=click.IntRange(1), default=4, show_default=True, help="Mode groups: number of groups."
+    )
+    local_steps: int = option(
+        "--local-steps",
+        type=click.IntRange(1),
+        default=10,
+        show_default=True,
+        help="Mode federated: local steps between two rounds.",
+    )
+    fan_in: int = option(
+        "--fan-in", type=click.IntRange(1), default=32, show_default=True, help="Mode tree: workers per aggregator."
+    )
+    step_time: str = option(
+        "--step-time",
+        default="100ms",
+        show_default=True,
+        help="Time of one worker's step, for example 80ms or 1.5s. With MODEL, the time is measured.",
+    )
+    times: Path | None = option(
+        "--times",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="File of measured step times in seconds: .json, .jsonl or .csv.",
+    )
+    scatter: str = option(
+        "--scatter", default="constant", show_default=True,
+        help="Distribution of step times: constant, lognormal:SIGMA, pareto:ALPHA or stragglers:SHARE,DELAY.",
+    )  # fmt: skip
+    spread: float = option(
+        "--spread",
+        type=click.FloatRange(0),
+        default=0.0,
+        help="SIGMA of the log-normal distribution of machine speeds.",
+    )
+    balance: bool = option(
+        "--balance", is_flag=True, help="Give faster machines more examples, so that all take the same time."
+    )
+    bytes_: str = option(
+        "--bytes",
+        default="100MB",
+        show_default=True,
+        help="Size of the dense parameters. With MODEL, the size is read from the file.",
+    )
+    rows: float = option(
+        "--rows", type=click.FloatRange(0), default=0, help="Embedding-table rows that one worker's step touches."
+    )
+    row_bytes: str = option("--row-bytes", default="2KB", show_default=True, help="Size of one table row.")
+    table_bytes: str = option(
+        "--table", default="0", help="Size of the embedding tables. The size does not change the result."
+    )
+    examples: float = option(
+        "--examples",
+        type=click.FloatRange(0, min_open=True),
+        default=32,
+        show_default=True,
+        help="Examples in one worker's step.",
+    )
+    shapes: Sequence[str] = option(
+        "--shape",
+        multiple=True,
+        metavar="NAME=D,D,...",
+        help="Shape of an input that MODEL leaves open. Repeat for each input.",
+    )
+    threads: int | None = option(
+        "--threads", type=click.IntRange(1, 1024), help="Number of threads for measuring MODEL."
+    )
+    compression: str = option(
+        "--compression", default="none", show_default=True, metavar="NAME",
+        help="Compression of gradients: none, f16, bf16, i8, topk:SHARE, 1bit, or a ratio.",
+    )  # fmt: skip
+    pull_compression: str = option(
+        "--pull-compression",
+        default="none",
+        show_default=True,
+        metavar="NAME",
+        help="Compression of pulled values: none, f16, bf16, or a ratio.",
+    )
+    servers: int = option(
+        "--servers",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Number of servers that share the parameters.",
+    )
+    link: str = option(
+        "--link",
+        default="10gbit",
+        show_default=True,
+        help="Bandwidth of a worker's link, for example 1gbit or 900MB/s. TCP reaches 94 % of this.",
+    )
+    server_link: str | None = option(
+        "--server-link", help="Bandwidth of a server's link. Default: the value of --link."
+    )
+    latency: str = option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
+    sharing: str = option(
+        "--sharing",
+        type=click.Choice(["fair", "fifo"]),
+        default="fair",
+        show_default=True,
+        help="How workers share a server's port: all at once (fair) or one after another (fifo).",
+    )
+    overlap: float = option(
+        "--overlap",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        help="Fraction of the computation that overlaps with transfers.",
+    )
+    costs: Path | None = option(
+        "--costs", type=click.Path(path_type=Path), metavar="JSON",
+        help="JSON object with a server thread's costs in seconds: message, receive, send, aggregate, apply, row.",
+    )  # fmt: skip
+    steps: int = option(
+        "--steps", type=click.IntRange(1), default=100, show_default=True, help="Number of steps to simulate."
+    )
+    seed: int = option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random step times."
+    )
+    published: str | None = option(
+        "--published",
+        type=click.Choice(_PUBLISHED),
+        help="Simulate a published experiment and compare with its results.",
+    )
+    outlook: bool = option("--outlook", is_flag=True, help="Simulate linnet on up to 10,000 workers.")
+    measure: Path | None = option(
+        "--measure", type=click.Path(path_type=Path), metavar="JSON",
+        help="Measure linnet's costs on this machine over loopback and write them to this file, which --costs accepts.",
+    )  # fmt: skip
+    plot: Path | None = option(
+        "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot: .png, .svg or .pdf."
+    )
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object instead of tables.")
+
+
 @click.command(short_help="Simulate training on many workers and predict the speed-up.")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--workers", default="1,2,4,8,16,32", show_default=True, metavar="N,N,...", help="Numbers of workers to simulate."
-)
-@click.option(
-    "--mode", default="synchronous", show_default=True, metavar="MODE,...",
-    help="synchronous, asynchronous, groups, federated, ring or tree. Several modes separated by commas are compared.",
-)  # fmt: skip
-@click.option(
-    "--backup",
-    default="0",
-    show_default=True,
-    metavar="B,...",
-    help="Number of backup workers: a step does not wait for this many of the slowest.",
-)
-@click.option(
-    "--staleness",
-    type=click.IntRange(0),
-    metavar="TAU",
-    help="Modes asynchronous and groups: maximum number of steps by which a worker may be ahead of the slowest.",
-)
-@click.option("--groups", type=click.IntRange(1), default=4, show_default=True, help="Mode groups: number of groups.")
-@click.option(
-    "--local-steps",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Mode federated: local steps between two rounds.",
-)
-@click.option(
-    "--fan-in", type=click.IntRange(1), default=32, show_default=True, help="Mode tree: workers per aggregator."
-)
-@click.option(
-    "--step-time",
-    default="100ms",
-    show_default=True,
-    help="Time of one worker's step, for example 80ms or 1.5s. With MODEL, the time is measured.",
-)
-@click.option(
-    "--times",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File of measured step times in seconds: .json, .jsonl or .csv.",
-)
-@click.option(
-    "--scatter", default="constant", show_default=True,
-    help="Distribution of step times: constant, lognormal:SIGMA, pareto:ALPHA or stragglers:SHARE,DELAY.",
-)  # fmt: skip
-@click.option(
-    "--spread", type=click.FloatRange(0), default=0.0, help="SIGMA of the log-normal distribution of machine speeds."
-)
-@click.option("--balance", is_flag=True, help="Give faster machines more examples, so that all take the same time.")
-@click.option(
-    "--bytes",
-    "bytes_",
-    default="100MB",
-    show_default=True,
-    help="Size of the dense parameters. With MODEL, the size is read from the file.",
-)
-@click.option(
-    "--rows", type=click.FloatRange(0), default=0, help="Embedding-table rows that one worker's step touches."
-)
-@click.option("--row-bytes", default="2KB", show_default=True, help="Size of one table row.")
-@click.option(
-    "--table", "table_bytes", default="0", help="Size of the embedding tables. The size does not change the result."
-)
-@click.option(
-    "--examples",
-    type=click.FloatRange(0, min_open=True),
-    default=32,
-    show_default=True,
-    help="Examples in one worker's step.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="NAME=D,D,...",
-    help="Shape of an input that MODEL leaves open. Repeat for each input.",
-)
-@click.option("--threads", type=click.IntRange(1, 1024), help="Number of threads for measuring MODEL.")
-@click.option(
-    "--compression", default="none", show_default=True, metavar="NAME",
-    help="Compression of gradients: none, f16, bf16, i8, topk:SHARE, 1bit, or a ratio.",
-)  # fmt: skip
-@click.option(
-    "--pull-compression",
-    default="none",
-    show_default=True,
-    metavar="NAME",
-    help="Compression of pulled values: none, f16, bf16, or a ratio.",
-)
-@click.option(
-    "--servers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of servers that share the parameters.",
-)
-@click.option(
-    "--link",
-    default="10gbit",
-    show_default=True,
-    help="Bandwidth of a worker's link, for example 1gbit or 900MB/s. TCP reaches 94 % of this.",
-)
-@click.option("--server-link", help="Bandwidth of a server's link. Default: the value of --link.")
-@click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
-@click.option(
-    "--sharing",
-    type=click.Choice(["fair", "fifo"]),
-    default="fair",
-    show_default=True,
-    help="How workers share a server's port: all at once (fair) or one after another (fifo).",
-)
-@click.option(
-    "--overlap",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    help="Fraction of the computation that overlaps with transfers.",
-)
-@click.option(
-    "--costs", type=click.Path(path_type=Path), metavar="JSON",
-    help="JSON object with a server thread's costs in seconds: message, receive, send, aggregate, apply, row.",
-)  # fmt: skip
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Number of steps to simulate.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random step times.")
-@click.option(
-    "--published", type=click.Choice(_PUBLISHED), help="Simulate a published experiment and compare with its results."
-)
-@click.option("--outlook", is_flag=True, help="Simulate linnet on up to 10,000 workers.")
-@click.option(
-    "--measure", type=click.Path(path_type=Path), metavar="JSON",
-    help="Measure linnet's costs on this machine over loopback and write them to this file, which --costs accepts.",
-)  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot: .png, .svg or .pdf.")
-@user_ops_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def simulate(
-    model: Path | None, workers: str, mode: str, backup: str, staleness: int | None, groups: int, local_steps: int,
-    fan_in: int, step_time: str, times: Path | None, scatter: str, spread: float, balance: bool, bytes_: str, rows: float,
-    row_bytes: str,
-    table_bytes: str, examples: float, shapes: Sequence[str], threads: int | None, compression: str, pull_compression: str,
-    servers: int, link: str, server_link: str | None, latency: str, sharing: str, overlap: float, costs: Path | None,
-    steps: int, seed: int, published: str | None, outlook: bool, measure: Path | None, plot: Path | None,
-    user_ops: Sequence[str], as_json: bool,
-) -> None:  # fmt: skip
+@takes(SimulateOptions)
+def simulate(model: Path | None, given: SimulateOptions) -> None:
     """Simulate training on many workers, message by message. If MODEL (.lnt) is given, it sets the transfer sizes and the
     step time.
 
@@ -183,59 +204,70 @@ def simulate(
     from linnet.sync import simulate as sim
     from linnet.sync.simulate import plots, units
 
-    if measure is not None:
-        _measure(measure, as_json)
+    if given.measure is not None:
+        _measure(given.measure, given.as_json)
         return
-    if plot is not None:
+    if given.plot is not None:
         plots.figure(1)  # fails early if the plotting package is missing
-    if published or outlook:
-        _comparisons(published, outlook, seed, plot, as_json)
+    if given.published or given.outlook:
+        _comparisons(given.published, given.outlook, given.seed, given.plot, given.as_json)
         return
     hardware = sim.Hardware(
-        servers=servers, latency=units.seconds(latency), worker_rate=units.rate(link) * sim.TCP,
-        server_rate=units.rate(server_link or link) * sim.TCP, sharing=sharing, overlap=overlap,
+        servers=given.servers, latency=units.seconds(given.latency), worker_rate=units.rate(given.link) * sim.TCP,
+        server_rate=units.rate(given.server_link or given.link) * sim.TCP, sharing=given.sharing, overlap=given.overlap,
     )  # fmt: skip
-    if costs is not None:
-        hardware = dataclasses.replace(hardware, **_costs(costs))
+    if given.costs is not None:
+        hardware = dataclasses.replace(hardware, **_costs(given.costs))
     step = None
     if model is not None:
         from linnet.sync.simulate.predict import setting_of, step_of
 
-        step = step_of(model, shapes=dict(map(_shape, shapes)), threads=threads, user_ops=user_ops_of(user_ops))
+        step = step_of(
+            model, shapes=dict(map(_shape, given.shapes)), threads=given.threads, user_ops=user_ops_of(given.user_ops)
+        )
         setting = setting_of(step, hardware)
     else:
-        size = units.size(bytes_)
+        size = units.size(given.bytes_)
         traffic = sim.Traffic(
-            size, size, rows, units.size(row_bytes) if rows else 0.0, units.size(table_bytes), examples
+            size,
+            size,
+            given.rows,
+            units.size(given.row_bytes) if given.rows else 0.0,
+            units.size(given.table_bytes),
+            given.examples,
         )
-        setting = sim.Setting(sim.Compute(units.seconds(step_time)), traffic, hardware)
+        setting = sim.Setting(sim.Compute(units.seconds(given.step_time)), traffic, hardware)
     compute = dataclasses.replace(
         setting.compute,
-        scatter=scatter,
-        spread=spread,
-        balanced=balance,
-        measured=() if times is None else sim.read_times(times),
+        scatter=given.scatter,
+        spread=given.spread,
+        balanced=given.balance,
+        measured=() if given.times is None else sim.read_times(given.times),
     )
     traffic = dataclasses.replace(
-        setting.traffic, push_ratio=sim.ratio(compression), pull_ratio=sim.ratio(pull_compression, parameters=True)
+        setting.traffic,
+        push_ratio=sim.ratio(given.compression),
+        pull_ratio=sim.ratio(given.pull_compression, parameters=True),
     )
     setting = dataclasses.replace(setting, compute=compute, traffic=traffic)
     found: dict[str, list[Result]] = {}
-    counts, backups = _numbers(workers, "--workers", 1), _numbers(backup, "--backup", 0)
-    for kind in mode.split(","):
+    counts, backups = _numbers(given.workers, "--workers", 1), _numbers(given.backup, "--backup", 0)
+    for kind in given.mode.split(","):
         for late in backups if kind in ("synchronous", "groups", "federated") else [0]:
             chosen = sim.Mode(
-                kind, backup=late, staleness=staleness if kind in ("asynchronous", "groups") else None,
-                groups=groups if kind == "groups" else 1, local_steps=local_steps if kind == "federated" else 1,
-                fan_in=fan_in,
+                kind, backup=late, staleness=given.staleness if kind in ("asynchronous", "groups") else None,
+                groups=given.groups if kind == "groups" else 1, local_steps=given.local_steps if kind == "federated" else 1,
+                fan_in=given.fan_in,
             )  # fmt: skip
             label = kind + (f", {late} backup" if late else "")
             # Backup workers are added to the workers that a step waits for, as in the published runs.
             totals = [n + late for n in counts]
-            found[label] = sim.sweep(dataclasses.replace(setting, mode=chosen), totals, steps=steps, seed=seed)
-    if plot is not None:
-        plots.curves(found, plot)
-    if as_json:
+            found[label] = sim.sweep(
+                dataclasses.replace(setting, mode=chosen), totals, steps=given.steps, seed=given.seed
+            )
+    if given.plot is not None:
+        plots.curves(found, given.plot)
+    if given.as_json:
         report: dict[str, Any] = {"results": [{"label": k, **r.as_dict()} for k, v in found.items() for r in v]}
         if step is not None:
             report["model"] = _model_report(model, step, setting)

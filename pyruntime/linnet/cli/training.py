@@ -4,6 +4,7 @@ prints one line to stderr, and output files are written only after everything ha
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import zipfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import refuse_same, session_options, user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 
@@ -193,72 +195,64 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
         raise FileError(f"cannot read '{path}': {error}", code=202, tensor=str(path)) from None
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """The options of `linnet train`."""
+
+    data: str = option(
+        "--data",
+        required=True,
+        metavar="FILE",
+        help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images.",
+    )
+    evaluate: str | None = option(
+        "--eval",
+        metavar="FILE",
+        help="Examples for the signature `eval`, which runs after each epoch. Same forms as --data.",
+    )
+    eval_every: int | None = option(
+        "--eval-every", type=click.IntRange(1), help="Evaluate every N steps instead of after each epoch."
+    )
+    scale: Sequence[str] = option(
+        "--scale",
+        multiple=True,
+        metavar="NAME=1/255",
+        help="Convert this integer array to the float type of its input and multiply it by the factor. May be repeated.",
+    )
+    batch: int | None = option(
+        "--batch", type=click.IntRange(1), help="Examples per step. Default: 32, or all if there are fewer."
+    )
+    epochs: int | None = option("--epochs", type=click.IntRange(1), help="Total number of epochs. Default: 1.")
+    steps: int | None = option("--steps", type=click.IntRange(1), help="Total number of steps.")
+    seed: int = option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
+    )
+    directory: Path | None = option(
+        "--directory",
+        type=click.Path(path_type=Path),
+        help="Folder of the run. If it already holds a run, training resumes from it.",
+    )
+    every: int | None = option("--every", type=click.IntRange(1), help="Steps between checkpoints. Default: one epoch.")
+    best: str | None = option(
+        "--best",
+        metavar="METRIC=max|min",
+        help="Keep the best model by this metric in best.lnt, for example val_accuracy=max.",
+    )
+    output: Path | None = option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="File for the trained model (.lnt). It can be run or trained further.",
+    )
+    options: SessionOptions = shared(session_options())
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = option("--json", is_flag=True, help="Print the last record as one JSON object.")
+
+
 @click.command(short_help="Train a .lnt model that has a signature `train`.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    "data_",
-    required=True,
-    metavar="FILE",
-    help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images.",
-)
-@click.option(
-    "--eval",
-    "eval_",
-    metavar="FILE",
-    help="Examples for the signature `eval`, which runs after each epoch. Same forms as --data.",
-)
-@click.option("--eval-every", type=click.IntRange(1), help="Evaluate every N steps instead of after each epoch.")
-@click.option(
-    "--scale",
-    multiple=True,
-    metavar="NAME=1/255",
-    help="Convert this integer array to the float type of its input and multiply it by the factor. May be repeated.",
-)
-@click.option("--batch", type=click.IntRange(1), help="Examples per step. Default: 32, or all if there are fewer.")
-@click.option("--epochs", type=click.IntRange(1), help="Total number of epochs. Default: 1.")
-@click.option("--steps", type=click.IntRange(1), help="Total number of steps.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
-)
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    help="Folder of the run. If it already holds a run, training resumes from it.",
-)
-@click.option("--every", type=click.IntRange(1), help="Steps between checkpoints. Default: one epoch.")
-@click.option(
-    "--best",
-    metavar="METRIC=max|min",
-    help="Keep the best model by this metric in best.lnt, for example val_accuracy=max.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="File for the trained model (.lnt). It can be run or trained further.",
-)
-@session_options()
-@user_ops_option
-@click.option("--json", "as_json", is_flag=True, help="Print the last record as one JSON object.")
-def train(
-    model: Path,
-    data_: str,
-    eval_: str | None,
-    eval_every: int | None,
-    scale: Sequence[str],
-    batch: int | None,
-    epochs: int | None,
-    steps: int | None,
-    seed: int,
-    directory: Path | None,
-    every: int | None,
-    best: str | None,
-    output: Path | None,
-    user_ops: Sequence[str],
-    options: SessionOptions,
-    as_json: bool,
-) -> None:
+@takes(TrainOptions)
+def train(model: Path, given: TrainOptions) -> None:
     """Train the signature `train` of MODEL, as linnet.fit does, with a progress bar, checkpoints, records and a
     manifest.
 
@@ -267,27 +261,29 @@ def train(
     from linnet.session.model import Model
     from linnet.training import Saver, fit
 
-    if directory is None and output is None:
+    if given.directory is None and given.output is None:
         raise UsageError(
             "the result would not be saved",
             code=101,
             hint="give --directory for checkpoints, or -o for the trained model",
         )
-    _writable(output)
-    opened = Model(model, user_ops=user_ops_of(user_ops))
+    _writable(given.output)
+    opened = Model(model, user_ops=user_ops_of(given.user_ops))
     chosen = None
-    if best is not None:
-        name, _, mode = best.partition("=")
+    if given.best is not None:
+        name, _, mode = given.best.partition("=")
         chosen = (name, mode)
     history = fit(
-        opened, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
-        validation=examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
-        directory=directory, resume=directory is not None, options=options, progress=not as_json,
-        saver=Saver(every or "epoch", best=chosen),
+        opened, examples(given.data, opened, "train", given.scale), batch_size=given.batch, epochs=given.epochs,
+        steps=given.steps, seed=given.seed,
+        validation=examples(given.evaluate, opened, "eval", given.scale) if given.evaluate is not None else None,
+        validate_every=given.eval_every, directory=given.directory, resume=given.directory is not None,
+        options=given.options, progress=not given.as_json,
+        saver=Saver(given.every or "epoch", best=chosen),
     )  # fmt: skip
-    if output is not None:
-        history.graph.save(output)
-    if as_json:
+    if given.output is not None:
+        history.graph.save(given.output)
+    if given.as_json:
         click.echo(json.dumps({"step": history.step, "epoch": history.epoch, **(history.records or [{}])[-1]}))
 
 
@@ -301,70 +297,81 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     return found[0] if len(found) == 1 else found
 
 
+@dataclasses.dataclass(frozen=True)
+class FinetuneOptions:
+    """The options of `linnet finetune`."""
+
+    data: Path = option(
+        "--data",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder with one sub-folder of images per class.",
+    )
+    head: int | None = option(
+        "--head",
+        type=click.IntRange(2),
+        metavar="N",
+        help="Expected number of classes. The command fails if the folder has a different number.",
+    )
+    validation: str = option(
+        "--validation",
+        default="0.2",
+        show_default=True,
+        metavar="SHARE|DIR",
+        help="Share of the images to hold out for validation, or a folder of validation images.",
+    )
+    epochs: int = option("--epochs", type=click.IntRange(1), default=20, show_default=True, help="Number of epochs.")
+    lr: float = option(
+        "--lr", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True, help="Learning rate."
+    )
+    optimizer: str = option(
+        "--optimizer", default="adam", show_default=True, help="Optimizer: adam, adamw, sgd, momentum, rmsprop or lamb."
+    )
+    batch: int = option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Images per step.")
+    unfreeze: tuple[str, ...] = option(
+        "--unfreeze",
+        multiple=True,
+        metavar="PATTERN",
+        help="Train the weights whose names match this pattern too, not only the head ('*': all weights). May be repeated.",
+    )
+    preset: str | None = option(
+        "--pixels", help="How pixels are scaled before they enter the model: imagenet, symmetric, unit or raw."
+    )
+    mean: str | None = option(
+        "--mean", metavar="X[,X,X]", help="Mean subtracted from the scaled pixels. Overrides --pixels."
+    )
+    std: str | None = option(
+        "--std", metavar="X[,X,X]", help="Standard deviation by which pixels are divided. Overrides --pixels."
+    )
+    size: str | None = option(
+        "--size", metavar="N|H,W", help="Image height and width if the model leaves them open. Default: 224."
+    )
+    seed: int = option(
+        "--seed", type=int, default=0, show_default=True, help="Random seed of the split and of training."
+    )
+    directory: Path | None = option(
+        "--directory",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
+    )
+    options: SessionOptions = shared(session_options())
+    out: Path | None = option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="The .lnt file to write. Default: MODEL.finetuned.lnt.",
+    )
+    onnx: Path | None = option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object instead of lines.")
+
+
 @click.command(short_help="Train a pretrained image network on a folder of images.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder with one sub-folder of images per class.",
-)
-@click.option(
-    "--head",
-    type=click.IntRange(2),
-    metavar="N",
-    help="Expected number of classes. The command fails if the folder has a different number.",
-)
-@click.option(
-    "--validation",
-    default="0.2",
-    show_default=True,
-    metavar="SHARE|DIR",
-    help="Share of the images to hold out for validation, or a folder of validation images.",
-)
-@click.option("--epochs", type=click.IntRange(1), default=20, show_default=True, help="Number of epochs.")
-@click.option("--lr", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True, help="Learning rate.")
-@click.option(
-    "--optimizer", default="adam", show_default=True, help="Optimizer: adam, adamw, sgd, momentum, rmsprop or lamb."
-)
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Images per step.")
-@click.option(
-    "--unfreeze",
-    multiple=True,
-    metavar="PATTERN",
-    help="Train the weights whose names match this pattern too, not only the head ('*': all weights). May be repeated.",
-)
-@click.option(
-    "--pixels", "preset", help="How pixels are scaled before they enter the model: imagenet, symmetric, unit or raw."
-)
-@click.option("--mean", metavar="X[,X,X]", help="Mean subtracted from the scaled pixels. Overrides --pixels.")
-@click.option("--std", metavar="X[,X,X]", help="Standard deviation by which pixels are divided. Overrides --pixels.")
-@click.option("--size", metavar="N|H,W", help="Image height and width if the model leaves them open. Default: 224.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the split and of training.")
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
-)
-@session_options()
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    type=click.Path(path_type=Path),
-    help="The .lnt file to write. Default: MODEL.finetuned.lnt.",
-)
-@click.option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
-@user_ops_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def finetune(
-    model: Path, data: Path, head: int | None, validation: str, epochs: int, lr: float, optimizer: str, batch: int,
-    unfreeze: tuple[str, ...], preset: str | None, mean: str | None, std: str | None, size: str | None, seed: int,
-    directory: Path | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
-    options: SessionOptions,
-) -> None:  # fmt: skip
+@takes(FinetuneOptions)
+def finetune(model: Path, given: FinetuneOptions) -> None:
     """Replace the head of the image network MODEL (.onnx, .tflite or .lnt) with one for the classes in a folder, and
     train it.
 
@@ -374,56 +381,56 @@ def finetune(
     """
     from linnet.training.finetune import finetune as run
 
-    out = out or model.with_suffix(".finetuned.lnt")
-    for path in (out, onnx):
+    out = given.out or model.with_suffix(".finetuned.lnt")
+    for path in (out, given.onnx):
         refuse_same(path, model)
-    _writable(out, onnx)
-    steps = {k: v for k, v in (("mean", _numbers(mean)), ("std", _numbers(std))) if v is not None}
-    share: float | Path = Path(validation)
+    _writable(out, given.onnx)
+    steps = {k: v for k, v in (("mean", _numbers(given.mean)), ("std", _numbers(given.std))) if v is not None}
+    share: float | Path = Path(given.validation)
     with contextlib.suppress(ValueError):
-        share = float(validation)
-    sides = _numbers(size)
+        share = float(given.validation)
+    sides = _numbers(given.size)
     if sides is not None:
         sides = (sides, sides) if isinstance(sides, float) else sides
         if len(sides) != 2 or any(d < 1 or d != int(d) for d in sides):
-            raise click.BadParameter(f"{size!r} is not a valid size; give for example 224 or 48,192")
+            raise click.BadParameter(f"{given.size!r} is not a valid size; give for example 224 or 48,192")
     made = run(
         model,
-        data,
-        classes=head,
-        unfreeze=unfreeze,
-        epochs=epochs,
-        learning_rate=lr,
-        optimizer=optimizer,
-        batch_size=batch,
+        given.data,
+        classes=given.head,
+        unfreeze=given.unfreeze,
+        epochs=given.epochs,
+        learning_rate=given.lr,
+        optimizer=given.optimizer,
+        batch_size=given.batch,
         validation=share,
-        preset=preset,
+        preset=given.preset,
         steps=steps,
-        seed=seed,
+        seed=given.seed,
         size=None if sides is None else (int(sides[0]), int(sides[1])),
-        options=options,
-        progress=not as_json,
-        directory=directory,
-        user_ops=user_ops_of(user_ops),
+        options=given.options,
+        progress=not given.as_json,
+        directory=given.directory,
+        user_ops=user_ops_of(given.user_ops),
     )
-    if onnx is not None:
-        made.to_onnx(onnx)
+    if given.onnx is not None:
+        made.to_onnx(given.onnx)
     made.save(out)
     report = {
-        "model": str(model), "output": str(out), "onnx": None if onnx is None else str(onnx), "classes": made.classes,
+        "model": str(model), "output": str(out), "onnx": None if given.onnx is None else str(given.onnx), "classes": made.classes,
         "images": made.images, "validation_images": made.validation, "accuracy": made.accuracy,
         "loss": made.history["loss"], "features_seconds": made.features_seconds, "seconds": made.history.seconds,
     }  # fmt: skip
     report |= {"stopped": made.stopped, "steps": made.history.step}
     if made.stopped:
-        again = "" if directory is None else "; the same command continues from there"
+        again = "" if given.directory is None else "; the same command continues from there"
         click.echo(
             f"stopped by Ctrl-C after step {made.history.step}; what was learnt until then is in {out}{again}", err=True
         )
-    if as_json:
+    if given.as_json:
         click.echo(json.dumps(report))
     else:
-        _tell(made, model, out, onnx, bool(unfreeze))
+        _tell(made, model, out, given.onnx, bool(given.unfreeze))
     if made.stopped:
         click.get_current_context().exit(130)
 

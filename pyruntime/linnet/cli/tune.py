@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import (
     CommandLineError,
     json_option,
@@ -31,40 +32,36 @@ if TYPE_CHECKING:
     from linnet.session.options import SessionOptions
 
 
+@dataclasses.dataclass(frozen=True)
+class TuneOptions:
+    """The options of `linnet tune`."""
+
+    output: Path | None = option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="The tuning file. Default: MODEL with the suffix .tuning, or machine.tuning.",
+    )
+    of_machine: bool = option(
+        "--machine",
+        is_flag=True,
+        help="Measure the rates of this machine, from which plans compute times. Without MODEL, only the rates are "
+        "measured.",
+    )
+    inputs: Sequence[str] = shared(shapes_option())
+    seconds: float = option(
+        "--seconds", type=click.FloatRange(0.01), default=10.0, show_default=True, help="How many seconds to measure."
+    )
+    signature: str = shared(signature_option)
+    options: SessionOptions = shared(session_options("threads", "isa_max", "precision"))
+    user_ops: Sequence[str] = shared(user_ops_option)
+    as_json: bool = shared(json_option)
+
+
 @click.command(short_help="Measure which kernels are fastest on this machine.")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The tuning file. Default: MODEL with the suffix .tuning, or machine.tuning.",
-)
-@click.option(
-    "--machine",
-    "of_machine",
-    is_flag=True,
-    help="Measure the rates of this machine, from which plans compute times. Without MODEL, only the rates are "
-    "measured.",
-)
-@shapes_option()
-@click.option(
-    "--seconds", type=click.FloatRange(0.01), default=10.0, show_default=True, help="How many seconds to measure."
-)
-@signature_option
-@session_options("threads", "isa_max", "precision")
-@user_ops_option
-@json_option
-def tune(
-    model: Path | None,
-    output: Path | None,
-    of_machine: bool,
-    inputs: Sequence[str],
-    seconds: float,
-    signature: str,
-    user_ops: Sequence[str],
-    options: SessionOptions,
-    as_json: bool,
-) -> None:
+@takes(TuneOptions)
+def tune(model: Path | None, given: TuneOptions) -> None:
     """Run MODEL on random input, and run each op with every kernel that can compute it. The fastest kernels are written
     into a file for --tuning and Session(tuning=). If the kernels that a plan chooses by itself are just as fast, the
     file has no lines.
@@ -74,11 +71,11 @@ def tune(
     from linnet.file import tuning as tuning_file
     from linnet.session.tune import tune as measure
 
-    if not math.isfinite(seconds):
+    if not math.isfinite(given.seconds):
         raise CommandLineError(
-            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 10"
+            "--seconds must be a finite number", code=101, got=str(given.seconds), hint="for example --seconds 10"
         )
-    if model is None and not of_machine:
+    if model is None and not given.of_machine:
         raise CommandLineError(
             "no model was given",
             code=101,
@@ -86,15 +83,15 @@ def tune(
             hint="for example linnet tune --machine",
         )
     rates: dict[str, float] = {}
-    if of_machine:
+    if given.of_machine:
         from linnet.machine import measure as measure_machine
 
-        machine = measure_machine(min(seconds, 5.0))
+        machine = measure_machine(min(given.seconds, 5.0))
         rates = machine.rates
         if model is None:
-            path = output or Path("machine.tuning")
+            path = given.output or Path("machine.tuning")
             tuning_file.write(path, machine.text)
-            if as_json:
+            if given.as_json:
                 click.echo(json.dumps({"output": str(path), "isa": machine.isa, "rates": rates}))
                 return
             _show_rates(rates)
@@ -103,20 +100,20 @@ def tune(
     assert model is not None
     found = measure(
         model,
-        signature=signature,
-        seconds=seconds,
-        input_shapes=shapes_of(inputs),
-        user_ops=user_ops_of(user_ops),
+        signature=given.signature,
+        seconds=given.seconds,
+        input_shapes=shapes_of(given.inputs),
+        user_ops=user_ops_of(given.user_ops),
         rates=rates,
-        options=options,
+        options=given.options,
     )
     note_batches(found.assumed)
-    path = output or model.with_suffix(".tuning")
+    path = given.output or model.with_suffix(".tuning")
     tuning_file.write(path, found.text)
     changed = [m for m in found.measured if m.best != m.before]
-    if rates and not as_json:
+    if rates and not given.as_json:
         _show_rates(rates)
-    if as_json:
+    if given.as_json:
         report = dataclasses.asdict(found) | ({"rates": rates} if rates else {})
         del report["text"]
         click.echo(json.dumps({"model": str(model), "output": str(path), "changed": len(changed), **report}))
