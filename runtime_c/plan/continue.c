@@ -22,7 +22,7 @@ uint64_t ln_port_bytes(const ln_port *port, const int64_t *dims) {
 linnet_status ln_continue(ln_work *w, const ln_program *program, const ln_known *known, ln_memory *temporary,
                           ln_memory *persistent, ln_budget *budget, linnet_error *error) {
     linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
-    ln_budget_init(budget, program->model, w->max_bytes, temporary, persistent);
+    ln_budget_init(budget, program->model, w->settings.max_bytes, temporary, persistent);
     w->persistent = persistent;
     w->budget = budget;
     for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
@@ -44,7 +44,6 @@ linnet_status ln_continue(ln_work *w, const ln_program *program, const ln_known 
         if (bytes > 0) memcpy(data, known->data[i], bytes);
         v->tensor.data = data;
     }
-    w->resumes = true;
     return status;
 }
 
@@ -56,8 +55,8 @@ static linnet_status plan_largest(const ln_program *program, int64_t iterations,
     const ln_known known = {.iterations = iterations};
     memset(&w, 0, sizeof w);
     linnet_status status = ln_continue(&w, program, &known, temporary, kept, &budget, error);
-    w.refusals = refusals;
-    if (iterations > 0) w.max_bytes = UINT64_MAX; /* the caller asks how much is needed */
+    w.offload.refusals = refusals;
+    if (iterations > 0) w.settings.max_bytes = UINT64_MAX; /* the caller asks how much is needed */
     if (status == LINNET_OK) status = ln_program_build(&w, kept, next);
     ln_work_free(&w);
     return ln_budget_end(&budget, kept, status, error);

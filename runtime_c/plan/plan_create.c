@@ -184,8 +184,8 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
     if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
     if (plan->outputs == NULL) return no_memory(w->error);
     for (int32_t i = 0; i < w->n_fetches; ++i) {
-        plan->outputs[i].tensor = ln_value_at(w, w->asked[i])->tensor;
-        const ln_work_value *v = ln_value_at(w, w->asked[i]);
+        plan->outputs[i].tensor = ln_value_at(w, w->request.fetches[i])->tensor;
+        const ln_work_value *v = ln_value_at(w, w->request.fetches[i]);
         ln_tensor *t = &plan->outputs[i].tensor;
         /* A later segment computes the output. Neither its address nor its shape is known in advance, even if the file
          * declares a shape.
@@ -247,30 +247,35 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     ln_budget_init(&budget, plan->model, plan->max_bytes, &temporary, &plan->memory);
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
     w.budget = &budget;
-    w.features = plan->features;
-    w.threads = plan->threads;
-    w.precision = plan->info.precision;
-    w.max_bytes = plan->max_bytes;
-    w.target = target;
-    w.reference = plan->reference;
-    w.separate = plan->separate;
-    w.read_only = plan->read_only;
-    w.unpacked = plan->unpacked;
-    w.apart = plan->apart;
-    w.tuning = plan->tuning;
-    w.machine = plan->machine;
-    w.frame = frame;
-    w.devices = plan->devices;
-    w.n_devices = plan->n_devices;
-    w.hints = plan->hints;
-    w.n_hints = plan->n_hints;
-    w.refusals = refusals;
-    w.signature = plan->signature;
-    w.config = c;
-    w.changes = plan->changes;
+    w.kind = LN_WORK_SIGNATURE;
+    w.settings = (ln_settings){
+        .features = plan->features,
+        .threads = plan->threads,
+        .precision = plan->info.precision,
+        .max_bytes = plan->max_bytes,
+        .reference = plan->reference,
+        .unpacked = plan->unpacked,
+        .read_only = plan->read_only,
+        .devices = plan->devices,
+        .n_devices = plan->n_devices,
+        .hints = plan->hints,
+        .n_hints = plan->n_hints,
+        .machine = plan->machine,
+        .tuning = plan->tuning,
+    };
+    w.request = (ln_request){
+        .signature = plan->signature,
+        .config = c,
+        .separate = plan->separate,
+        .apart = plan->apart,
+        .frame = frame,
+        .changes = plan->changes,
+    };
+    w.recomputing.target = target;
+    w.offload.refusals = refusals;
     linnet_status status = ln_program_build(&w, &plan->memory, &plan->program);
     if (status == LINNET_OK) status = name_ports(plan, c, &w);
-    plan->forked = w.forks.count > 0;
+    plan->forked = w.parallel.forks.count > 0;
     ln_work_free(&w);
     status = ln_budget_end(&budget, &plan->memory, status, error);
     if (status != LINNET_OK) return status;

@@ -170,8 +170,8 @@ static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instan
     const ln_known known = {.dims = parent->dims, .data = data};
     linnet_status status = ln_continue(&w, parent->program, &known, &temporary, &s->memory, &budget, error);
     ln_memory_free(&temporary, data, bytes);
-    w.reference |= lean;
-    w.refusals = refusals;
+    w.settings.reference |= lean;
+    w.offload.refusals = refusals;
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
     status = ln_budget_end(&budget, &s->memory, status, error);
@@ -244,7 +244,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     for (const ln_instance *other = parent->children; other != NULL; other = other->sibling) ++children;
     if (children >= MOST_CHILDREN) drop(s, unused(s, parent, NULL));
     linnet_status status = make(s, parent, child, false, error);
-    if (status == LINNET_TOO_LARGE && !parent->program->rest->reference && may_be_lean(s, parent)) {
+    if (status == LINNET_TOO_LARGE && !parent->program->rest->settings.reference && may_be_lean(s, parent)) {
         linnet_error ignored; /* the first reason is the one to report */
         ln_program_free(&child->own);
         child->program = NULL;

@@ -42,8 +42,8 @@ static void make(graph *g) {
     ln_work_init(w, NULL, &g->memory, &g->memory, &g->error);
     g->tensor = (ln_tensor){.dtype = LINNET_F32, .rank = 3, .dims = {2, 3, 4}};
     ln_set_layout(&g->tensor, LN_LAYOUT_DENSE);
-    w->room_for_homes = w->n_homes = VALUES;
-    w->homes = ln_memory_alloc(&g->memory, VALUES * sizeof *w->homes);
+    w->homes.room = w->homes.n = VALUES;
+    w->homes.of = ln_memory_alloc(&g->memory, VALUES * sizeof *w->homes.of);
     static const char *const names[VALUES] = {"x", "y", "z"};
     for (int i = 0; i < VALUES; ++i) {
         ln_work_add_value(w, names[i], &g->tensor);
@@ -52,7 +52,7 @@ static void make(graph *g) {
         *b = (ln_work_buffer){.size = 96, .kind = LN_REGION_ARENA, .offset = (uint64_t)i * 128};
         b->first = i == Z ? 1 : 0;
         b->last = i == X ? 0 : 1;
-        w->homes[i] = (ln_home){.buffer = i};
+        w->homes.of[i] = (ln_home){.buffer = i};
     }
     ln_value_at(w, X)->input = 0;
     g->first = ln_work_identity(w, "first", X, Y);
@@ -63,10 +63,10 @@ static void make(graph *g) {
     w->fetches = g->fetches;
     w->n_fetches = 1;
     ln_work_sweep(w);
-    w->devices = &g->device;
-    w->n_devices = 1;
+    w->settings.devices = &g->device;
+    w->settings.n_devices = 1;
     w->updates.last_failure = -1;
-    w->program = &g->program;
+    w->result.program = &g->program;
     g->program.arena = 384;
     g->program.n_outputs = 1;
     g->program.n_steps = 1;
@@ -183,7 +183,7 @@ static void test_updates(void) {
     graph g;
     make(&g); /* the first node writes the variable that the second one still reads */
     ln_buffer_at(&g.w, X)->kind = LN_REGION_VARIABLE;
-    g.w.homes[Y].buffer = X;
+    g.w.homes.of[Y].buffer = X;
     g.second->inputs[0] = X;
     ++ln_value_at(&g.w, X)->uses;
     --ln_value_at(&g.w, Y)->uses;
@@ -220,7 +220,7 @@ static void test_devices(void) {
     wait->state = LN_NODE_GONE;
     CHECK(broken(&g, WAITS, "the end of the program"));
     wait->state = LN_NODE_READY;
-    download->event = wait->event = g.w.n_events = 1;
+    download->event = wait->event = g.w.offload.n_events = 1;
     CHECK(broken(&g, -1, NULL));
     ln_work_node *reader = ln_work_identity(&g.w, "reader", download->outputs[0], ln_work_twin(&g.w, Z));
     ++ln_value_at(&g.w, download->outputs[0])->uses;

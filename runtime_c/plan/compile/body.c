@@ -61,7 +61,7 @@ static void bind(const ln_work *w, const ln_work_node *node, const ln_function *
         if (quant != NULL) v->tensor.quant = quant;
         if (moving >= 0 && p < 2 + moving && !stays(f, p)) {
             v->tensor.data = NULL;
-        } else if (from->variable >= 0 && w->read_only != NULL && w->read_only[from->variable]) {
+        } else if (from->variable >= 0 && w->settings.read_only != NULL && w->settings.read_only[from->variable]) {
             v->variable = from->variable; /* the body reads it from the store, so its kernels may pack it */
             v->input = -1;
         } else {
@@ -83,25 +83,13 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     *slot = b;
     linnet_error ignored; /* a failure here is not final: the loop is then planned in another way */
     ln_work_init(b, w->model, w->memory, w->persistent, &ignored);
+    b->kind = LN_WORK_BODY;
     b->budget = w->budget;
-    b->features = w->features;
-    b->threads = w->threads;
-    b->precision = w->precision;
-    b->reference = w->reference;
-    b->read_only = w->read_only;
-    b->unpacked = w->unpacked;
-    b->tuning = w->tuning;
-    b->machine = w->machine;
-    b->max_bytes = w->max_bytes;
+    b->settings = w->settings;
     if (LN_HAS_DEVICES) {
-        b->devices = w->devices;
-        b->n_devices = w->n_devices;
-        b->hints = w->hints;
-        b->n_hints = w->n_hints;
-        b->refusals = w->refusals;
-        b->graph = ++w->refusals->graphs;
+        b->offload.refusals = w->offload.refusals;
+        b->offload.graph = ++w->offload.refusals->graphs;
     }
-    b->nested = true;
     b->depth = w->depth + 1;
     int32_t base;
     linnet_status status = b->depth > MOST_NESTED ? LINNET_UNSUPPORTED : ln_expand_values(b, f, &base);
@@ -254,7 +242,7 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const bool always =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
     const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
-    if (!never && always && !w->resumes && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
+    if (!never && always && w->kind != LN_WORK_SEGMENT && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
     const bool counted = always && trips > 0; /* exactly this many iterations run */
     ln_tensor t;
     uint64_t bytes;

@@ -57,7 +57,7 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
     for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
         ln_work *b = node->bodies[k];
         b->error = w->error;
-        b->outer = program;
+        b->result.outer = program;
         ln_program *p = ln_pool_alloc(&program->pool, sizeof *p);
         const linnet_status status = p == NULL ? ln_work_no_memory(w) : ln_program_build(b, program->memory, p);
         if (status != LINNET_OK) {
@@ -76,8 +76,8 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->packed_variable_bytes += p->packed_variable_bytes;
         program->packs_variables |= p->packs_variables;
         if (LN_HAS_DEVICES) count_devices(program, p);
-        program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
-                                                   (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
+        program->scratch_shared = (uint64_t)ln_max(
+            (int64_t)program->scratch_shared, (int64_t)ln_round_up(ln_body_size(p, w->settings.threads), LN_ALIGNMENT));
         uint64_t flops = 0;
         for (int32_t i = 0; i < p->n_steps; ++i) flops += p->steps[i].call.flops;
         if (flops * (uint64_t)times > step->call.flops) step->call.flops = flops * (uint64_t)times;

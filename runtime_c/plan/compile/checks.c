@@ -147,12 +147,12 @@ static where check_waits_of(const ln_work *w, uint8_t device, int32_t *number, i
 
 static where check_waits(const ln_work *w) {
     where wrong = NULL;
-    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && wrong == NULL; ++d) {
+    for (uint8_t d = 1; d <= ln_device_count(w->settings.n_devices) && wrong == NULL; ++d) {
         ln_memory memory;
         ln_pool pool;
         own_pool(&pool, &memory);
         int32_t *number = ln_pool_array(&pool, w->values.count, sizeof *number);
-        int32_t *events = ln_pool_array(&pool, (int64_t)w->n_events + 1, sizeof *events);
+        int32_t *events = ln_pool_array(&pool, (int64_t)w->offload.n_events + 1, sizeof *events);
         if (number != NULL && events != NULL) wrong = check_waits_of(w, d, number, events);
         ln_pool_free(&pool);
     }
@@ -274,7 +274,7 @@ static bool within(const ln_program *p, const ln_operand *operand, const ln_tens
 }
 
 static where check_operands(const ln_work *w) {
-    const ln_program *p = w->program;
+    const ln_program *p = w->result.program;
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
         for (int32_t k = 0; k < step->call.n_inputs + step->call.n_extra; ++k)
@@ -291,7 +291,7 @@ static where check_ports(const ln_work *w) {
         const ln_work_value *v = w->fetches[i] >= 0 ? ln_value_at(w, w->fetches[i]) : NULL;
         n += v != NULL && (v->known || v->bounded);
     }
-    return n == w->program->n_outputs ? NULL : "the outputs";
+    return n == w->result.program->n_outputs ? NULL : "the outputs";
 }
 
 const char *ln_broken_fact(const ln_work *w, uint32_t facts, const char **node) {

@@ -53,7 +53,7 @@ static void find_slot(const ln_work *w, ln_program *program, ln_port *port) {
 }
 
 linnet_status ln_collect_ports(ln_work *w) {
-    ln_program *program = w->program;
+    ln_program *program = w->result.program;
     int32_t exports = 0, inputs = 0, outputs = 0;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -163,7 +163,7 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
 
 /* The program takes over folded values that its steps still read; the others are freed with the working graph. */
 linnet_status ln_adopt_constants(ln_work *w) {
-    ln_program *program = w->program;
+    ln_program *program = w->result.program;
     int32_t kept = 0;
     blob_table table;
     const linnet_status status = sort_blobs(w, &table);
@@ -192,7 +192,7 @@ linnet_status ln_adopt_constants(ln_work *w) {
 
 /* Keeps the waiting part of the graph, without the fetches that this program provides. */
 linnet_status ln_keep_rest(ln_work *w) {
-    ln_program *program = w->program;
+    ln_program *program = w->result.program;
     if (w->waiting == 0) return LINNET_OK;
     program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
     if (program->rest == NULL) return ln_work_no_memory(w);
@@ -206,8 +206,8 @@ linnet_status ln_keep_rest(ln_work *w) {
 }
 
 linnet_status ln_take_needs(ln_work *w) {
-    ln_program *program = w->program;
-    const ln_needs *needs = w->needs;
+    ln_program *program = w->result.program;
+    const ln_needs *needs = w->result.needs;
     program->arena = needs->arena;
     program->io = needs->io;
     program->lower_bound = needs->lower_bound;
@@ -217,9 +217,9 @@ linnet_status ln_take_needs(ln_work *w) {
     program->n_chunks = needs->n_chunks;
     program->n_weights = needs->n_weights;
     program->device_bytes = needs->device_bytes;
-    program->recomputed = w->recomputed;
-    program->ordered = w->updates.ordered || (w->outer != NULL && w->outer->ordered);
+    program->recomputed = w->recomputing.added;
+    program->ordered = w->updates.ordered || (w->result.outer != NULL && w->result.outer->ordered);
     /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
        long as the tensors. */
-    return program->ordered ? LINNET_OK : ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
+    return program->ordered ? LINNET_OK : ln_check_bound(w->settings.max_bytes, program->arena + program->io, w->error);
 }

@@ -5,7 +5,7 @@
 #include "plan/compile/program.h"
 
 void ln_program_free(ln_program *program);
-/* Passes that fill in w->program. */
+/* Passes that fill in w->result.program. */
 linnet_status ln_keep_rest(ln_work *w);
 linnet_status ln_take_needs(ln_work *w);
 linnet_status ln_collect_ports(ln_work *w);

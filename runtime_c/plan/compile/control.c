@@ -42,7 +42,7 @@ static linnet_status expand_if(ln_work *w, ln_work_node *node) {
     const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
     if (!condition->known) return ln_work_append(w, node);
     if (condition->undecided) return inline_both(w, node);
-    if (condition->tensor.data == NULL && w->nested) {
+    if (condition->tensor.data == NULL && w->kind == LN_WORK_BODY) {
         bool done;
         const linnet_status status = ln_branch(w, node, &done);
         if (status != LINNET_OK || done) return status;

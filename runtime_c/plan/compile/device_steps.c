@@ -28,7 +28,7 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
     const int32_t n = from->is.count;
     if (c == NULL) return ln_work_no_memory(w);
     c->n = n;
-    c->graph = w->graph;
+    c->graph = w->offload.graph;
     c->number = program->n_claims++;
     c->first_member = program->n_members;
     c->first_span = program->n_spans;
@@ -65,8 +65,8 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
 }
 
 void ln_note_download(ln_work *w, int32_t value, int32_t step) {
-    ln_work_move *moves = w->moves.items;
-    for (int32_t i = 0; i < w->moves.count; ++i)
+    ln_work_move *moves = w->offload.moves.items;
+    for (int32_t i = 0; i < w->offload.moves.count; ++i)
         if (moves[i].value == value) moves[i].step = step;
 }
 
@@ -80,10 +80,10 @@ static int32_t may_leave_out(ln_program *program, const ln_work_move *move, int3
 }
 
 linnet_status ln_lower_moves(ln_work *w, ln_program *program) {
-    const ln_work_move *moves = w->moves.items;
-    program->moves = ln_pool_array(&program->pool, w->moves.count, sizeof *program->moves);
+    const ln_work_move *moves = w->offload.moves.items;
+    program->moves = ln_pool_array(&program->pool, w->offload.moves.count, sizeof *program->moves);
     if (program->moves == NULL) return ln_work_no_memory(w);
-    for (int32_t i = 0; i < w->moves.count; ++i) {
+    for (int32_t i = 0; i < w->offload.moves.count; ++i) {
         const ln_operand to = ln_operand_of(w, moves[i].copy), from = ln_operand_of(w, moves[i].value);
         uint64_t bytes;
         if (to.region != LN_REGION_WEIGHTS || from.region == LN_REGION_NONE ||

@@ -50,7 +50,7 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
 
 /* The value of the working graph that readers of value i read: the fed one, if the caller feeds it. */
 static int32_t read_at(const ln_work *w, int32_t base, int32_t i) {
-    return w->fed != NULL && w->depth == 0 && w->fed[i] > 0 ? w->fed[i] : base + i;
+    return w->request.fed != NULL && w->depth == 0 && w->request.fed[i] > 0 ? w->request.fed[i] : base + i;
 }
 
 /* Counts the node's operands as read. */
@@ -87,10 +87,10 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
             ++ln_value_at(w, read_at(w, base, node->inputs[k]))->readers;
         }
     }
-    for (int32_t i = 0; w->fed != NULL && w->depth == 0 && i < f->n_values; ++i) {
-        if (w->fed[i] <= 0 || ln_value_at(w, w->fed[i])->readers > 0) continue;
+    for (int32_t i = 0; w->request.fed != NULL && w->depth == 0 && i < f->n_values; ++i) {
+        if (w->request.fed[i] <= 0 || ln_value_at(w, w->request.fed[i])->readers > 0) continue;
         ln_fail(w->error, LINNET_INVALID_ARGUMENT, "no fetched tensor needs this fed tensor");
-        ln_at_tensor(w->error, ln_value_at(w, w->fed[i])->name);
+        ln_at_tensor(w->error, ln_value_at(w, w->request.fed[i])->name);
         return ln_hint(w->error, "leave this feed out, or fetch a tensor that is computed from it");
     }
     for (int32_t i = 0; i < f->n_inputs; ++i) ln_work_unread(w, base + f->inputs[i]);
@@ -186,7 +186,7 @@ static linnet_status bind_value(ln_work *w, ln_work_value *v, const linnet_shape
     for (int d = 0; d < shape->rank; ++d)
         if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) {
             v->tensor.dims[d] = shape->dims[d];
-            w->opened = shape->input;
+            w->request.opened = shape->input;
         }
     v->tensor.rank = (int8_t)shape->rank;
     return LINNET_OK;
@@ -263,7 +263,7 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
         return ln_hint(w->error, "feed the input by its name");
     }
     const bool variable = f->values[at].variable >= 0;
-    if (variable || w->fed[at] > 0) {
+    if (variable || w->request.fed[at] > 0) {
         ln_fail(w->error, LINNET_INVALID_ARGUMENT, variable ? "a variable cannot be fed" : "a tensor is fed twice");
         ln_at_tensor(w->error, given->input);
         return ln_hint(w->error, variable ? "write its value into the store: linnet_store_write"
@@ -276,9 +276,9 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
         return ln_hint(w->error, f->values[at].data ? "the steps that read it may have been computed already"
                                                     : "convert the model without optimization, or feed another tensor");
     }
-    w->fed[at] = ln_work_add_values(w, 1, LN_SLOT_KEPT);
-    if (w->fed[at] < 0) return ln_work_no_memory(w);
-    ln_work_value *v = ln_value_at(w, w->fed[at]);
+    w->request.fed[at] = ln_work_add_values(w, 1, LN_SLOT_KEPT);
+    if (w->request.fed[at] < 0) return ln_work_no_memory(w);
+    ln_work_value *v = ln_value_at(w, w->request.fed[at]);
     v->name = name;
     ln_declared(&f->values[at], &v->tensor);
     v->tensor.data = NULL;
@@ -315,8 +315,8 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
 }
 
 linnet_status ln_pass_expand(ln_work *w) {
-    const ln_signature *signature = w->signature;
-    const linnet_plan_config *config = w->config;
+    const ln_signature *signature = w->request.signature;
+    const linnet_plan_config *config = w->request.config;
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
     linnet_status status = ln_expand_values(w, f, &base);
@@ -328,7 +328,8 @@ linnet_status ln_pass_expand(ln_work *w) {
         if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
     for (int32_t i = 0; i < config->bound_count; ++i)
         if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
-    if (config->feed_count > 0 && (w->fed = ln_pool_array(&w->pool, f->n_values, sizeof *w->fed)) == NULL)
+    if (config->feed_count > 0 &&
+        (w->request.fed = ln_pool_array(&w->pool, f->n_values, sizeof *w->request.fed)) == NULL)
         return ln_work_no_memory(w);
     for (int32_t i = 0; i < config->feed_count; ++i)
         if ((status = feed(w, signature, f, &config->feeds[i], i)) != LINNET_OK) return status;
@@ -339,7 +340,7 @@ linnet_status ln_pass_expand(ln_work *w) {
     w->fetches = ln_pool_array(&w->pool, w->n_fetches, sizeof *w->fetches);
     int32_t *asked = ln_pool_array(&w->pool, w->n_fetches, sizeof *asked);
     if (w->pool.failed) return ln_work_no_memory(w);
-    w->asked = asked;
+    w->request.fetches = asked;
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         const char *name = config->fetches != NULL ? config->fetches[i] : NULL, *own;
         const int32_t at = config->fetches == NULL ? f->outputs[i] : ln_find_tensor(signature, f, name, &own);
@@ -348,8 +349,8 @@ linnet_status ln_pass_expand(ln_work *w) {
         needed[at] = true;
     }
     status = ln_expand_nodes(w, f, base, needed);
-    if (status == LINNET_SHAPE_MISMATCH && w->opened != NULL && w->error != NULL && w->error->hint[0] == 0)
-        ln_hint(w->error, "check the shape given for input '%.40s': the model leaves it open", w->opened);
+    if (status == LINNET_SHAPE_MISMATCH && w->request.opened != NULL && w->error != NULL && w->error->hint[0] == 0)
+        ln_hint(w->error, "check the shape given for input '%.40s': the model leaves it open", w->request.opened);
     return status;
 }
 

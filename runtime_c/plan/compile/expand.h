@@ -5,7 +5,7 @@
 
 #include "plan/graph/work.h"
 
-/* Turns w->signature's function into values and nodes, with the shapes of w->config bound. */
+/* Turns the requested signature's function into values and nodes, with the shapes of its plan's config bound. */
 linnet_status ln_pass_expand(ln_work *w);
 /* Expands the nodes that have waited for data, in a graph that holds no others. */
 linnet_status ln_pass_resume(ln_work *w);

@@ -175,8 +175,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
 
 /* Counts the branches of each fork, and how many steps they have. A branch whose nodes all became views has none. */
 static linnet_status make_forks(ln_work *w, ln_program *program) {
-    program->forks = ln_pool_array(&program->pool, w->forks.count, sizeof *program->forks);
-    for (int32_t f = 0; program->forks != NULL && f < w->forks.count; ++f) {
+    program->forks = ln_pool_array(&program->pool, w->parallel.forks.count, sizeof *program->forks);
+    for (int32_t f = 0; program->forks != NULL && f < w->parallel.forks.count; ++f) {
         ln_fork_branch *branches = ln_pool_array(&program->pool, ln_fork_at(w, f + 1)->branches, sizeof *branches);
         program->forks[f].branches = branches;
     }
@@ -196,14 +196,14 @@ static void enter_fork(ln_program *program, const ln_work_node *before, const ln
 /* Keeps the forks that still have several branches. */
 static void finish_forks(ln_work *w, ln_program *program) {
     program->lanes = 1;
-    for (int32_t f = 0; f < w->forks.count; ++f) {
+    for (int32_t f = 0; f < w->parallel.forks.count; ++f) {
         ln_fork fork = program->forks[f];
         if (fork.n_branches < 2) continue;
         for (int32_t b = 0; b < fork.n_branches; ++b) fork.ns += fork.branches[b].ns;
         double lanes[LN_MOST_LANES] = {0};
-        const int n = ln_lanes_of(&fork, w->threads);
+        const int n = ln_lanes_of(&fork, w->settings.threads);
         for (int32_t b = 0; b < fork.n_branches; ++b) ln_give_lane(lanes, n, fork.branches[b].ns);
-        program->ns += ln_lanes_ns(w->machine, lanes, n) - fork.ns;
+        program->ns += ln_lanes_ns(w->settings.machine, lanes, n) - fork.ns;
         program->lanes = (int32_t)ln_max(program->lanes, n);
         program->parallel = true;
         program->forks[program->n_forks++] = fork;
@@ -214,7 +214,7 @@ static void finish_forks(ln_work *w, ln_program *program) {
 enum { SLOW = 10000 }; /* nanoseconds; the time to check the clock is negligible in comparison */
 
 linnet_status ln_lower_steps(ln_work *w) {
-    ln_program *program = w->program;
+    ln_program *program = w->result.program;
     int32_t steps = 0, commits = 0;
     int64_t n_tensors = 0;
     ln_work_node *node, *before = NULL;
@@ -233,9 +233,9 @@ linnet_status ln_lower_steps(ln_work *w) {
     program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
     for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
     program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
-    if (w->forks.count > 0 && make_forks(w, program) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
-    program->n_events = w->n_events;
-    if (w->n_events > 0) program->event_devices = ln_pool_array(&program->pool, w->n_events, 1);
+    if (w->parallel.forks.count > 0 && make_forks(w, program) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
+    program->n_events = w->offload.n_events;
+    if (w->offload.n_events > 0) program->event_devices = ln_pool_array(&program->pool, w->offload.n_events, 1);
     if (program->pool.failed) return ln_work_no_memory(w);
     before = NULL;
     for (int32_t i = 0; (node = next_node(w, &i)) != NULL;) {
@@ -269,8 +269,8 @@ linnet_status ln_lower_steps(ln_work *w) {
             step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST || step->reason == LN_REASON_REFUSED;
         ++program->n_steps;
     }
-    if (w->forks.count > 0) finish_forks(w, program);
+    if (w->parallel.forks.count > 0) finish_forks(w, program);
     program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);
     if (program->packed == NULL) return ln_work_no_memory(w);
-    return w->moves.count > 0 ? ln_lower_moves(w, program) : LINNET_OK;
+    return w->offload.moves.count > 0 ? ln_lower_moves(w, program) : LINNET_OK;
 }

@@ -36,7 +36,7 @@ typedef struct picture {
 
 static uint64_t bytes_now(const ln_work *w) {
     uint64_t bytes = 0;
-    if (w->needs->arena + w->needs->io > 0) return w->needs->arena + w->needs->io;
+    if (w->result.needs->arena + w->result.needs->io > 0) return w->result.needs->arena + w->result.needs->io;
     for (int32_t i = 0; i < w->buffers.count; ++i) {
         const ln_work_buffer *b = ln_buffer_at(w, i);
         if ((b->kind == LN_REGION_ARENA || b->kind == LN_REGION_IO) && ln_on_cpu(b->device)) bytes += b->size;
@@ -97,8 +97,8 @@ static linnet_status compare(ln_work *w, const picture *before, const picture *a
 }
 
 static linnet_status run(ln_work *w, int pass, linnet_status (*function)(ln_work *w)) {
-    if (w->changes == NULL) return function(w);
-    ln_pass_change *c = &w->changes[pass];
+    if (w->request.changes == NULL) return function(w);
+    ln_pass_change *c = &w->request.changes[pass];
     picture before, after;
     *c = (ln_pass_change){.ran = true};
     linnet_status status = look(w, &before, c, 0);
@@ -148,14 +148,15 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 #define ALWAYS true
-#define OF_SIGNATURE (w->signature != NULL)
-#define OF_SEGMENT w->resumes
-#define FAST (!w->reference)
-#define STRUCTURED (!w->reference && w->frame == NULL) /* plans of one frame have the same nodes */
-#define WITH_DEVICES (ln_device_count(w->n_devices) > 0)
-#define TO_FIT (w->updates.ordered && w->target > 0)
-#define SIDE_BY_SIDE (FAST && OF_SIGNATURE && w->threads > 1 && !WITH_DEVICES && !w->apart && !w->updates.ordered)
-#define IN_FRAME (w->frame != NULL)
+#define OF_SIGNATURE (w->kind == LN_WORK_SIGNATURE)
+#define OF_SEGMENT (w->kind == LN_WORK_SEGMENT)
+#define FAST (!w->settings.reference)
+#define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans of one frame have the same nodes */
+#define WITH_DEVICES (ln_device_count(w->settings.n_devices) > 0)
+#define TO_FIT (w->updates.ordered && w->recomputing.target > 0)
+#define SIDE_BY_SIDE                                                                                                   \
+    (FAST && OF_SIGNATURE && w->settings.threads > 1 && !WITH_DEVICES && !w->request.apart && !w->updates.ordered)
+#define IN_FRAME (w->request.frame != NULL)
 
 static linnet_status run_passes(ln_work *w) {
     linnet_status status = LINNET_OK;
@@ -181,17 +182,17 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     memset(program, 0, sizeof *program);
     program->memory = memory;
     program->model = w->model;
-    program->outer = w->outer;
-    program->n_devices = w->n_devices;
+    program->outer = w->result.outer;
+    program->n_devices = w->settings.n_devices;
     ln_pool_init(&program->pool, memory);
-    program->pool.exact = w->frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
-    program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
+    program->pool.exact = w->request.frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
+    program->devices = ln_pool_array(&program->pool, (int64_t)w->settings.n_devices + 1, sizeof *program->devices);
     ln_needs needs = {.devices = program->devices};
-    w->program = program;
-    w->lasting = &program->pool;
-    w->needs = &needs;
+    w->result.program = program;
+    w->result.pool = &program->pool;
+    w->result.needs = &needs;
     const linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : run_passes(w);
-    w->needs = NULL;
+    w->result.needs = NULL;
     if (status != LINNET_OK) ln_program_free(program);
     return status;
 }

@@ -28,7 +28,7 @@ enum ln_step_kind {
 /* Steps that a device executes as one. In a session, their spans begin at first_span, in the order of the operands. */
 typedef struct ln_claim {
     int32_t n, number, first_member, first_span;
-    int32_t graph; /* number of the graph of its nodes (ln_work.graph) */
+    int32_t graph; /* number of the graph of its nodes (ln_offload.graph) */
     linnet_step *steps;
     ln_operand **operands; /* per step: inputs, operands of the epilogue, outputs */
     uint64_t scratch_bytes, packed_bytes, packed_offset;
@@ -136,13 +136,13 @@ typedef struct ln_program {
     uint64_t packed_variable_bytes; /* of packed_bytes: copies of variables, which belong to the store */
     uint64_t packed_only;           /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
-    int32_t recomputed;      /* steps that compute a value again instead of keeping it */
-    bool ordered;            /* the nodes were ordered for updates (ln_pass_order), so a lower w->target may save
-                                memory */
-    int32_t *packing;        /* hash table of the steps that first rearrange their constants: 1 + step, or 0 */
-    int32_t packing_size;    /* a power of two */
-    ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
-    uint64_t packed_own;     /* bytes of packed constants that this program was the first to need */
+    int32_t recomputed;   /* steps that compute a value again instead of keeping it */
+    bool ordered;         /* the nodes were ordered for updates (ln_pass_order), so a lower recomputing.target may save
+                             memory */
+    int32_t *packing;     /* hash table of the steps that first rearrange their constants: 1 + step, or 0 */
+    int32_t packing_size; /* a power of two */
+    ln_packed **packed;   /* NULL until the first session; shared with other programs of the model */
+    uint64_t packed_own;  /* bytes of packed constants that this program was the first to need */
     struct ln_program *next; /* in the model's list of programs with packed constants: */
     bool listed;
     bool reads_variables, writes_variables, parallel;

@@ -27,7 +27,7 @@ static bool leaves(const ln_work_value *v) { return v->fetched || v->exported ||
 static void attach(alias *a, int32_t value, int32_t buffer, int64_t offset) {
     const ln_work_value *v = ln_value_at(a->w, value);
     ln_work_buffer *b = ln_buffer_at(a->w, buffer);
-    a->w->homes[value] = (ln_home){buffer, offset};
+    a->w->homes.of[value] = (ln_home){buffer, offset};
     a->next[value] = a->head[buffer];
     a->head[buffer] = value;
     if (a->last[value] > b->last) b->last = a->last[value];
@@ -58,8 +58,8 @@ static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
 
 static bool try_view(alias *a, ln_work_node *node) {
     ln_work *w = a->w;
-    if (!ln_is_view(w, node) || w->homes[node->inputs[0]].buffer < 0) return false;
-    const ln_home from = w->homes[node->inputs[0]];
+    if (!ln_is_view(w, node) || w->homes.of[node->inputs[0]].buffer < 0) return false;
+    const ln_home from = w->homes.of[node->inputs[0]];
     const ln_work_value *x = ln_value_at(w, node->inputs[0]);
     const ln_work_buffer *b = ln_buffer_at(w, from.buffer);
     for (int o = 0; o < node->n_outputs; ++o) {
@@ -68,7 +68,7 @@ static bool try_view(alias *a, ln_work_node *node) {
         if (y->device != x->device || b->device != y->device) return false;
         if (leaves(y) && !owned(b)) return false; /* inputs and variables are returned as copies */
         if (y->fetched && x->input >= 0) return false;
-        if (y->fetched && w->separate && !alone(a, y, from.buffer)) return false;
+        if (y->fetched && w->request.separate && !alone(a, y, from.buffer)) return false;
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
@@ -92,13 +92,13 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     int64_t at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
-        const ln_home home = w->homes[node->inputs[k]];
+        const ln_home home = w->homes.of[node->inputs[k]];
         if (x->host != NULL || home.buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
         const ln_work_buffer *b = ln_buffer_at(w, home.buffer);
         if (b->kind != LN_REGION_ARENA || home.offset != 0 || b->size != ln_known_bytes(&x->tensor)) return LINNET_OK;
         if (b->last == NEVER || b->size == 0) return LINNET_OK;
         for (int j = 0; j < k; ++j)
-            if (w->homes[node->inputs[j]].buffer == home.buffer) return LINNET_OK;
+            if (w->homes.of[node->inputs[j]].buffer == home.buffer) return LINNET_OK;
         for (int d = 0; d < x->tensor.rank; ++d)
             if (x->tensor.dims[d] != 1 && x->tensor.strides[d] != y->tensor.strides[d]) return LINNET_OK;
         if (!ln_element_aligned(y->tensor.dtype, at * y->tensor.strides[axis], LN_ALIGNMENT)) return LINNET_OK;
@@ -109,7 +109,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     if (status != LINNET_OK) return status;
     at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
-        const int32_t part = w->homes[node->inputs[k]].buffer;
+        const int32_t part = w->homes.of[node->inputs[k]].buffer;
         const ln_tensor *t = &ln_value_at(w, node->outputs[0])->tensor;
         const int64_t base = ln_offset_of_element(t->dtype, at * t->strides[axis]);
         if (ln_buffer_at(w, part)->first < ln_buffer_at(w, whole)->first)
@@ -117,7 +117,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
         at += ln_value_at(w, node->inputs[k])->tensor.dims[axis];
         for (int32_t v = a->head[part], next; v >= 0; v = next) {
             next = a->next[v];
-            attach(a, v, whole, base + w->homes[v].offset);
+            attach(a, v, whole, base + w->homes.of[v].offset);
         }
         a->head[part] = -1;
         ln_buffer_at(w, part)->size = 0;
@@ -156,8 +156,8 @@ static bool fused(const ln_work_node *node) { return node->claim != NULL && node
 /* Whether a device keeps both values in the same way: each element at the same offset, in a buffer that has nothing
  * else, because a kernel may write the padding behind its output. */
 static bool alike_on_device(const ln_work *w, int32_t x, int32_t y) {
-    return ln_token_of(w, x) == ln_token_of(w, y) && w->homes[x].offset == 0 &&
-           ln_buffer_at(w, w->homes[x].buffer)->size == ln_device_bytes(w, y);
+    return ln_token_of(w, x) == ln_token_of(w, y) && w->homes.of[x].offset == 0 &&
+           ln_buffer_at(w, w->homes.of[x].buffer)->size == ln_device_bytes(w, y);
 }
 
 /* Whether output o may be written over input k, whose last reader is this node. */
@@ -165,7 +165,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work *w = a->w;
     if (node->inputs[k] < 0) return false;
     const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
-    const ln_home home = w->homes[node->inputs[k]];
+    const ln_home home = w->homes.of[node->inputs[k]];
     if (x->host != NULL || home.buffer < 0 || x->device != y->device) return false;
     const ln_work_buffer *b = ln_buffer_at(w, home.buffer);
     if (b->last != position || b->device != y->device) return false;
@@ -177,7 +177,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     for (int i = 0; i < ln_slots(node); ++i) {
         if (i == k || node->inputs[i] < 0) continue;
         const ln_work_value *other = ln_value_at(w, node->inputs[i]);
-        const ln_home near = w->homes[node->inputs[i]];
+        const ln_home near = w->homes.of[node->inputs[i]];
         if (other->host != NULL || near.buffer != home.buffer) continue;
         if (near.offset == begin && ln_same_strides(&other->tensor, &x->tensor) &&
             ln_dtype_bits(other->tensor.dtype) == ln_dtype_bits(x->tensor.dtype) &&
@@ -186,7 +186,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
         if (near.offset < end && begin < near.offset + extent(&other->tensor)) return false;
     }
     for (int i = 0; i < o; ++i) /* an earlier output may already use this memory */
-        if (node->outputs[i] >= 0 && w->homes[node->outputs[i]].buffer == home.buffer) return false;
+        if (node->outputs[i] >= 0 && w->homes.of[node->outputs[i]].buffer == home.buffer) return false;
     return true;
 }
 
@@ -208,10 +208,10 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
         if (map ? !loads_before_stores(node->attributes) : o > 0) return false;
     }
     for (int k = first; k < end; ++k) {
-        const int32_t over = node->inputs[k] >= 0 ? w->homes[node->inputs[k]].buffer : -1;
+        const int32_t over = node->inputs[k] >= 0 ? w->homes.of[node->inputs[k]].buffer : -1;
         if (over < 0 || (buffer >= 0 ? over != buffer : ln_buffer_at(w, over)->kind != LN_REGION_ARENA)) continue;
         if (!may_overwrite(a, node, o, k, position)) continue;
-        attach(a, node->outputs[o], over, w->homes[node->inputs[k]].offset);
+        attach(a, node->outputs[o], over, w->homes.of[node->inputs[k]].offset);
         return true;
     }
     return false;
@@ -247,7 +247,7 @@ static linnet_status make_input_buffers(alias *a) {
     ln_work *w = a->w;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || w->homes[i].buffer >= 0) continue;
+        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || w->homes.of[i].buffer >= 0) continue;
         int kind = LN_REGION_NONE;
         if (v->host != NULL || (v->variable >= 0 && !ln_on_cpu(v->device)))
             kind = LN_REGION_WEIGHTS;
@@ -263,7 +263,8 @@ static linnet_status make_input_buffers(alias *a) {
                                          ? variable_buffer(a, v->variable, ln_known_bytes(&v->tensor), &buffer)
                                          : new_buffer(a, kind, v->device, ln_device_bytes(w, i), NEVER, &buffer);
         if (status != LINNET_OK) return status;
-        if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
+        if (kind == LN_REGION_IMPORT)
+            ln_buffer_at(w, buffer)->offset = (uint64_t)(w->kind == LN_WORK_BODY ? v->input : i);
         attach(a, i, buffer, 0);
     }
     return LINNET_OK;
@@ -284,7 +285,7 @@ static int32_t needed_until(const alias *a, int32_t i, int32_t value) {
 
 static linnet_status find_branches(alias *a) {
     ln_work *w = a->w;
-    if (w->forks.count == 0) return LINNET_OK;
+    if (w->parallel.forks.count == 0) return LINNET_OK;
     a->branch = ln_pool_array(&w->pool, w->values.count, sizeof *a->branch);
     if (a->branch == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count; ++i)
@@ -304,14 +305,15 @@ static void find_owner(const ln_work *w, ln_work_buffer *b) {
 /* Makes the table of homes, in which no value has one yet. */
 static linnet_status begin_homes(ln_work *w) {
     const int32_t n = w->values.count;
-    if (n > w->room_for_homes) {
-        ln_memory_free(w->memory, w->homes, (size_t)w->room_for_homes * sizeof *w->homes);
-        w->room_for_homes = 0;
-        if ((w->homes = ln_memory_alloc(w->memory, (size_t)n * sizeof *w->homes)) == NULL) return ln_work_no_memory(w);
-        w->room_for_homes = n;
+    if (n > w->homes.room) {
+        ln_memory_free(w->memory, w->homes.of, (size_t)w->homes.room * sizeof *w->homes.of);
+        w->homes.room = 0;
+        if ((w->homes.of = ln_memory_alloc(w->memory, (size_t)n * sizeof *w->homes.of)) == NULL)
+            return ln_work_no_memory(w);
+        w->homes.room = n;
     }
-    for (int32_t i = 0; i < n; ++i) w->homes[i] = (ln_home){.buffer = -1};
-    w->n_homes = n;
+    for (int32_t i = 0; i < n; ++i) w->homes.of[i] = (ln_home){.buffer = -1};
+    w->homes.n = n;
     return LINNET_OK;
 }
 
@@ -348,7 +350,7 @@ linnet_status ln_find_buffers(ln_work *w) {
         bool done = false;
         if (ln_is_assign(node)) { /* its output is the value */
             const ln_work_value *x = ln_value_at(w, node->inputs[1]);
-            const ln_home home = w->homes[node->inputs[1]];
+            const ln_home home = w->homes.of[node->inputs[1]];
             if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], home.buffer, home.offset);
             if (node->outputs[0] >= 0 && x->host != NULL) ln_value_at(w, node->outputs[0])->host = x->host;
             continue;
@@ -356,12 +358,12 @@ linnet_status ln_find_buffers(ln_work *w) {
         const bool copy = ln_is_family(node, LN_FAMILY_COPY) && node->outputs[0] >= 0;
         if (copy && ((status = try_update(&a, node, 0, i, &done)) != LINNET_OK || done)) continue;
         if (try_view(&a, node)) continue;
-        if (!w->reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
+        if (!w->settings.reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
         for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
-            if (node->outputs[o] < 0 || w->homes[node->outputs[o]].buffer >= 0) continue; /* a resident copy */
-            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue;   /* it is never stored */
+            if (node->outputs[o] < 0 || w->homes.of[node->outputs[o]].buffer >= 0) continue; /* a resident copy */
+            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue;      /* it is never stored */
             if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
-            if (!w->reference && try_in_place(&a, node, o, i, -1)) continue;
+            if (!w->settings.reference && try_in_place(&a, node, o, i, -1)) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);
             int32_t buffer;
             const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;
@@ -371,13 +373,13 @@ linnet_status ln_find_buffers(ln_work *w) {
         }
     }
     ln_memory_free(w->memory, a.last, bytes);
-    for (int32_t i = 0; i < w->buffers.count && w->forks.count > 0 && status == LINNET_OK; ++i)
+    for (int32_t i = 0; i < w->buffers.count && w->parallel.forks.count > 0 && status == LINNET_OK; ++i)
         if (ln_buffer_at(w, i)->kind == LN_REGION_ARENA) find_owner(w, ln_buffer_at(w, i));
     return status;
 }
 
 void ln_forget_buffers(ln_work *w) {
-    w->n_homes = 0;
+    w->homes.n = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) ln_node_at(w, i)->state = LN_NODE_READY;
     w->buffers.count = 0;
 }

@@ -17,11 +17,11 @@
 /* Whether the value is a variable, or a part of one, that no run changes. */
 static bool is_read_only(const ln_work *w, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    if (w->read_only == NULL || !ln_on_cpu(v->device)) return false;
+    if (w->settings.read_only == NULL || !ln_on_cpu(v->device)) return false;
     const int32_t buffer = v->variable < 0 ? ln_home_of(w, value).buffer : -1;
     const ln_work_buffer *b = buffer >= 0 ? ln_buffer_at(w, buffer) : NULL;
     const int64_t variable = b != NULL && b->kind == LN_REGION_VARIABLE ? (int64_t)b->offset : v->variable;
-    return variable >= 0 && w->read_only[variable];
+    return variable >= 0 && w->settings.read_only[variable];
 }
 
 int64_t ln_call_tensors(const ln_work_node *node) {
@@ -52,10 +52,10 @@ linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *poo
     call->outputs = outputs;
     call->inner = inner;
     call->n_extra = node->n_extra;
-    call->features = w->features;
-    call->threads = w->threads;
-    call->precision = w->precision;
-    call->machine = w->machine;
+    call->features = w->settings.features;
+    call->threads = w->settings.threads;
+    call->precision = w->settings.precision;
+    call->machine = w->settings.machine;
     call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
     call->plan = pool;
@@ -76,8 +76,8 @@ linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *poo
 }
 
 const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns) {
-    return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference, ns)
-                             : ln_choose_kernel(call, w->reference, ns);
+    return w->settings.tuning != NULL ? ln_tuned_kernel(w->settings.tuning, call, w->settings.reference, ns)
+                                      : ln_choose_kernel(call, w->settings.reference, ns);
 }
 
 bool ln_computes_half(const ln_work *w, const ln_work_node *node) {
@@ -108,7 +108,8 @@ linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide) {
     if (other == NULL || (other->flags & LN_KERNEL_REFERENCE && direct != NULL)) return LINNET_OK;
     /* A product may have a kernel for f32 that is worth the casts. */
     *wide = direct == NULL || (direct->flags & LN_KERNEL_REFERENCE) ||
-            (call.op->flags & LN_OP_EPILOGUE && wide_ns + ln_counts_ns(w->machine, w->features, &casts) < ns);
+            (call.op->flags & LN_OP_EPILOGUE &&
+             wide_ns + ln_counts_ns(w->settings.machine, w->settings.features, &casts) < ns);
     return LINNET_OK;
 }
 
@@ -142,7 +143,8 @@ linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, dou
     ln_call call;
     const linnet_status status = ln_node_call(w, node, &w->pool, &call);
     /* ln_node_call allocated the tensors for this call. */
-    if (status == LINNET_OK) *ns = cost_in(&call, (ln_tensor *)call.inputs, layout, w->tuning, w->reference);
+    if (status == LINNET_OK)
+        *ns = cost_in(&call, (ln_tensor *)call.inputs, layout, w->settings.tuning, w->settings.reference);
     return status;
 }
 

@@ -20,10 +20,10 @@ static bool matches(const char *pattern, const char *text) {
 
 /* plan_create.c has checked the names of the devices. */
 int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
-    for (int32_t h = 0; h < w->n_hints; ++h) {
-        if (!matches(w->hints[h].node, node->name)) continue;
-        for (int32_t d = 0; d < w->n_devices; ++d)
-            if (strcmp(w->devices[d].is.name, w->hints[h].device) == 0) return d + 1;
+    for (int32_t h = 0; h < w->settings.n_hints; ++h) {
+        if (!matches(w->settings.hints[h].node, node->name)) continue;
+        for (int32_t d = 0; d < w->settings.n_devices; ++d)
+            if (strcmp(w->settings.devices[d].is.name, w->settings.hints[h].device) == 0) return d + 1;
         return LN_CPU;
     }
     return -1;
@@ -57,7 +57,7 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         const ln_work_value *v = ln_value_at(w, at);
         values[k].name = v->name;
         values[k].value = at;
-        values[k].readers = w->readers != NULL ? w->readers[at] : 0;
+        values[k].readers = w->offload.readers != NULL ? w->offload.readers[at] : 0;
         if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
         values[k].token = v->device == place ? ln_token_of(w, at) : 0;
         values[k].device = &ln_device_at(w, place)->is;

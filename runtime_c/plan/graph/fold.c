@@ -123,7 +123,7 @@ static bool as_in_frame(ln_frame *f, bool folds) {
 
 bool ln_foldable(ln_work *w, const ln_work_node *node) {
     const bool folds = within_limits(w, node);
-    return w->frame != NULL ? as_in_frame(w->frame, folds) : folds;
+    return w->request.frame != NULL ? as_in_frame(w->request.frame, folds) : folds;
 }
 
 bool ln_fold_shared(ln_work *w, const ln_work_node *node) {
@@ -191,9 +191,10 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
         memcpy(true_dims + i * LN_MAX_RANK, out[i].dims, sizeof out[i].dims);
     }
     const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
-    const bool reference = w->reference || !(op->flags & LN_OP_EXACT); /* fast kernels only if they are exact */
-    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->features,
-                                       reference, dependent ? true_dims : NULL, w->error);
+    const bool reference =
+        w->settings.reference || !(op->flags & LN_OP_EXACT); /* fast kernels only if they are exact */
+    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data,
+                                       w->settings.features, reference, dependent ? true_dims : NULL, w->error);
     if (status != LINNET_OK) return status;
     for (int i = 0; i < n_outputs; ++i) {
         if (outputs[i] < 0) continue;

@@ -170,7 +170,7 @@ static linnet_status settle(ln_work *w, group *g) {
         if (!ln_has_layouts(w, i)) continue;
         const ln_work_value *v = ln_value_at(w, i);
         if (v->fetched || v->exported) g[i].read |= 1 << DENSE;
-        const uint64_t ns = (uint64_t)ln_conversion_cost(w->machine, w->features, &v->tensor);
+        const uint64_t ns = (uint64_t)ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor);
         group *region = &g[root(g, i)];
         if (converted(&g[i], DENSE)) region->as_dense += ns;
         if (converted(&g[i], LAST)) region->as_last += ns;

@@ -35,7 +35,7 @@ linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *cal
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    if (w->unpacked) leave_unpacked(call, kernel);
+    if (w->settings.unpacked) leave_unpacked(call, kernel);
     if (call->epilogue != NULL && (status = ln_epilogue_prepare((ln_epilogue *)call->epilogue, call)) != LINNET_OK)
         return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
     if (kernel->code->configure == NULL || (status = kernel->code->configure(call)) == LINNET_OK) return LINNET_OK;

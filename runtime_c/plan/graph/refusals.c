@@ -5,9 +5,9 @@
 enum { MOST_BUILDS = 8, ALL_NODES = -1 };
 
 bool ln_is_refused(const ln_work *w, const ln_work_node *node, uint8_t place) {
-    const ln_refusal *at = w->refusals->first;
-    while (at != NULL &&
-           (at->place != place || (at->number != ALL_NODES && (at->graph != w->graph || at->number != node->number))))
+    const ln_refusal *at = w->offload.refusals->first;
+    while (at != NULL && (at->place != place ||
+                          (at->number != ALL_NODES && (at->graph != w->offload.graph || at->number != node->number))))
         at = at->next;
     return at != NULL;
 }
@@ -22,7 +22,7 @@ static bool add(ln_refusals *r, int32_t graph, int32_t number, uint8_t place) {
 }
 
 linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place) {
-    return add(w->refusals, w->graph, node->number, place) ? LINNET_OK : ln_work_no_memory(w);
+    return add(w->offload.refusals, w->offload.graph, node->number, place) ? LINNET_OK : ln_work_no_memory(w);
 }
 
 bool ln_refuse_steps(ln_refusals *r, int32_t graph, const linnet_step *steps, int32_t n, uint8_t place) {
@@ -31,4 +31,4 @@ bool ln_refuse_steps(ln_refusals *r, int32_t graph, const linnet_step *steps, in
     return true;
 }
 
-linnet_status ln_end_if_refused(const ln_work *w) { return w->refusals->again ? LINNET_CANCELLED : LINNET_OK; }
+linnet_status ln_end_if_refused(const ln_work *w) { return w->offload.refusals->again ? LINNET_CANCELLED : LINNET_OK; }

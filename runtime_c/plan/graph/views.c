@@ -29,7 +29,8 @@ int64_t ln_view_offset(const ln_work *w, const ln_work_node *node, int o) {
 
 bool ln_is_view(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_family(node, LN_FAMILY_COPY) || node->n_outputs == 0 || node->inputs[0] < 0) return false;
-    if (w->frame != NULL && !ln_copy_keeps_order(node->attributes)) return false; /* not a view at every shape */
+    if (w->request.frame != NULL && !ln_copy_keeps_order(node->attributes))
+        return false; /* not a view at every shape */
     if (ln_value_at(w, node->inputs[0])->host != NULL) return false;
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0 && ln_view_offset(w, node, o) < 0) return false;

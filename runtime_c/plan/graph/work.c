@@ -37,10 +37,10 @@ void ln_work_free(ln_work *w) {
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));
     list_free(w, &w->buffers, sizeof(ln_work_buffer));
-    list_free(w, &w->forks, sizeof(ln_work_fork));
-    ln_memory_free(w->memory, w->homes, (size_t)w->room_for_homes * sizeof *w->homes);
-    list_free(w, &w->claims, sizeof(ln_work_claim *));
-    list_free(w, &w->moves, sizeof(ln_work_move));
+    list_free(w, &w->parallel.forks, sizeof(ln_work_fork));
+    ln_memory_free(w->memory, w->homes.of, (size_t)w->homes.room * sizeof *w->homes.of);
+    list_free(w, &w->offload.claims, sizeof(ln_work_claim *));
+    list_free(w, &w->offload.moves, sizeof(ln_work_move));
     ln_pool_free(&w->pool);
     memset(w, 0, sizeof *w);
 }
@@ -66,17 +66,17 @@ void *ln_list_add(ln_work *w, ln_list *list, size_t item) {
 }
 
 linnet_status ln_work_find_spare(ln_work *w) {
-    w->spare = ln_pool_array(&w->pool, w->values.count, sizeof *w->spare);
-    if (w->spare == NULL) return ln_work_no_memory(w);
-    w->n_spare = w->values.count;
-    for (int32_t i = 0; i < w->n_spare; ++i) w->spare[i] = ln_value_at(w, i)->slot != LN_SLOT_KEPT;
+    w->spare.values = ln_pool_array(&w->pool, w->values.count, sizeof *w->spare.values);
+    if (w->spare.values == NULL) return ln_work_no_memory(w);
+    w->spare.n = w->values.count;
+    for (int32_t i = 0; i < w->spare.n; ++i) w->spare.values[i] = ln_value_at(w, i)->slot != LN_SLOT_KEPT;
     for (int32_t i = 0; i < w->n_fetches; ++i)
-        if (w->fetches[i] >= 0) w->spare[w->fetches[i]] = false;
+        if (w->fetches[i] >= 0) w->spare.values[w->fetches[i]] = false;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         for (int32_t k = 0; k < node->n_inputs + node->n_outputs; ++k) {
             const int32_t v = k < node->n_inputs ? node->inputs[k] : node->outputs[k - node->n_inputs];
-            if (v >= 0) w->spare[v] = false;
+            if (v >= 0) w->spare.values[v] = false;
         }
     }
     return LINNET_OK;
@@ -84,8 +84,8 @@ linnet_status ln_work_find_spare(ln_work *w) {
 
 int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
     int32_t first = w->values.count;
-    for (int32_t i = 0, row = 0; n > 0 && row < n && i < w->n_spare; ++i) {
-        row = w->spare[i] && ln_value_at(w, i)->slot == slot ? row + 1 : 0;
+    for (int32_t i = 0, row = 0; n > 0 && row < n && i < w->spare.n; ++i) {
+        row = w->spare.values[i] && ln_value_at(w, i)->slot == slot ? row + 1 : 0;
         if (row == n) first = i + 1 - n;
     }
     for (int32_t i = first; i < first + n; ++i) {
@@ -93,7 +93,7 @@ int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
         ln_work_value *v = ln_value_at(w, i);
         *v = (ln_work_value){.slot = (uint8_t)slot, .variable = -1, .input = -1};
         v->blob = v->readers = -1;
-        if (i < w->n_spare) w->spare[i] = false;
+        if (i < w->spare.n) w->spare.values[i] = false;
     }
     return first;
 }
@@ -238,19 +238,8 @@ linnet_status ln_work_charge(ln_work *w, uint64_t n) {
 
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {
     ln_work_init(to, from->model, memory, from->persistent, error);
-    to->features = from->features;
-    to->threads = from->threads;
-    to->precision = from->precision;
-    to->max_bytes = from->max_bytes;
-    to->reference = from->reference;
-    to->read_only = from->read_only;
-    to->unpacked = from->unpacked;
-    to->tuning = from->tuning;
-    to->machine = from->machine;
-    to->devices = from->devices;
-    to->n_devices = from->n_devices;
-    to->hints = from->hints;
-    to->n_hints = from->n_hints;
+    to->kind = LN_WORK_SEGMENT;
+    to->settings = from->settings;
     to->n_fetches = from->n_fetches;
     to->fetches = ln_pool_array(&to->pool, from->n_fetches, sizeof *to->fetches);
     if (to->fetches == NULL) return ln_work_no_memory(to);

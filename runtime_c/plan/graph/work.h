@@ -80,14 +80,6 @@ typedef struct ln_work_fork {
     int32_t branches;
 } ln_work_fork;
 
-/* What ln_pass_order finds out: which new values may be written over their variables, and from which node on. */
-typedef struct ln_updates {
-    bool ordered;         /* the nodes are in an order for updates */
-    int32_t last_failure; /* position of the last node that can fail */
-    int32_t *variable;    /* per value: the variable that it may overwrite; -1: none */
-    int32_t n;            /* later passes add values, which overwrite none */
-} ln_updates;
-
 /* Where ln_find_buffers puts a value: a buffer, and the offset in it. */
 typedef struct ln_home {
     int32_t buffer; /* -1: in none */
@@ -133,66 +125,127 @@ typedef struct ln_list {
     int32_t count, capacity;
 } ln_list;
 
-typedef struct ln_work {
-    linnet_model *model;
-    ln_memory *memory;     /* temporary */
-    ln_memory *persistent; /* the plan's: for blobs */
-    ln_budget *budget;     /* the budget of the whole plan; NULL: nothing is folded or expanded any more */
-    ln_pool pool;
-    ln_list values;   /* ln_work_value */
-    ln_list nodes;    /* ln_work_node *, in order */
-    ln_list blobs;    /* ln_blob */
-    ln_list buffers;  /* ln_work_buffer */
-    int32_t *fetches; /* values */
-    int32_t n_fetches;
-    const char *opened; /* an input with an open dimension that a given shape has bound, or NULL */
-    int32_t *fed; /* per value of the signature's function: the value that its readers get, because the caller feeds it;
-                     0: itself. NULL: nothing is fed but inputs */
+enum ln_work_kind {
+    LN_WORK_SIGNATURE, /* expanded from a signature of the model */
+    LN_WORK_SEGMENT,   /* what has waited for the values of an earlier program */
+    LN_WORK_BODY       /* the function of a loop or branch that is one step of another graph */
+};
+
+/* What the plan was made with. Later segments and bodies are planned with the same. */
+typedef struct ln_settings {
     ln_features features;
     int threads;
-    int precision; /* linnet_precision, for the calls of nodes; what planning itself computes is f32 */
-    bool reference;
-    bool separate;         /* an output shares its memory with no other tensor */
-    const bool *read_only; /* per variable: no run of the signature changes it, so kernels may pack it; NULL: none */
+    int precision;         /* linnet_precision, for the calls of nodes; what planning itself computes is f32 */
+    uint64_t max_bytes;    /* 0: no bound */
+    bool reference;        /* steps run reference kernels */
     bool unpacked;         /* there is no memory for packed copies of variables */
-    const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
-    const struct ln_machine *machine; /* the rates by which times are modelled */
-    ln_frame *frame;                  /* NULL: none */
+    const bool *read_only; /* per variable: no run of the signature changes it, so kernels may pack it; NULL: none */
     const ln_device *devices;
     int32_t n_devices;
     const linnet_placement *hints;
     int32_t n_hints;
-    int32_t graph;                /* 0; a body: its number, in the order in which bodies are opened */
-    struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
-    ln_list claims, moves;        /* ln_work_claim *, ln_work_move */
-    int32_t *readers;             /* per value, from ln_pass_claims: linnet_device_tensor.readers; NULL: not known */
-    uint32_t *tokens; /* per value, from ln_pass_claims: its private layout on a device; 0: dense; NULL: all are */
-    ln_home *homes;   /* per value, from ln_find_buffers */
-    int32_t n_homes, room_for_homes;
-    int32_t n_events;
+    const struct ln_machine *machine; /* the rates by which times are modelled */
+    const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
+} ln_settings;
+
+/* What the caller asks of a signature's plan. All of it is 0 in segments and bodies. */
+typedef struct ln_request {
+    const ln_signature *signature;
+    const linnet_plan_config *config;
+    bool separate;                  /* an output shares its memory with no other tensor */
+    bool apart;                     /* no steps run side by side, because that needs more memory */
+    ln_frame *frame;                /* the buffers that this plan has to use; NULL: its own */
+    struct ln_pass_change *changes; /* per pass: what it changed; NULL: nobody asks */
+    /* Set by ln_pass_expand: */
+    const int32_t *fetches; /* the values that the caller fetches, before passes replace some */
+    int32_t *fed; /* per value of the signature's function: the value that its readers get, because the caller feeds it;
+                     0: itself. NULL: nothing is fed but inputs */
+    const char *opened; /* an input with an open dimension that a given shape has bound, or NULL */
+} ln_request;
+
+/* In segments: the values that no waiting node needs, whose numbers can be used again. None in other graphs. */
+typedef struct ln_spare {
+    bool *values; /* per value that the segment began with */
+    int32_t n;
+} ln_spare;
+
+/* What ln_pass_order finds out: which new values may be written over their variables, and from which node on. All of it
+ * is 0 in graphs that are not ordered. */
+typedef struct ln_updates {
+    bool ordered;         /* the nodes are in an order for updates */
+    int32_t last_failure; /* position of the last node that can fail */
+    int32_t *variable;    /* per value: the variable that it may overwrite; -1: none */
+    int32_t n;            /* later passes add values, which overwrite none */
+} ln_updates;
+
+/* How ln_pass_recompute saves memory. A target of 0: nothing is computed again. */
+typedef struct ln_recomputing {
+    uint64_t target; /* the size of the arena in bytes that it aims at */
+    int32_t added;   /* number of nodes that it added */
+} ln_recomputing;
+
+/* The branches that run side by side, from ln_pass_branches. There are none before it, in segments and in bodies. */
+typedef struct ln_parallel {
     ln_list forks; /* ln_work_fork */
     int32_t n_branches;
-    bool apart;         /* no steps run side by side, because that needs more memory */
-    uint64_t max_bytes; /* 0: no bound */
-    int32_t waiting;    /* nodes left for later segments */
-    int32_t depth;      /* of inlined calls */
-    ln_updates updates;
-    uint64_t target;                  /* the arena size in bytes that ln_pass_recompute aims at */
-    int32_t recomputed;               /* number of nodes that it added */
-    bool nested;                      /* this graph is a body, and a step of `outer` runs it */
-    struct ln_program *outer;         /* set during lowering */
-    const ln_signature *signature;    /* the graph is expanded from it; NULL: the graph is a body or a segment */
-    const linnet_plan_config *config; /* of the signature's plan */
-    bool resumes;                     /* the graph is a segment, whose nodes have waited */
-    const int32_t *asked;             /* the values that the caller fetches, before passes replace some */
-    struct ln_program *program;       /* the one that is built */
-    struct ln_pass_change *changes;   /* per pass: what it changed; NULL: nobody asks */
-    ln_pool *lasting;                 /* the program's: memory of steps, which outlives the graph */
-    ln_needs *needs;                  /* filled while the program is built */
-    ln_list bodies;                   /* ln_work *, of the nodes */
-    bool *spare; /* later segments: values that no waiting node needs, whose numbers can be reused */
-    int32_t n_spare;
+} ln_parallel;
+
+/* What devices are asked, and what they have answered. All of it is 0 in plans without devices, but for `refusals`. */
+typedef struct ln_offload {
+    struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
+    int32_t graph;                /* 0; of a body: its number, in the order in which bodies are opened */
+    ln_list moves;                /* ln_work_move, from ln_pass_transfers */
+    int32_t n_events;             /* from ln_pass_waits */
+    ln_list claims;               /* ln_work_claim *, from ln_pass_claims, which also sets: */
+    int32_t *readers;             /* per value: linnet_device_tensor.readers; NULL: not known */
+    uint32_t *tokens;             /* per value: its private layout on a device; 0: dense; NULL: all are */
+} ln_offload;
+
+/* Where values lie, from ln_find_buffers. */
+typedef struct ln_homes {
+    ln_home *of;     /* per value */
+    int32_t n, room; /* values that have a home, and homes that are allocated */
+} ln_homes;
+
+/* What the graph is turned into. Set by ln_program_build. */
+typedef struct ln_result {
+    struct ln_program *program;
+    struct ln_program *outer; /* of a body: the program that runs it; set before its own is built */
+    ln_pool *pool;            /* the program's: memory of steps, which outlives the graph */
+    ln_needs *needs;          /* the memory that the program needs; NULL: it is not being built */
+} ln_result;
+
+/* The graph, and the parts in which a plan and its passes note what they know of it. */
+typedef struct ln_work {
+    uint8_t kind; /* ln_work_kind */
+    linnet_model *model;
     linnet_error *error;
+    /* Memory: */
+    ln_memory *memory;     /* temporary */
+    ln_memory *persistent; /* the plan's: for blobs */
+    ln_budget *budget;     /* the budget of the whole plan; NULL: nothing is folded or expanded any more */
+    ln_pool pool;
+    /* The graph: */
+    ln_list values;   /* ln_work_value */
+    ln_list nodes;    /* ln_work_node *, in order */
+    ln_list blobs;    /* ln_blob */
+    ln_list bodies;   /* ln_work *, of the nodes */
+    int32_t *fetches; /* values */
+    int32_t n_fetches;
+    int32_t depth;   /* of inlined calls, while the graph is expanded */
+    int32_t waiting; /* nodes left for later segments */
+    /* What is given: */
+    ln_settings settings;
+    ln_request request;
+    /* What passes find out: */
+    ln_spare spare;
+    ln_updates updates;
+    ln_recomputing recomputing;
+    ln_offload offload;
+    ln_parallel parallel;
+    ln_list buffers; /* ln_work_buffer */
+    ln_homes homes;
+    ln_result result;
 } ln_work;
 
 static inline ln_work_value *ln_value_at(const ln_work *w, int32_t i) { return (ln_work_value *)w->values.items + i; }
@@ -208,10 +261,10 @@ static inline int32_t ln_update_of(const ln_work *w, int32_t value) {
     return value < w->updates.n ? w->updates.variable[value] : -1;
 }
 static inline uint32_t ln_token_of(const ln_work *w, int32_t value) {
-    return w->tokens != NULL ? w->tokens[value] : 0; /* no pass adds values after ln_pass_claims */
+    return w->offload.tokens != NULL ? w->offload.tokens[value] : 0; /* no pass adds values after ln_pass_claims */
 }
 static inline ln_home ln_home_of(const ln_work *w, int32_t value) {
-    return value < w->n_homes ? w->homes[value] : (ln_home){.buffer = -1};
+    return value < w->homes.n ? w->homes.of[value] : (ln_home){.buffer = -1};
 }
 
 /* work.c */
@@ -250,22 +303,22 @@ ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32
 linnet_status ln_work_charge(ln_work *w, uint64_t n);
 /* Recounts `uses` and removes ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
-/* Copies the waiting part of the graph, for planning later segments. `error` is the record for the copy, because the
- * record that `from` was planned with may no longer exist. */
+/* Copies the waiting part of the graph, which becomes the graph of a segment. `error` is the record for the copy,
+ * because the record that `from` was planned with may no longer exist. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
 /* Whether a kernel of the CPU computes the node. */
 static inline bool ln_is_kernel(const ln_work_node *node) { return node->op != NULL && ln_on_cpu(node->device); }
 /* Whether a device computes the node. */
 static inline bool ln_on_device(const ln_work_node *node) { return node->op != NULL && !ln_on_cpu(node->device); }
-static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->devices[place - 1]; }
+static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->settings.devices[place - 1]; }
 /* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;
 }
 
 static inline const ln_work_fork *ln_fork_at(const ln_work *w, int32_t number) {
-    return (const ln_work_fork *)w->forks.items + number - 1;
+    return (const ln_work_fork *)w->parallel.forks.items + number - 1;
 }
 
 #endif

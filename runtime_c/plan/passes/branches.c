@@ -115,7 +115,7 @@ static void list_branches(search *s, int32_t first, int32_t end) {
 static double branches_ns(search *s, int32_t first, int32_t end) {
     double lanes[LN_MOST_LANES] = {0};
     list_branches(s, first, end);
-    const int n = (int)ln_min(ln_min(s->w->threads, LN_MOST_LANES), s->n_heads);
+    const int n = (int)ln_min(ln_min(s->w->settings.threads, LN_MOST_LANES), s->n_heads);
     for (int32_t b = 0; b < s->n_heads; ++b) ln_give_lane(lanes, n, s->weight[s->heads[b]]);
     double longest = 0;
     for (int i = 0; i < n; ++i)
@@ -160,15 +160,15 @@ static linnet_status make_fork(search *s, int32_t first, int32_t end) {
     ln_work_node **order = w->nodes.items;
     for (int32_t i = first; i < end; ++i) join(s, first, i);
     list_branches(s, first, end);
-    ln_work_fork *fork = ln_list_add(w, &w->forks, sizeof *fork);
+    ln_work_fork *fork = ln_list_add(w, &w->parallel.forks, sizeof *fork);
     if (fork == NULL) return ln_work_no_memory(w);
     *fork = (ln_work_fork){.first = s->at[first], .end = s->at[end - 1] + 1, .branches = s->n_heads};
     int32_t at = first;
     for (int32_t b = 0; b < s->n_heads; ++b) {
-        const int32_t number = ++w->n_branches;
+        const int32_t number = ++w->parallel.n_branches;
         for (int32_t i = s->heads[b]; i < end; ++i) {
             if (head_of(s, i) != s->heads[b]) continue;
-            s->nodes[i]->fork = w->forks.count;
+            s->nodes[i]->fork = w->parallel.forks.count;
             s->nodes[i]->branch = number;
             order[s->at[at++]] = s->nodes[i];
         }
@@ -203,7 +203,7 @@ static linnet_status search_run(search *s) {
 
 linnet_status ln_pass_branches(ln_work *w) {
     const int32_t n = w->nodes.count, n_values = w->values.count;
-    search s = {.w = w, .free = *w->machine};
+    search s = {.w = w, .free = *w->settings.machine};
     s.free.thread = IN_STEPS;
     s.nodes = ln_pool_array(&w->pool, n, sizeof *s.nodes);
     s.at = ln_pool_array(&w->pool, n, sizeof *s.at);

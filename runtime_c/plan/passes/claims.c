@@ -18,7 +18,7 @@ static bool is_step(const ln_work *w, const ln_work_node *node) {
  * divided into blocks. */
 static linnet_status check(ln_work *w, const ln_device *d, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    const uint32_t token = w->tokens[value];
+    const uint32_t token = w->offload.tokens[value];
     linnet_layout layout = {.block = 0};
     const int rank = v->tensor.rank;
     bool good = d->is.describe != NULL && d->is.describe(d->is.context, token, rank, &layout) == 1;
@@ -47,8 +47,8 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
         const int32_t value = node->outputs[o];
         const ln_work_value *v = value >= 0 ? ln_value_at(w, value) : NULL;
         if (v == NULL || v->device != node->device || v->committed) continue;
-        w->tokens[value] = d->is.propose(d->is.context, &step, o);
-        if (w->tokens[value] != 0) status = check(w, d, value);
+        w->offload.tokens[value] = d->is.propose(d->is.context, &step, o);
+        if (w->offload.tokens[value] != 0) status = check(w, d, value);
     }
     return status;
 }
@@ -56,7 +56,7 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
 /* Makes a value dense unless all of its readers accept its layout. A download accepts every layout. */
 static linnet_status accept_layouts(ln_work *w, const ln_work_node *node) {
     for (int k = 0; k < ln_slots(node); ++k) {
-        uint32_t *token = node->inputs[k] >= 0 ? &w->tokens[node->inputs[k]] : NULL;
+        uint32_t *token = node->inputs[k] >= 0 ? &w->offload.tokens[node->inputs[k]] : NULL;
         if (token == NULL || *token == 0) continue;
         if (node->op == NULL) {
             if (!ln_on_cpu(ln_value_at(w, node->outputs[0])->device)) *token = 0;
@@ -135,7 +135,7 @@ static linnet_status claim_run(ln_work *w, const run *r) {
         status = ln_device_step_of(w, nodes[i], nodes[i]->device, &w->pool, &steps[i]);
     }
     for (int32_t first = 0; first < r->n && status == LINNET_OK;) {
-        ln_work_claim **slot = ln_list_add(w, &w->claims, sizeof *slot);
+        ln_work_claim **slot = ln_list_add(w, &w->offload.claims, sizeof *slot);
         ln_work_claim *c = slot != NULL ? ln_pool_alloc(&w->pool, sizeof *c) : NULL;
         if (c == NULL) return ln_work_no_memory(w);
         *slot = c;
@@ -167,15 +167,15 @@ static bool count_readers(ln_work *w) {
         for (int k = 0; node->state == LN_NODE_READY && k < ln_slots(node); ++k)
             if (node->inputs[k] >= 0) readers[node->inputs[k]]++;
     }
-    w->readers = readers;
+    w->offload.readers = readers;
     return true;
 }
 
 linnet_status ln_pass_claims(ln_work *w) {
     linnet_status status = LINNET_OK;
-    w->tokens = ln_pool_array(&w->pool, w->values.count, sizeof *w->tokens);
-    if (w->tokens == NULL) return ln_work_no_memory(w);
-    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
+    w->offload.tokens = ln_pool_array(&w->pool, w->values.count, sizeof *w->offload.tokens);
+    if (w->offload.tokens == NULL) return ln_work_no_memory(w);
+    if (ln_device_count(w->settings.n_devices) == 0) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (is_step(w, ln_node_at(w, i))) status = propose(w, ln_node_at(w, i));
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)

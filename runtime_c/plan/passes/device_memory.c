@@ -78,7 +78,7 @@ static void set_key(const linnet_model *model, ln_device_weight *r, uint64_t siz
 /* Adds the constants (or the copies of variables) that steps of the device read. Each constant has an allocation of its
  * own, because sessions share constants one by one. */
 static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants) {
-    ln_device_memory *m = &w->needs->devices[place];
+    ln_device_memory *m = &w->result.needs->devices[place];
     const ln_device *d = ln_device_at(w, place);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -112,17 +112,17 @@ static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants)
 }
 
 static linnet_status find_residents(ln_work *w, uint8_t place) {
-    ln_device_memory *m = &w->needs->devices[place];
+    ln_device_memory *m = &w->result.needs->devices[place];
     const ln_device *d = ln_device_at(w, place);
     const int32_t first = m->n_chunks;
     int32_t n = 0;
     for (int32_t i = 0; i < w->buffers.count; ++i)
         n += ln_buffer_at(w, i)->kind == LN_REGION_WEIGHTS && ln_buffer_at(w, i)->device == place;
-    m->weights = ln_pool_array(w->lasting, n, sizeof *m->weights);
+    m->weights = ln_pool_array(w->result.pool, n, sizeof *m->weights);
     if (m->weights == NULL) return ln_work_no_memory(w);
     add_values(w, place, first, false);
-    for (int32_t i = 0; i < w->claims.count; ++i) {
-        ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
+    for (int32_t i = 0; i < w->offload.claims.count; ++i) {
+        ln_work_claim *c = ((ln_work_claim **)w->offload.claims.items)[i];
         if (c->nodes[0]->device != place || c->is.packed_bytes == 0) continue;
         const uint64_t size = ln_round_up((size_t)c->is.packed_bytes, (size_t)d->limits.alignment);
         add_resident(m, first, d->limits.largest_buffer, size, &c->packed_chunk, &c->packed_offset);
@@ -134,7 +134,7 @@ static linnet_status find_residents(ln_work *w, uint8_t place) {
 }
 
 static linnet_status plan_device(ln_work *w, uint8_t place) {
-    ln_device_memory *m = &w->needs->devices[place];
+    ln_device_memory *m = &w->result.needs->devices[place];
     const ln_device *d = ln_device_at(w, place);
     const uint64_t align = d->limits.alignment, room = d->limits.largest_buffer;
     const int32_t n = w->buffers.count;
@@ -149,15 +149,16 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
                                          .last = b->last == INT32_MAX ? w->nodes.count : b->last};
         a.buffers[a.n++] = b;
     }
-    for (int32_t i = 0; i < w->claims.count; ++i) {
-        const ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
+    for (int32_t i = 0; i < w->offload.claims.count; ++i) {
+        const ln_work_claim *c = ((ln_work_claim **)w->offload.claims.items)[i];
         if (c->nodes[0]->device != place) continue;
         ++m->steps;
         m->nodes += c->is.count;
         m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
     }
     /* the arenas, the scratch, and at most one buffer per weight or packed block */
-    m->chunks = ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->claims.count, sizeof *m->chunks);
+    m->chunks =
+        ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->offload.claims.count, sizeof *m->chunks);
     if (w->pool.failed) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;
     for (int32_t count = 1; a.n > 0 && (count == 1 || (room > 0 && most > room)); ++count) {
@@ -179,20 +180,21 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     m->device = d->origin;
     const linnet_status status = find_residents(w, place);
     if (status != LINNET_OK) return status;
-    uint64_t *chunks = ln_pool_array(w->lasting, m->n_chunks, sizeof *chunks);
+    uint64_t *chunks = ln_pool_array(w->result.pool, m->n_chunks, sizeof *chunks);
     if (chunks == NULL) return ln_work_no_memory(w);
     if (m->n_chunks > 0) memcpy(chunks, m->chunks, (size_t)m->n_chunks * sizeof *chunks);
     m->chunks = chunks;
-    m->first_chunk = w->needs->n_chunks;
-    w->needs->n_chunks += m->n_chunks;
-    m->first_weight = w->needs->n_weights;
-    w->needs->n_weights += m->n_weights;
-    for (int32_t i = 0; i < m->n_chunks; ++i) w->needs->device_bytes += m->chunks[i];
+    m->first_chunk = w->result.needs->n_chunks;
+    w->result.needs->n_chunks += m->n_chunks;
+    m->first_weight = w->result.needs->n_weights;
+    w->result.needs->n_weights += m->n_weights;
+    for (int32_t i = 0; i < m->n_chunks; ++i) w->result.needs->device_bytes += m->chunks[i];
     return status;
 }
 
 linnet_status ln_pass_device_memory(ln_work *w) {
     linnet_status status = LINNET_OK;
-    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d) status = plan_device(w, d);
+    for (uint8_t d = 1; d <= ln_device_count(w->settings.n_devices) && status == LINNET_OK; ++d)
+        status = plan_device(w, d);
     return status;
 }

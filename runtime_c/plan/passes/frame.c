@@ -7,7 +7,7 @@
 /* The first program, for the largest shapes, stores its offsets in the frame. Later programs take their offsets from
  * the frame. Without a frame, the pass does nothing. */
 linnet_status ln_pass_frame(ln_work *w) {
-    ln_frame *f = w->frame;
+    ln_frame *f = w->request.frame;
     if (f == NULL) return LINNET_OK;
     const int32_t n = w->buffers.count;
     if (f->buffers == NULL) {
@@ -16,7 +16,7 @@ linnet_status ln_pass_frame(ln_work *w) {
         if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
         f->buffers = buffers;
         f->count = n;
-        f->arena = w->needs->arena;
+        f->arena = w->result.needs->arena;
         return LINNET_OK;
     }
     bool same = n == f->count;
@@ -27,7 +27,7 @@ linnet_status ln_pass_frame(ln_work *w) {
                b->last == in->last && b->size <= in->size;
         if (b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->offset = in->offset;
     }
-    w->needs->arena = f->arena;
+    w->result.needs->arena = f->arena;
     if (same) return LINNET_OK;
     ln_fail(w->error, LINNET_TOO_LARGE, "a value is larger at these shapes than at the bounds, or the graph differs");
     return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");

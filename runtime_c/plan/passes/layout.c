@@ -64,7 +64,7 @@ static linnet_status convert_operands(ln_work *w, int32_t *others, int32_t n_oth
         if (node->inputs[k] < 0) continue;
         const int32_t like = y >= 0 ? y : node->inputs[k];
         const int wish =
-            w->reference ? (int)DENSE : ln_layout_read(w, node, k, ln_is_dense(&ln_value_at(w, like)->tensor));
+            w->settings.reference ? (int)DENSE : ln_layout_read(w, node, k, ln_is_dense(&ln_value_at(w, like)->tensor));
         if (wish != FREE && ln_value_at(w, node->inputs[k])->tensor.rank >= 3 &&
             (status = convert(w, others, n_others, node->name, &node->inputs[k], wish)) != LINNET_OK)
             return status;
@@ -94,7 +94,7 @@ linnet_status ln_pass_layout(ln_work *w) {
     int32_t *others = ln_pool_array(&w->pool, n_values, sizeof *others);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_values; ++i) others[i] = -1;
-    if (!w->reference) {
+    if (!w->settings.reference) {
         const linnet_status status = ln_choose_layouts(w, last);
         if (status != LINNET_OK) return status;
         for (int32_t i = 0; i < n_values; ++i)
@@ -111,7 +111,7 @@ linnet_status ln_pass_layout(ln_work *w) {
         if (w->fetches[i] < 0) continue;
         const ln_work_value *v = ln_value_at(w, w->fetches[i]);
         bool own = v->host != NULL || (v->input < 0 && v->variable < 0 && !v->imported);
-        if (w->separate) own &= v->host == NULL && !fetched_before(w, i);
+        if (w->request.separate) own &= v->host == NULL && !fetched_before(w, i);
         if (!v->known || own) continue;
         const linnet_status status = copy_value(w, v->name, w->fetches[i], &w->fetches[i]);
         if (status != LINNET_OK) return status;

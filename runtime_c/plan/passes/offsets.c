@@ -39,14 +39,14 @@ static linnet_status add_branches(ln_work *w, arena *a) {
     arena part = {.lifetimes = ln_pool_array(&w->pool, n, sizeof *part.lifetimes),
                   .owner = ln_pool_array(&w->pool, n, sizeof *part.owner)};
     int32_t *next = ln_pool_array(&w->pool, n, sizeof *next); /* per buffer: the next one of its branch */
-    int32_t *heads = ln_pool_array(&w->pool, (int64_t)w->n_branches + 1, sizeof *heads);
+    int32_t *heads = ln_pool_array(&w->pool, (int64_t)w->parallel.n_branches + 1, sizeof *heads);
     if (w->pool.failed) return ln_work_no_memory(w);
-    for (int32_t b = 0; b <= w->n_branches; ++b) heads[b] = -1;
+    for (int32_t b = 0; b <= w->parallel.n_branches; ++b) heads[b] = -1;
     for (int32_t i = n; i-- > 0;) {
         next[i] = heads[ln_buffer_at(w, i)->branch];
         heads[ln_buffer_at(w, i)->branch] = i;
     }
-    for (int32_t b = 1; b <= w->n_branches; ++b) {
+    for (int32_t b = 1; b <= w->parallel.n_branches; ++b) {
         if (heads[b] < 0) continue;
         const ln_work_fork *fork = ln_fork_at(w, ln_node_at(w, ln_buffer_at(w, heads[b])->first)->fork);
         ln_memory_plan plan;
@@ -56,7 +56,7 @@ static linnet_status add_branches(ln_work *w, arena *a) {
         const linnet_status status = ln_plan_memory(w->memory, part.lifetimes, part.count, &plan, w->error);
         if (status != LINNET_OK) return status;
         for (int i = 0; i < part.count; ++i) ln_buffer_at(w, part.owner[i])->offset = part.lifetimes[i].offset;
-        w->needs->naive += plan.naive - plan.reached; /* all of `reached` is counted with the part */
+        w->result.needs->naive += plan.naive - plan.reached; /* all of `reached` is counted with the part */
         add(a, -b, plan.reached, fork->first, fork->end - 1);
     }
     return LINNET_OK;
@@ -64,11 +64,11 @@ static linnet_status add_branches(ln_work *w, arena *a) {
 
 /* Sets the offsets of all buffers. The planner assigns those in the arena; all others follow one after another. */
 linnet_status ln_pass_offsets(ln_work *w) {
-    ln_needs *m = w->needs;
+    ln_needs *m = w->result.needs;
     const int32_t n = w->buffers.count;
-    arena a = {.lifetimes = ln_pool_array(&w->pool, (int64_t)n + w->n_branches, sizeof *a.lifetimes),
-               .owner = ln_pool_array(&w->pool, (int64_t)n + w->n_branches, sizeof *a.owner)};
-    uint64_t *parts = ln_pool_array(&w->pool, (int64_t)w->n_branches + 1, sizeof *parts);
+    arena a = {.lifetimes = ln_pool_array(&w->pool, (int64_t)n + w->parallel.n_branches, sizeof *a.lifetimes),
+               .owner = ln_pool_array(&w->pool, (int64_t)n + w->parallel.n_branches, sizeof *a.owner)};
+    uint64_t *parts = ln_pool_array(&w->pool, (int64_t)w->parallel.n_branches + 1, sizeof *parts);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
         ln_work_buffer *b = ln_buffer_at(w, i);
@@ -83,7 +83,7 @@ linnet_status ln_pass_offsets(ln_work *w) {
         }
     }
     ln_memory_plan plan;
-    linnet_status status = w->n_branches > 0 ? add_branches(w, &a) : LINNET_OK;
+    linnet_status status = w->parallel.n_branches > 0 ? add_branches(w, &a) : LINNET_OK;
     if (status == LINNET_OK) status = ln_plan_memory(w->memory, a.lifetimes, a.count, &plan, w->error);
     if (status != LINNET_OK) return status;
     for (int i = 0; i < a.count; ++i)

@@ -34,7 +34,8 @@ static int32_t first_slot(const ln_work_node *node) { return ln_is_assign(node);
 
 static bool can_fail(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_kernel(node) || (node->op->flags & LN_OP_CAN_FAIL)) return true;
-    if (node->bodies[0] != NULL && ln_device_count(w->n_devices) > 0) return true; /* its nodes are placed later */
+    if (node->bodies[0] != NULL && ln_device_count(w->settings.n_devices) > 0)
+        return true; /* its nodes are placed later */
     for (int b = 0; b < 2 && node->bodies[b] != NULL; ++b)
         for (int32_t i = 0; i < node->bodies[b]->nodes.count; ++i)
             if (can_fail(node->bodies[b], ln_node_at(node->bodies[b], i))) return true;
@@ -338,7 +339,7 @@ static linnet_status arrange(order *s) {
    of several assignments takes effect. */
 static bool updates_variables(const ln_work *w, bool *assigned) {
     bool some = false;
-    if (w->nested || w->waiting > 0) return false;
+    if (w->kind == LN_WORK_BODY || w->waiting > 0) return false;
     for (int32_t i = 0; i < w->values.count; ++i)
         if (ln_value_at(w, i)->imported) return false;
     for (int32_t i = 0; i < w->nodes.count; ++i) {

@@ -23,7 +23,7 @@ linnet_status ln_pass_fuse(ln_work *w);
    node that reads the old value or can fail. */
 linnet_status ln_pass_order(ln_work *w);
 /* recompute.c: in an ordered graph, computes values again instead of keeping them, until the arena is no larger than
-   w->target, if possible. */
+   w->recomputing.target, if possible. */
 linnet_status ln_pass_recompute(ln_work *w);
 /* waits.c: inserts the waits of the host, and marks the transfers that record events. The order of the nodes must be
    final. */

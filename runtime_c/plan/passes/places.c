@@ -43,7 +43,7 @@ static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_byte
 
 /* The time of a step of the CPU on as many threads as it would get. */
 static double on_threads(const ln_work *w, double ns) {
-    return ln_threads_ns(w->machine, ns, ln_best_threads(w->machine, ns, w->threads));
+    return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
 }
 
 static double transfer_cost(const ln_device *d, uint64_t bytes) {
@@ -123,7 +123,7 @@ static void count_transfers(choice *c) {
 /* Finds how values would be kept and read if all nodes that are not yet on a device ran on the CPU. */
 static linnet_status note_readers(choice *c) {
     ln_work *w = c->w;
-    linnet_status status = w->reference ? LINNET_OK : ln_choose_layouts(w, c->last);
+    linnet_status status = w->settings.reference ? LINNET_OK : ln_choose_layouts(w, c->last);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
         c->last[i] = c->last[i] && ln_has_layouts(w, i);
@@ -134,12 +134,12 @@ static linnet_status note_readers(choice *c) {
         const ln_work_node *node = ln_node_at(w, i);
         c->wide[i] = false;
         if (node->state != LN_NODE_READY) continue;
-        if (!w->reference) status = ln_runs_in_f32(w, node, &c->wide[i]);
+        if (!w->settings.reference) status = ln_runs_in_f32(w, node, &c->wide[i]);
         const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
         for (int k = ln_is_assign(node); k < node->n_inputs; ++k) {
             const int32_t x = node->inputs[k];
             if (x < 0) continue;
-            int how = w->reference ? AS_DENSE : 1 << ln_layout_read(w, node, k, y < 0 || !c->last[y]);
+            int how = w->settings.reference ? AS_DENSE : 1 << ln_layout_read(w, node, k, y < 0 || !c->last[y]);
             if (c->wide[i] && ln_is_half(ln_value_at(w, x)->tensor.dtype)) how |= AS_F32;
             if (ln_is_kernel(node) && ln_is_family(node, LN_FAMILY_MAP)) how |= BY_MAP;
             c->reads[x] |= (uint8_t)how;
@@ -154,7 +154,7 @@ static double cast_cost(const ln_work *w, const ln_tensor *t) {
     const double bytes = (double)ln_known_bytes(t);
     ln_counts counts = {.read = bytes, .written = 2 * bytes};
     counts.work[LN_RATE_MAP] = (double)ln_count(t);
-    return (double)w->machine->step + ln_counts_ns(w->machine, w->features, &counts);
+    return (double)w->settings.machine->step + ln_counts_ns(w->settings.machine, w->settings.features, &counts);
 }
 
 /* The nanoseconds that the CPU needs to convert the value so that it can be read in the ways `readers`. On a device,
@@ -166,7 +166,7 @@ static double converting(const choice *c, int32_t value, int readers, bool made_
     if (read_there) readers |= AS_DENSE;
     double ns = 0;
     if (ln_has_layouts(w, value) && readers & (c->last[value] && !made_there ? AS_DENSE : AS_LAST))
-        ns += on_threads(w, ln_conversion_cost(w->machine, w->features, &v->tensor));
+        ns += on_threads(w, ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor));
     if (!ln_is_half(v->tensor.dtype)) return ns;
     const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there; /* in f32 */
     const int casts = (readers & AS_F32 ? 1 : 0) + (!made_there && maker >= 0 && c->wide[maker] && !kept);
@@ -353,7 +353,7 @@ static linnet_status ask_device(choice *c) {
         c->islands[i] = (island){.parent = i};
     }
     linnet_status status = note_readers(c);
-    if (status == LINNET_OK && !w->reference) status = ask_pairs(c);
+    if (status == LINNET_OK && !w->settings.reference) status = ask_pairs(c);
     if (status != LINNET_OK) return status;
     for (int32_t i = 0; i < w->values.count; ++i) c->counted[i] = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -378,7 +378,7 @@ static linnet_status ask_device(choice *c) {
     count_transfers(c);
     status = add_costs(c);
     if (status == LINNET_OK) status = ln_end_if_refused(w);
-    if (status == LINNET_OK && !w->reference) status = count_savings(c);
+    if (status == LINNET_OK && !w->settings.reference) status = count_savings(c);
     if (status != LINNET_OK) return status;
     count_conversions(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -403,7 +403,7 @@ static linnet_status ask_device(choice *c) {
 }
 
 linnet_status ln_pass_places(ln_work *w) {
-    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
+    if (ln_device_count(w->settings.n_devices) == 0) return LINNET_OK;
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
     c.costs = ln_pool_array(&w->pool, n, sizeof *c.costs);
@@ -425,7 +425,7 @@ linnet_status ln_pass_places(ln_work *w) {
         if (node->state != LN_NODE_READY) continue;
         c.hinted[i] = ln_hinted_place(w, node);
     }
-    for (int32_t d = 0; d < w->n_devices; ++d) {
+    for (int32_t d = 0; d < w->settings.n_devices; ++d) {
         c.place = (uint8_t)(d + 1);
         const linnet_status status = ask_device(&c);
         if (status != LINNET_OK) return status;

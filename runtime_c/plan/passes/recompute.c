@@ -254,7 +254,7 @@ linnet_status ln_pass_recompute(ln_work *w) {
             if (ln_node_at(w, i)->outputs[o] >= 0) r.maker[ln_node_at(w, i)->outputs[o]] = ln_node_at(w, i);
     linnet_status status = measure(&r);
     if (status == LINNET_OK) keep(&r);
-    for (bool helps = true; status == LINNET_OK && helps && r.most > (int64_t)w->target;) {
+    for (bool helps = true; status == LINNET_OK && helps && r.most > (int64_t)w->recomputing.target;) {
         find_candidates(&r);
         for (helps = false; status == LINNET_OK && !helps;) {
             int32_t best = 0;
@@ -267,6 +267,6 @@ linnet_status ln_pass_recompute(ln_work *w) {
     }
     ln_forget_buffers(w);
     if (status == LINNET_OK) status = sweep(w);
-    w->recomputed = w->nodes.count - n;
+    w->recomputing.added = w->nodes.count - n;
     return status;
 }

@@ -59,7 +59,7 @@ linnet_status ln_pass_shuffle(ln_work *w) {
         if (groups < 2 || x->dims[CHANNELS] == groups || !same_dims(x, y) ||
             !exchanges(turn->attributes, between->rank))
             continue;
-        ln_copy_attributes *a = ln_pool_alloc(w->lasting, sizeof *a);
+        ln_copy_attributes *a = ln_pool_alloc(w->result.pool, sizeof *a);
         if (a == NULL) return ln_work_no_memory(w);
         a->kind = LN_COPY_SHUFFLE;
         a->axis = CHANNELS;

@@ -83,7 +83,7 @@ static bool takes_f32(const ln_work_node *node) {
 /* Marks the values of f16 and bf16 whose maker and readers all take f32. The values of a copy have one dtype, so either
  * all of them are marked or none. Removing one mark may therefore remove those of other copies, so this is repeated. */
 static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
-    const double most = (double)w->machine->widest;
+    const double most = (double)w->settings.machine->widest;
     for (int32_t v = 0; v < w->values.count; ++v) {
         const ln_work_value *value = ln_value_at(w, v);
         kept[v] = ln_is_half(value->tensor.dtype) && makers[v] >= 0 && value->variable < 0 && value->host == NULL &&
@@ -126,8 +126,8 @@ static bool has_variables(const ln_work *w) {
  * count; in programs with variables, because a training step must be the same whether one program or two compute it;
  * and with devices, because their costs count conversions. */
 static linnet_status keep_in_f32(ln_work *w) {
-    if (w->machine->widest <= 0 || w->max_bytes > 0 || w->frame != NULL || ln_device_count(w->n_devices) > 0 ||
-        has_variables(w))
+    if (w->settings.machine->widest <= 0 || w->settings.max_bytes > 0 || w->request.frame != NULL ||
+        ln_device_count(w->settings.n_devices) > 0 || has_variables(w))
         return LINNET_OK;
     bool *kept = ln_pool_array(&w->pool, w->values.count, sizeof *kept);
     const int32_t *makers = ln_find_makers(w);

@@ -12,7 +12,7 @@ typedef struct transfers {
 } transfers;
 
 static int32_t *copy_at(const transfers *p, int32_t value, uint8_t place) {
-    return &p->copies[(size_t)value * (size_t)(p->w->n_devices + 1) + place];
+    return &p->copies[(size_t)value * (size_t)(p->w->settings.n_devices + 1) + place];
 }
 
 /* Adds a node for a transfer, which is submitted to the queue of `device`. */
@@ -72,7 +72,7 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
 static bool shares(const transfers *p, const ln_work_node *node) {
     const ln_device *device = ln_device_at(p->w, node->device);
     return device->limits.shared && (device->is.host_release == NULL || p->only == node->device) &&
-           (device->limits.import_alignment <= LN_ALIGNMENT || (p->w->signature != NULL && !p->w->resumes));
+           (device->limits.import_alignment <= LN_ALIGNMENT || p->w->kind == LN_WORK_SIGNATURE);
 }
 
 /* Whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
@@ -95,7 +95,7 @@ static linnet_status give_operands(transfers *p, ln_work_node *node) {
     linnet_status status;
     const uint8_t place = node->device;
     if (ln_is_assign(node) && !ln_on_cpu(ln_value_at(w, node->inputs[1])->device)) {
-        ln_work_move *move = ln_list_add(w, &w->moves, sizeof *move);
+        ln_work_move *move = ln_list_add(w, &w->offload.moves, sizeof *move);
         if (move == NULL) return ln_work_no_memory(w);
         *move = (ln_work_move){.value = node->inputs[1], .variable = node->inputs[0]};
     }
@@ -142,7 +142,7 @@ static bool reads(const ln_work_node *node, int32_t value) {
 static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
     const int32_t number = ln_value_at(w, move->variable)->variable;
     int32_t host = -1; /* the value on the host */
-    if (w->signature == NULL || w->resumes || w->waiting > 0 || ln_value_at(w, move->variable)->fetched) return false;
+    if (w->kind != LN_WORK_SIGNATURE || w->waiting > 0 || ln_value_at(w, move->variable)->fetched) return false;
     for (int32_t i = 0; i < w->values.count; ++i)
         if (ln_value_at(w, i)->variable == number && i != move->variable && i != copy) return false;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -165,9 +165,9 @@ static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
 /* Keeps the moves whose variable the same device reads. */
 static void find_moves(transfers *p) {
     ln_work *w = p->w;
-    ln_work_move *moves = w->moves.items;
+    ln_work_move *moves = w->offload.moves.items;
     int32_t kept = 0;
-    for (int32_t i = 0; i < w->moves.count; ++i) {
+    for (int32_t i = 0; i < w->offload.moves.count; ++i) {
         ln_work_value *v = ln_value_at(w, moves[i].value);
         const int32_t copy = *copy_at(p, moves[i].variable, v->device);
         const linnet_device *d = &ln_device_at(w, v->device)->is;
@@ -182,7 +182,7 @@ static void find_moves(transfers *p) {
         moves[kept++] =
             (ln_work_move){.value = moves[i].value, .copy = copy, .variable = variable, .alone = alone, .step = -1};
     }
-    w->moves.count = kept;
+    w->offload.moves.count = kept;
 }
 
 /* The place of all nodes that use inputs and outputs of the graph, if none of these is transferred; else -1. */
@@ -212,10 +212,10 @@ static int32_t place_of_ports(const ln_work *w, ln_work_node *const *order, int3
 }
 
 linnet_status ln_pass_transfers(ln_work *w) {
-    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
+    if (ln_device_count(w->settings.n_devices) == 0) return LINNET_OK;
     transfers p = {.w = w};
     int32_t n_nodes;
-    const int64_t slots = (int64_t)w->values.count * (w->n_devices + 1);
+    const int64_t slots = (int64_t)w->values.count * (w->settings.n_devices + 1);
     p.copies = ln_pool_array(&w->pool, slots, sizeof *p.copies);
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
     if (w->pool.failed) return ln_work_no_memory(w);

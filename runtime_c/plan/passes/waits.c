@@ -26,7 +26,7 @@ typedef struct waits {
 } waits;
 
 static int32_t event_of(ln_work *w, ln_work_node *transfer) {
-    if (transfer->event == 0) transfer->event = ++w->n_events;
+    if (transfer->event == 0) transfer->event = ++w->offload.n_events;
     return transfer->event;
 }
 
@@ -63,7 +63,7 @@ static linnet_status finish(waits *s, uint8_t device) {
 
 /* Waits for what the node reads on the host. A queue needs no wait for its own work. */
 static linnet_status wait_for_operands(waits *s, const ln_work_node *node, uint8_t queue_of) {
-    for (uint8_t d = 1; d <= s->w->n_devices; ++d) {
+    for (uint8_t d = 1; d <= s->w->settings.n_devices; ++d) {
         int32_t latest = -1;
         for (int k = 0; d != queue_of && k < ln_slots(node); ++k) {
             const int32_t v = node->inputs[k];
@@ -98,8 +98,8 @@ static linnet_status submit(waits *s, ln_work_node *node) {
         if (upload == NULL) return ln_work_no_memory(w);
         *upload = (flight){.value = node->inputs[0], .number = number};
     } else if (from != node->device) { /* each queue follows an event of the other one */
-        node->event = w->n_events + 1;
-        w->n_events += 2;
+        node->event = w->offload.n_events + 1;
+        w->offload.n_events += 2;
         s->queues[from].last = NULL;
         ++s->queues[from].submitted;
     }
@@ -119,7 +119,7 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
     for (int32_t i = 0; i < n; ++i) {
         ln_work_node *node = order[i];
         const bool ready = node->state == LN_NODE_READY, host = ready && ln_is_kernel(node);
-        for (uint8_t d = 1; host && updates(w, node) && d <= w->n_devices && status == LINNET_OK; ++d)
+        for (uint8_t d = 1; host && updates(w, node) && d <= w->settings.n_devices && status == LINNET_OK; ++d)
             if (s->queues[d].final < i) status = finish(s, d); /* so that the update may be in place */
         if (ready && status == LINNET_OK && !ln_is_assign(node))
             status = wait_for_operands(s, node, host ? LN_CPU : node->device);
@@ -128,7 +128,7 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
         if (status != LINNET_OK) return status;
         if (i == old_failure) w->updates.last_failure = w->nodes.count - 1;
     }
-    for (uint8_t d = 1; d <= w->n_devices && status == LINNET_OK; ++d) status = finish(s, d);
+    for (uint8_t d = 1; d <= w->settings.n_devices && status == LINNET_OK; ++d) status = finish(s, d);
     for (int32_t i = 0; i < w->nodes.count; ++i) /* a failed wait must leave the variables as they were */
         if (ln_node_at(w, i)->state == LN_NODE_READY && !ln_is_kernel(ln_node_at(w, i)) && w->updates.last_failure < i)
             w->updates.last_failure = i;
@@ -136,17 +136,17 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
 }
 
 linnet_status ln_pass_waits(ln_work *w) {
-    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
+    if (ln_device_count(w->settings.n_devices) == 0) return LINNET_OK;
     waits s = {.w = w};
     const int32_t n_values = w->values.count;
     int32_t n;
-    s.queues = ln_pool_array(&w->pool, (int64_t)w->n_devices + 1, sizeof *s.queues);
+    s.queues = ln_pool_array(&w->pool, (int64_t)w->settings.n_devices + 1, sizeof *s.queues);
     s.numbers = ln_pool_array(&w->pool, n_values, sizeof *s.numbers);
     s.writers = ln_pool_array(&w->pool, n_values, sizeof *s.writers);
     s.downloads = ln_pool_array(&w->pool, n_values, sizeof *s.downloads);
     ln_work_node **order = ln_work_take_nodes(w, &n);
     if (w->pool.failed) return ln_work_no_memory(w);
-    for (int32_t d = 0; d <= w->n_devices; ++d) s.queues[d].final = -1;
+    for (int32_t d = 0; d <= w->settings.n_devices; ++d) s.queues[d].final = -1;
     for (int32_t i = 0; i < n; ++i) {
         if (order[i]->state != LN_NODE_READY || ln_is_kernel(order[i])) continue;
         s.queues[order[i]->device].final = i;
@@ -154,7 +154,7 @@ linnet_status ln_pass_waits(ln_work *w) {
         if (from >= 0) s.queues[ln_value_at(w, from)->device].final = i;
     }
     const linnet_status status = insert(&s, order, n);
-    for (int32_t d = 0; d <= w->n_devices; ++d)
+    for (int32_t d = 0; d <= w->settings.n_devices; ++d)
         ln_memory_free(w->memory, s.queues[d].uploads.items, (size_t)s.queues[d].uploads.capacity * sizeof(flight));
     return status;
 }
