@@ -107,6 +107,7 @@ typedef struct lg_launch {
 
 /* The launches of a step, which run in order. Zeroed memory is an empty plan. */
 typedef struct lg_plan {
+    bool sizes_only; /* set before the first launch: the plan is for its sizes, and the launches have no text */
     lg_launch *launches;
     int n;
     uint64_t scratch_bytes; /* memory that launches of the step use between them */

@@ -25,6 +25,7 @@ lg_launch *lg_add(lg_plan *plan, const char *kernel) {
     plan->launches = grown;
     lg_launch *launch = &grown[plan->n++];
     *launch = (lg_launch){.kernel = kernel, .global = {1, 1, 1}, .local = {64, 1, 1}};
+    launch->source.ignores = launch->extras.ignores = plan->sizes_only;
     return launch;
 }
 

@@ -23,6 +23,7 @@ static bool reserve(lg_text *text, size_t n) {
 
 void lg_put(lg_text *text, const char *format, ...) {
     va_list arguments;
+    if (text->ignores) return;
     va_start(arguments, format);
     const int n = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
@@ -34,7 +35,7 @@ void lg_put(lg_text *text, const char *format, ...) {
 }
 
 void lg_put_bytes(lg_text *text, const void *bytes, size_t size) {
-    if (!reserve(text, size)) return;
+    if (text->ignores || !reserve(text, size)) return;
     memcpy(text->at + text->length, bytes, size);
     text->length += size;
     text->at[text->length] = 0;

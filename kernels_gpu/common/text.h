@@ -11,6 +11,7 @@ typedef struct lg_text {
     char *at;            /* NULL: empty; a NUL follows the text */
     size_t length, size; /* bytes in use, and allocated */
     bool failed;
+    bool ignores; /* what is appended is dropped, because nobody will read the text */
 } lg_text;
 
 #if defined(__GNUC__)

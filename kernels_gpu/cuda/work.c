@@ -11,11 +11,12 @@
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
-    lg_plan plan = {0};
+    const bool shows = d->cu == NULL && d->options.texts[0] != 0;
+    lg_plan plan = {.sizes_only = d->compiles && !shows};
     (void)count;
     lg_claim_step(&d->machine, steps[0], &plan, out);
     if (out->count == 1 && !d->compiles && !lg_has_programs(d, &plan)) out->count = 0;
-    for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
+    for (int i = 0; i < plan.n && shows; ++i) lg_show(d, &plan.launches[i]);
     lg_plan_free(&plan);
     return 0;
 }

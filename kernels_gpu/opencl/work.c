@@ -24,7 +24,7 @@ typedef struct lg_state { /* a claim in a session */
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
-    lg_plan plan = {0};
+    lg_plan plan = {.sizes_only = true};
     (void)count;
     lg_claim_step(&d->machine, steps[0], &plan, out);
     lg_plan_free(&plan);
