@@ -199,12 +199,12 @@ CIRCLES: dict[tuple[str, str], str] = {
 
 def file_calls(objects: Path) -> dict[str, set[str]]:
     """The files whose functions or tables each C file uses, from compiled objects: names without `runtime_c/`. The libraries of
-    devices define some names each for itself."""
+    devices and the tools define some names each for itself."""
     defined: dict[tuple[str, str], str] = {}
     used: dict[str, set[tuple[str, str]]] = {}
     for file, listing in listed(objects).items():
         target, _, name = file.relative_to(objects).as_posix().removesuffix(".o").partition("/")
-        library = re.fullmatch(r"linnet\w*_objects\.dir|linnet_(cuda|opencl)\.dir", target)
+        library = re.fullmatch(r"linnet\w*_objects\.dir|linnet_(cuda|opencl)\.dir|linnet-[\w-]+\.dir", target)
         if not library or not (ROOT / name).exists():  # the object of a file that has moved
             continue
         for kind, symbol in listing:
@@ -231,7 +231,7 @@ def test_files_call_each_other_in_no_circle() -> None:
     for library in ("linnet_sync", "linnet_cuda", "linnet_opencl"):
         build("release", library)
     calls = file_calls(build("release") / "CMakeFiles")
-    for folder in ("plan", "net", "sync", "kernels_gpu/common", "kernels_gpu/cuda", "kernels_gpu/opencl"):
+    for folder in ("plan", "net", "sync", "tools", "kernels_gpu/common", "kernels_gpu/cuda", "kernels_gpu/opencl"):
         assert any(name.startswith(folder + "/") for name in calls), folder
     if platform.machine() == "x86_64":
         assert any(name.startswith("kernels_x86/gemm/") for name in calls)

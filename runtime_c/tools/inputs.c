@@ -1,9 +1,13 @@
 /* inputs.c - inputs that the user did not give: open batches, random values, and what to say about open shapes.
  * The rules for open batches are those of linnet.session.open_sizes, which `linnet bench` and `linnet run` use. */
-#include "common.h"
+#include "inputs.h"
+
+#include "clock.h"
+#include "words.h"
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Tells whether linnet.preprocess recorded that this input takes a "picture" or "sound" as it is in a file. Such an

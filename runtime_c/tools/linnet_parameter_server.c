@@ -4,10 +4,15 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
+#include "help.h"
+#include "messages.h"
+#include "open.h"
+#include "options.h"
+#include "values.h"
 #include "linnet_sync.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

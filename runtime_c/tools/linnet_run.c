@@ -4,11 +4,20 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
-#include "linnet_ext.h"
-#include "media.h"
+#include "feeds.h"
+#include "help.h"
+#include "inputs.h"
+#include "media_png.h"
+#include "messages.h"
+#include "npy.h"
+#include "open.h"
+#include "options.h"
 #include "results.h"
+#include "run.h"
 #include "trace.h"
+#include "values.h"
+#include "words.h"
+#include "linnet_ext.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,11 +71,6 @@ static const char help[] = "usage: linnet-run MODEL.lnt [[NAME=]FILE]... [option
                            "  --help                print this text\n"
                            "\n"
                            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n";
-
-typedef struct feed {
-    const char *name, *path;
-    npy_array array;
-} feed;
 
 typedef struct run_options {
     tool_options common;
@@ -133,49 +137,6 @@ static feed *find_feed(run_options *o, const char *name) {
     return NULL;
 }
 
-static bool fits(const linnet_tensor_info *input, const npy_array *array) {
-    if (input->dtype != array->dtype && !(input->dtype == LINNET_BF16 && array->dtype == LINNET_U16)) return false;
-    if (input->rank < 0) return true;
-    if (input->rank != array->rank) return false;
-    for (int i = 0; i < input->rank; i++)
-        if (input->shape[i] >= 0 && input->shape[i] != array->shape[i]) return false;
-    return true;
-}
-
-/* Reads a picture or a sound file for an input whose metadata says that it accepts one. */
-static int read_media(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f,
-                      media_kind kind) {
-    const char *tool = o->common.tool, *signature = o->common.signature ? o->common.signature : "infer";
-    const char *about = results_about(model, "io", signature, input->name), *wanted;
-    char problem[512], text[128], value[32];
-    bool sound = kind == MEDIA_SOUND, good;
-    wanted = sound ? "audio" : "image";
-    if (!results_is(about, wanted))
-        return tool_fail(tool,
-                         "%s is %s, but input '%s' (%s) does not accept one. Add the conversion to the model with "
-                         "linnet.preprocess.%s, or give a .npy file",
-                         f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text),
-                         wanted);
-    if (sound)
-        good = media_read_sound(f->path, input->dtype == LINNET_I16 ? LINNET_I16 : LINNET_F32,
-                                results_word(about, "rate", value, sizeof value) ? atol(value) : 0, &f->array, problem,
-                                sizeof problem);
-    else
-        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem) &&
-               (!results_word(about, "colour", value, sizeof value) ||
-                media_reorder(&f->array, value, problem, sizeof problem));
-    return good ? TOOL_OK : tool_fail(tool, "%s: %s; give another file, or a .npy file", f->path, problem);
-}
-
-static int read_feed(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f) {
-    char problem[256];
-    media_kind kind = media_kind_of(f->path);
-    if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
-    if (npy_read(f->path, &f->array, problem, sizeof problem)) return npy_round(&f->array, input->dtype), TOOL_OK;
-    return tool_fail(o->common.tool, "%s: %s%s; give a file that numpy.save wrote", f->path, problem,
-                     strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP image, or a sound file");
-}
-
 /* Reads the input files and passes their shapes to the plan. */
 static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config) {
     const char *tool = o->common.tool;
@@ -202,8 +163,8 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
         f->name = input.name;
         for (int j = 0; j < i; j++)
             if (!strcmp(o->feeds[j].name, f->name)) return tool_usage(tool, "--input %s is given twice", f->name);
-        if ((status = read_feed(o, model, &input, f)) != TOOL_OK) return status;
-        if (!fits(&input, &f->array)) {
+        if ((status = feed_read(&o->common, model, &input, f)) != TOOL_OK) return status;
+        if (!feed_fits(&input, &f->array)) {
             linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
             char other[128];
             for (int d = 0; d < f->array.rank; d++) given.shape[d] = f->array.shape[d];

@@ -4,6 +4,10 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
+#include "clock.h"
+#include "help.h"
+#include "messages.h"
+#include "options.h"
 #include "train.h"
 #include "train_keep.h"
 #include "train_loop.h"

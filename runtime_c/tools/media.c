@@ -1,9 +1,12 @@
-/* media.c - recognizes file types, calls the decoder, and rotates pictures upright by their EXIF orientation (EXIF
- * 2.32, section 4.6.4, tag 0x0112). Of the EXIF data it reads only a TIFF 6.0 header with one directory. */
+/* media.c - recognizes file types, calls the decoder, rotates pictures upright, and reads sound files. */
 #include "media.h"
 
+#include "media_bmp.h"
+#include "media_jpeg.h"
+#include "media_picture.h"
+#include "media_png.h"
+
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +15,6 @@
 #include <math.h>
 #include <sndfile.h>
 #endif
-
-bool media_problem(char *problem, size_t size, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(problem, size, format, arguments);
-    va_end(arguments);
-    return false;
-}
 
 media_kind media_kind_of(const char *path) {
     unsigned char start[16] = {0};
@@ -40,48 +35,6 @@ const char *media_kind_text(media_kind kind) {
     static const char *const texts[] = {
         "a file of unknown type", "a .npy file", "a JPEG image", "a PNG image", "a BMP image", "a sound file"};
     return texts[kind];
-}
-
-bool media_allocate(npy_array *out, unsigned long width, unsigned long height, char *problem, size_t size) {
-    if (width == 0 || height == 0) return media_problem(problem, size, "the image has no pixels");
-    if (height > MEDIA_MOST_PIXELS / width)
-        return media_problem(problem, size,
-                             "the image has %lu x %lu pixels, more than the limit of %d million; scale it down", width,
-                             height, MEDIA_MOST_PIXELS / 1000000);
-    out->dtype = LINNET_U8;
-    out->rank = 3;
-    out->shape[0] = (long long)height;
-    out->shape[1] = (long long)width;
-    out->shape[2] = 3;
-    out->bytes = (size_t)width * height * 3;
-    out->data = malloc(out->bytes);
-    return out->data != NULL ||
-           media_problem(problem, size, "cannot allocate memory for %lu x %lu pixels", width, height);
-}
-
-/* ---- orientation --------------------------------------------------------------------------------------------- */
-
-static unsigned number(const unsigned char *at, int bytes, bool big) {
-    unsigned value = 0;
-    for (int i = 0; i < bytes; i++) value |= (unsigned)at[big ? bytes - 1 - i : i] << 8 * i;
-    return value;
-}
-
-int media_orientation(const unsigned char *exif, size_t size) {
-    if (size < 14 || (memcmp(exif, "II*\0", 4) != 0 && memcmp(exif, "MM\0*", 4) != 0)) return 1;
-    bool big = exif[0] == 'M';
-    size_t at = number(exif + 4, 4, big);
-    if (at > size - 2) return 1;
-    for (unsigned left = number(exif + at, 2, big); left > 0; left--) {
-        if (size - at < 2 + 12) return 1;
-        const unsigned char *entry = exif + at + 2;
-        if (number(entry, 2, big) == 0x0112 && number(entry + 2, 2, big) == 3) {
-            unsigned value = number(entry + 8, 2, big);
-            return value >= 1 && value <= 8 ? (int)value : 1;
-        }
-        at += 12;
-    }
-    return 1;
 }
 
 /* For orientations 1 to 8: bit 0 of the table mirrors left and right, bit 1 mirrors up and down, bit 2 swaps the axes
@@ -106,29 +59,6 @@ static bool turn_upright(npy_array *image, int orientation, char *problem, size_
     image->shape[1] = (long long)columns;
     return true;
 }
-
-/* ---- reading --------------------------------------------------------------------------------------------------- */
-
-#if !defined(LINNET_WITH_JPEG)
-bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
-    (void)file, (void)out, (void)orientation;
-    return media_problem(problem, size,
-                         "this linnet-run was built without JPEG support; install libjpeg-dev and build again");
-}
-#endif
-
-#if !defined(LINNET_WITH_PNG)
-bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
-    (void)file, (void)out, (void)orientation;
-    return media_problem(problem, size,
-                         "this linnet-run was built without PNG support; install libpng-dev and build again");
-}
-
-bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
-    (void)path, (void)info, (void)data;
-    return media_problem(problem, size, "%s", "");
-}
-#endif
 
 bool media_read_image(const char *path, media_kind kind, npy_array *out, char *problem, size_t size) {
     int orientation = 1;

@@ -5,10 +5,10 @@
 #ifndef LINNET_TOOLS_MEDIA_H
 #define LINNET_TOOLS_MEDIA_H
 
-#include "common.h"
+#include "npy.h"
 
-/* Larger files are refused before their pixels or samples are allocated. */
-enum { MEDIA_MOST_PIXELS = 100000000, MEDIA_MOST_SAMPLES = 100000000 };
+/* Longer sound files are refused before their samples are allocated. */
+enum { MEDIA_MOST_SAMPLES = 100000000 };
 
 typedef enum media_kind { MEDIA_UNKNOWN, MEDIA_NPY, MEDIA_JPEG, MEDIA_PNG, MEDIA_BMP, MEDIA_SOUND } media_kind;
 
@@ -25,21 +25,5 @@ bool media_reorder(npy_array *image, const char *order, char *problem, size_t si
 /* Reads a sound file as [samples] of `dtype` (LINNET_F32 in [-1, 1], or LINNET_I16) and averages the channels. Fails if
  * the sample rate is not `rate` Hz (0: any rate). */
 bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, char *problem, size_t size);
-/* Writes u8 [height, width] as a grey PNG. Returns false with a problem text, or with an empty text if this build has
- * no PNG. */
-bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size);
-
-/* ---- shared by the decoders ---------------------------------------------------------------------------------- */
-
-/* Formats the problem text and returns false. */
-bool media_problem(char *problem, size_t size, const char *format, ...) TOOL_PRINTF(3, 4);
-/* Allocates [height, width, 3]. Returns false with a problem text if a side is 0 or the picture is too large. */
-bool media_allocate(npy_array *out, unsigned long width, unsigned long height, char *problem, size_t size);
-/* Returns the orientation in an EXIF block that begins with the TIFF header: 1 to 8; 1 if the block has none. */
-int media_orientation(const unsigned char *exif, size_t size);
-
-bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size);
-bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem, size_t size);
-bool media_read_bmp(FILE *file, npy_array *out, char *problem, size_t size);
 
 #endif

@@ -1,6 +1,8 @@
 /* media_bmp.c - reads uncompressed Windows bitmaps of 1, 4, 8, 24 and 32 bits per pixel. Refuses every other kind by
  * name. [MS-WMF] 2.2.2 (BITMAPINFOHEADER and its successors). There is no system library for BMP alone. */
-#include "media.h"
+#include "media_bmp.h"
+
+#include "media_picture.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,11 @@
 /* media_jpeg.c - reads JPEG with libjpeg (libjpeg-turbo). Damaged data is an error, not a picture with grey areas. CMYK
  * values are expected to be inverted, as Adobe writes them. They are converted without a colour profile, as in
  * Pillow. */
-#include "media.h"
+#include "media_jpeg.h"
 
+#include "media_picture.h"
+
+#if defined(LINNET_WITH_JPEG)
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,3 +114,13 @@ bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem
     free(r);
     return good;
 }
+
+#else
+
+bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
+    (void)file, (void)out, (void)orientation;
+    return media_problem(problem, size,
+                         "this linnet-run was built without JPEG support; install libjpeg-dev and build again");
+}
+
+#endif

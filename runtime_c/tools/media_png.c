@@ -1,7 +1,10 @@
 /* media_png.c - reads PNG with libpng: converts every bit depth and colour type to 8-bit RGB. Drops alpha, applies no
  * gamma. Keeps the high byte of 16-bit samples. */
-#include "media.h"
+#include "media_png.h"
 
+#include "media_picture.h"
+
+#if defined(LINNET_WITH_PNG)
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,3 +83,18 @@ bool media_write_png(const char *path, const linnet_tensor_info *info, const voi
     remove(path);
     return media_problem(problem, size, "%s", image.message);
 }
+
+#else
+
+bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
+    (void)file, (void)out, (void)orientation;
+    return media_problem(problem, size,
+                         "this linnet-run was built without PNG support; install libpng-dev and build again");
+}
+
+bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
+    (void)path, (void)info, (void)data;
+    return media_problem(problem, size, "%s", "");
+}
+
+#endif

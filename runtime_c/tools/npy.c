@@ -4,7 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 
-#include "common.h"
+#include "npy.h"
 
 #include <errno.h>
 #include <math.h>

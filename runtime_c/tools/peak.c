@@ -6,7 +6,12 @@
 
 #include "peak.h"
 
+#include "clock.h"
+#include "peak_loop.h"
+#include "values.h"
+
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* peak.inc.c - the loops of one instruction set: PEAK_SET, PEAK_BYTES of a vector, and PEAK_DOT(sum, x), the sum plus
  * products of 8-bit integers, PEAK_DOT_OPERATIONS of them. 12 sums hide the latency of two units of 6 cycles. */
-#include "peak.h"
+#include "peak_loop.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -3,6 +3,9 @@
  * (docs/preprocess.md). */
 #include "results.h"
 
+#include "values.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef LINNET_TOOLS_RESULTS_H
 #define LINNET_TOOLS_RESULTS_H
 
-#include "common.h"
+#include "linnet.h"
 
 /* Returns the metadata entry "prefix:signature:name"; NULL if there is none. `prefix` is "io" or "labels". */
 const char *results_about(const linnet_model *model, const char *prefix, const char *signature, const char *name);

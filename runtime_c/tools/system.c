@@ -6,6 +6,8 @@
 
 #include "system.h"
 
+#include "values.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -3,7 +3,9 @@
 #ifndef LINNET_TOOLS_SYSTEM_H
 #define LINNET_TOOLS_SYSTEM_H
 
-#include "common.h"
+#include "messages.h"
+
+#include <stdio.h>
 
 enum { TOOL_MOST_CORES = 1024, TOOL_PATH_ROOM = 1024, TOOL_TEXT_ROOM = 256 };
 

@@ -6,8 +6,6 @@
 
 #include "system_state.h"
 
-#include "system.h"
-
 #include <ctype.h>
 #include <dirent.h>
 #include <limits.h>

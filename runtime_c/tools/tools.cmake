@@ -3,7 +3,9 @@
 
 function(linnet_tool name library)
   list(TRANSFORM ARGN PREPEND runtime_c/tools/)
-  add_executable(${name} runtime_c/tools/common.c runtime_c/tools/words.c ${ARGN})
+  set(shared help.c messages.c open.c options.c)
+  list(TRANSFORM shared PREPEND runtime_c/tools/)
+  add_executable(${name} ${shared} ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   if(LINNET_OPTIMIZED) # as in the library: nothing here unwinds, and what nothing calls is left out
     target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables)
@@ -13,8 +15,8 @@ function(linnet_tool name library)
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c peak.c step_times.c system.c system_state.c
-            values.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c bench_report.c clock.c inputs.c peak.c run.c step_times.c
+            system.c system_state.c values.c words.c)
 foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instruction set
   set(source runtime_c/tools/peak__${isa}.c)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
@@ -23,9 +25,9 @@ foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instructio
     target_compile_definitions(linnet-bench PRIVATE TOOL_PEAK_${isa})
   endif()
 endforeach()
-linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
-            results.c trace.c values.c)
-linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_lock.c train_loop.c train_nan.c
+linnet_tool(linnet-run linnet_static linnet_run.c clock.c feeds.c inputs.c media.c media_bmp.c media_jpeg.c
+            media_picture.c media_png.c npy.c results.c run.c trace.c values.c words.c)
+linnet_tool(linnet-train linnet_static linnet_train.c clock.c npy.c words.c train_array.c train_data.c train_keep.c train_lock.c train_loop.c train_nan.c
             train_order.c train_program.c train_setup.c)
 if(LINNET_SYNC)
   linnet_tool(linnet-parameter-server linnet_sync_static linnet_parameter_server.c values.c)
@@ -42,12 +44,10 @@ if(LINNET_MEDIA)
   find_path(LINNET_SNDFILE_INCLUDE sndfile.h)
   find_library(LINNET_SNDFILE_LIBRARY sndfile)
   if(TARGET JPEG::JPEG)
-    target_sources(linnet-run PRIVATE runtime_c/tools/media_jpeg.c)
     target_compile_definitions(linnet-run PRIVATE LINNET_WITH_JPEG)
     target_link_libraries(linnet-run PRIVATE JPEG::JPEG)
   endif()
   if(TARGET PNG::PNG)
-    target_sources(linnet-run PRIVATE runtime_c/tools/media_png.c)
     target_compile_definitions(linnet-run PRIVATE LINNET_WITH_PNG)
     target_link_libraries(linnet-run PRIVATE PNG::PNG)
   endif()

@@ -6,7 +6,11 @@
 
 #include "trace.h"
 
+#include "clock.h"
+#include "messages.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

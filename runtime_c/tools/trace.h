@@ -3,7 +3,7 @@
 #ifndef LINNET_TOOLS_TRACE_H
 #define LINNET_TOOLS_TRACE_H
 
-#include "common.h"
+#include "linnet.h"
 
 enum { TRACE_MOST_PHASES = 8 };
 

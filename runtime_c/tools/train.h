@@ -3,7 +3,8 @@
 #ifndef LINNET_TOOLS_TRAIN_H
 #define LINNET_TOOLS_TRAIN_H
 
-#include "common.h"
+#include "npy.h"
+#include "options.h"
 
 #include <stdint.h>
 

@@ -7,8 +7,6 @@
 
 #include "train_array.h"
 
-#include "train.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

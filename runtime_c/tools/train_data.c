@@ -2,8 +2,8 @@
  * converted to the dtype of the input if the conversion loses nothing. */
 #include "train_data.h"
 
-#include "train.h"
 #include "train_array.h"
+#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>

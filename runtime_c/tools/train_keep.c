@@ -6,8 +6,6 @@
 
 #include "train_keep.h"
 
-#include "train.h"
-
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>

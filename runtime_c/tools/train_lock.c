@@ -6,8 +6,6 @@
 
 #include "train_lock.h"
 
-#include "train.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

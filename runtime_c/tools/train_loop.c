@@ -2,7 +2,7 @@
  * Results depend only on the model file, the data and the seed, no matter where the training was interrupted. */
 #include "train_loop.h"
 
-#include "train.h"
+#include "clock.h"
 #include "train_data.h"
 #include "train_keep.h"
 #include "train_nan.h"

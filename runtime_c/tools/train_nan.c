@@ -2,8 +2,6 @@
  * Sessions that count (linnet_session_config.count_special) record it for every step. */
 #include "train_nan.h"
 
-#include "train.h"
-
 #include <string.h>
 
 bool nan_find(const program *p, bool infinite, char *text, size_t size) {

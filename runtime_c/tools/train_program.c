@@ -2,7 +2,6 @@
  * The library allocates through an allocator that counts bytes and refuses requests beyond the memory limit. */
 #include "train_program.h"
 
-#include "train.h"
 #include "train_data.h"
 
 #include <stdlib.h>

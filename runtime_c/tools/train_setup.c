@@ -6,7 +6,7 @@
 
 #include "train_setup.h"
 
-#include "train.h"
+#include "open.h"
 #include "train_data.h"
 #include "train_keep.h"
 #include "train_lock.h"

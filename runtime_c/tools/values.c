@@ -1,9 +1,10 @@
 /* values.c - prints the values of a tensor as text or as JSON, and JSON texts and numbers.
  * JSON has no NaN and no infinity, so both become null. */
-#include "common.h"
+#include "values.h"
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 void tool_json_characters(const char *text, size_t length) {
