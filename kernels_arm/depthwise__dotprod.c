@@ -9,30 +9,31 @@
 enum {
     SEGMENT = 64, /* output pixels that are computed at a time, so that interleaved rows stay in the caches */
     GROUPS = 2,   /* the largest number of groups of four rows */
-    PIXELS = 4    /* of a block by 5 x 5 */
+    PIXELS = 4    /* pixels of a block of the 5 x 5 kernel */
 };
 
 /* ---- planning ---- */
 
 static int64_t groups_of(const ln_window *w) { return (w->kernel[1] + 3) / 4; }
 
-/* Output rows that read the same groups of input rows. */
+/* Returns the number of output rows that read the same groups of input rows. */
 static int64_t rows_of(const ln_window *w) { return (4 * groups_of(w) - w->kernel[1]) / w->stride[1] + 1; }
 
-/* Bytes of the packed weights and the bias of 8 channels. */
+/* Returns the bytes of the packed weights and the bias of 8 channels. */
 static int64_t block_bytes(const ln_window *w) { return (rows_of(w) * groups_of(w) * w->kernel[2] + 1) * 32; }
 
 static int64_t blocks_of(const ln_depthwise *d) { return ln_ceil_div(d->channels, 8); }
 
 static int64_t segment_of(const ln_window *w) { return ln_min(SEGMENT, w->out[2]); }
 
-/* Bytes of a group of interleaved rows of a segment. */
+/* Returns the bytes of a group of interleaved rows of a segment. */
 static int64_t group_bytes(const ln_depthwise *d) {
     const ln_window *w = &d->window;
     return ((segment_of(w) - 1) * w->stride[2] + w->kernel[2]) * d->channels * 4;
 }
 
-/* Whether zero points are of the types, those of weights are 0, and multipliers shift to the right. */
+/* Tells whether the dtypes of x and y can store their zero points, the zero points of weights are 0, and multipliers
+ * shift to the right. */
 static bool quants_fit(const ln_call *call, int mode, int64_t channels) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     const int x_least = x->dtype == LINNET_U8 ? 0 : INT8_MIN, y_least = y->dtype == LINNET_U8 ? 0 : INT8_MIN;
@@ -73,8 +74,8 @@ LN_PLANNING static linnet_status configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* For each 8 channels: [row of the output][group][column][channel][row of the group], and the bias as i32, from which
- * the products of the weights and the zero point of x are subtracted. */
+/* Packs the weights in blocks of 8 channels, in the order [row of the output][group][column][channel][row of the
+ * group]. The bias follows as i32, minus the products of the weights and the zero point of x. */
 static void pack(const ln_call *call, void *packed) {
     const ln_depthwise *d = call->state;
     const ln_window *w = &d->window;
@@ -212,7 +213,7 @@ typedef struct dot_span {
     "ld1 {v22.4s, v23.4s}, [%[bias]]\n ld1 {v24.4s, v25.4s}, [%[factor]]\n ld1 {v26.4s, v27.4s}, [%[shift]]\n"         \
     "dup v28.8h, %w[y_zero]\n dup v29.16b, %w[flip]\n"
 #define SETUP_2 SETUP "ld1 {v12.16b, v13.16b, v14.16b, v15.16b}, [%[w]], #64\n ld1 {v16.16b, v17.16b}, [%[w]], #32\n"
-/* Stride 1. */
+/* The loop for stride 1. */
 #define SLIDE(setup, sum, store, finish)                                                                               \
     setup COLUMN(0, 1) COLUMN(2, 3) "1:\n" COLUMN(4, 5) sum(0, 1, 2, 3, 4, 5) store(finish) NEXT("b.eq 2f")            \
         COLUMN(0, 1) sum(2, 3, 4, 5, 0, 1) store(finish) NEXT("b.eq 2f") COLUMN(2, 3) sum(4, 5, 0, 1, 2, 3)            \
@@ -269,7 +270,7 @@ static inline int32x4_t five_requant(const ln_depthwise *d, int64_t c, int32x4_t
     return vrshlq_s32(vsraq_n_s32(v, vandq_s32(v, shift), 31), shift);
 }
 
-/* Computes `pixels` pixels; the constants are the number of pixels and the stride. */
+/* Computes `pixels` pixels. Callers pass constants for the number of pixels and the stride. */
 static inline __attribute__((always_inline)) void five_block(const int pixels, const int stride, const dot_span *s,
                                                              const int8_t *in, char *out) {
     enum { TAPS = 5, COLUMNS = 2 * (PIXELS - 1) + TAPS };

@@ -23,7 +23,7 @@ static inline float32x4_t load_bf16(const void *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16));
 }
 
-/* One of the four steps. The lane must be a constant. */
+/* Computes one of the four steps of K. The lane must be a constant. */
 #define STEP(lane)                                                                                                     \
     do {                                                                                                               \
         float32x4_t column[2];                                                                                         \

@@ -1,7 +1,7 @@
-/* gemm_f32_packed__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 12: 24 accumulators, 4 vectors of
- * A (two steps of K, packed as [k][rows]), and 4 of B. Both are read from packed memory by loads of four vectors, so
- * that 94 of 100 instructions of the loop are products. Few rows or columns go to gemm_f32__neon.c, which reads A in
- * place. Assembly, because compilers do not allocate all 32 registers without spilling some. */
+/* gemm_f32_packed__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 12: 24 accumulators, 4 vectors of A
+ * (two steps of K, packed as [k][rows]), and 4 of B. Both are read from packed memory by loads of four vectors, so that
+ * 94 of 100 instructions of the loop are products. Products with few rows or columns use gemm_f32__neon.c, which reads
+ * A in place. The loop is written in assembly, because compilers spill some of the 32 registers. */
 #include "fast/gemm/gemm.h"
 #include "fast/gemm/gemm_driver_rows.h"
 #include "fast/gemm/gemm_kernels.h"
@@ -151,7 +151,7 @@ enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
                                                         "ld1r {v0.4s}, [%[low]]\n" EACH(                               \
                                                             MAX) "9: tbz %w[clamp], #1, 10f\n"                         \
                                                                  "ld1r {v1.4s}, [%[high]]\n" EACH(MIN) "10:\n" STORES
-/* Two bodies; an odd number of groups starts with the second. */
+/* The loop has two bodies. If the number of groups is odd, it starts with the second one. */
 #define LOOP_TWICE(BODY)                                                                                               \
     "tbnz %[fours], #0, 3f\n"                                                                                          \
     "2:\n" BODY "3:\n" BODY "subs %[fours], %[fours], #2\n"                                                            \
@@ -190,15 +190,16 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
 #define LOOP_1(R) LOOP_TWICE(BODY_1(R))
 
 /* The schedule for cores that execute in order: each load is at least five instructions before the first use of its
- * result, between two products. A of the next step goes to the other pair of v0 to v3. Loads of the last step are left
- * out, because they would read beyond the end. */
+ * result, between two products. v0 to v3 are two pairs of registers, and A of the next step goes to the pair that is
+ * not in use. The last step loads nothing, because it would read beyond the end. */
 #define LOAD(v, p, at) "ldr q" #v ", [%[" #p "], #" #at "]\n"
 #define PRODUCTS(b, a0, a1, load1, load2, load3, c0, c1, c2, c3, c4, c5, c6, c7)                                       \
     FMA(c0, b, a0, 0)                                                                                                  \
     load1 FMA(c1, b, a0, 1) FMA(c2, b, a0, 2) load2 FMA(c3, b, a0, 3) FMA(c4, b, a1, 0) load3 FMA(c5, b, a1, 1)        \
         FMA(c6, b, a1, 2) FMA(c7, b, a1, 3)
 #define NO_LOAD(v, p, at)
-/* Step s of K with A in a0 and a1; n0 and n1 are those of the next step. NEXT is LOAD, or NO_LOAD in the last step. */
+/* Step s of K with A in a0 and a1; n0 and n1 are the registers for A of the next step. NEXT is LOAD, or NO_LOAD in the
+ * last step. */
 #define ORDERED_3(s, a0, a1, n0, n1, b0, b1, next0, next1, NEXT)                                                       \
     CALL(PRODUCTS, 4, a0, a1, LOAD(6, b, 48 * s), , NEXT(n0, a, 32 * s), ACC_3_0)                                      \
     CALL(PRODUCTS, 5, a0, a1, NEXT(4, b, 48 * s + 16), , NEXT(n1, a, 32 * s + 16), ACC_3_1)                            \
@@ -254,7 +255,8 @@ static const tiles_function tiles_of[5][VECTORS] = {{tiles_1x1, tiles_1x2, tiles
                                                     {tiles_8x1, tiles_8x2, tiles_8x3},
                                                     {ordered_8x1, ordered_8x2, ordered_8x3}};
 
-/* Tiles of a panel whose last vector is not complete: each is computed as a whole tile on the stack. */
+/* Computes the tiles of a panel whose last vector is not complete. Each tile is computed as a whole tile on the
+ * stack. */
 static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows, int64_t count, const float *a,
                        const float *init, const float *residual, float *c, int64_t width) {
     const int64_t size = (int64_t)sizeof(float);
@@ -337,7 +339,7 @@ static void row(const ln_gemm_tile *t, int64_t panel_bytes) {
                      : "cc", "memory", VECTOR_REGISTERS);
 }
 
-/* Columns 0 and 2, or 1 and 3, of the transpose of four rows. */
+/* These functions return columns 0 and 2, or 1 and 3, of the transpose of four rows. */
 static inline float32x4_t low_halves(float32x4_t a, float32x4_t b) {
     return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }

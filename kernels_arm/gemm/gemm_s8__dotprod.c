@@ -11,7 +11,8 @@
 #define MAX_ROWS 6
 #define WIDTH 16
 
-/* Four products for each of 8 columns of a row: sums c0 and c1 of `lane` of register a. */
+/* Adds four products for each of 8 columns of a row to the sums c0 and c1. `lane` of register a has the elements of
+ * A. */
 #define DOT(op, c0, c1, a, lane)                                                                                       \
     op " v" #c0 ".4s, v30.16b, v" #a ".4b[" #lane "]\n\t" op " v" #c1 ".4s, v31.16b, v" #a ".4b[" #lane "]\n\t"
 #define LEFT_1(op, lane) DOT(op, 0, 1, 24, lane)

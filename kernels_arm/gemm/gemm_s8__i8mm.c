@@ -1,5 +1,5 @@
 /* gemm_s8__i8mm.c - 8-bit matmul and conv with products of matrices, tiles of up to 6 x 16: smmla multiplies 8 elements
- * of two rows by those of two columns, and usmmla does so for u8 activations. Weights of u8 become those of i8, by
+ * of two rows by those of two columns, and usmmla does so for u8 activations. u8 weights are turned into i8 by
  * subtracting 128; the driver removes the difference with the help of the row sums. */
 #include "fast/gemm/gemm_kernels.h"
 #include "kernels_arm/gemm/gemm_store__neon.h"
@@ -13,7 +13,8 @@
 #define WIDTH 16
 
 #define MMLA(op, c, a, b) op " v" #c ".4s, v" #a ".16b, v" #b ".16b\n\t"
-/* Eight steps for 4 columns: sums c0 and c1 of the first pair of rows, c2 and c3, c4 and c5 of the others. */
+/* Computes eight steps of K for 4 columns. c0 and c1 are the sums of the first pair of rows, c2 and c3 of the second,
+ * c4 and c5 of the third. */
 #define FOUR_1(op, c0, c1, c2, c3, c4, c5, a0, a1, a2)                                                                 \
     "ld1 {v30.16b, v31.16b}, [%[b]], #32\n\t" MMLA(op, c0, a0, 30) MMLA(op, c1, a0, 31)
 #define FOUR_2(op, c0, c1, c2, c3, c4, c5, a0, a1, a2)                                                                 \
@@ -36,7 +37,7 @@
 #define A_5(a0, a1, a2) A_4(a0, a1, a2) ROW_LOW(a2, p4)
 #define A_6(a0, a1, a2) A_5(a0, a1, a2) ROW_HIGH(a2, p5)
 
-/* The first sums: both rows of a pair begin with the same. */
+/* Loads the start values of the sums. Both rows of a pair begin with the same values. */
 #define BOTH(c) "ld1r {v" #c ".2d}, [%[init]], #8\n\t"
 #define SAME(c, from) "mov v" #c ".16b, v" #from ".16b\n\t"
 #define SAME_half(c0, c1, c2, c3, c4, c5, c6, c7) SAME(c0, 0) SAME(c1, 1) SAME(c2, 2) SAME(c3, 3)

@@ -18,7 +18,7 @@
 #define ADD_PAIRS(c, from) "sadalp v" #c ".4s, v" #from ".8h\n\t"
 #define REPEAT(to, a, lane) "dup v" #to ".8h, v" #a ".h[" #lane "]\n\t"
 
-/* Four steps of one row: pairs l0 and l1 of register a. */
+/* Computes four steps of K for one row. l0 and l1 are the pairs of register a. */
 #define ROW4_full(c0, c1, c2, c3, a, l0, l1)                                                                           \
     REPEAT(24, a, l0)                                                                                                  \
     REPEAT(25, a, l1)                                                                                                  \
@@ -39,7 +39,7 @@
     PRODUCTS("smlal", 26, 21, 25)                                                                                      \
     PRODUCTS_2("smlal", 27, 21, 25)                                                                                    \
     ADD_PAIRS(c0, 26) ADD_PAIRS(c1, 27)
-/* Two steps. */
+/* Computes two steps of K for one row. */
 #define ROW2_full(c0, c1, c2, c3, a, l0, l1)                                                                           \
     REPEAT(24, a, 0)                                                                                                   \
     PRODUCTS("smull", 26, 20, 24)                                                                                      \
@@ -123,7 +123,7 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .store_sum = ln_gemm_store_sum_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon};
 
-/* Whether the weights are known and none is -128. */
+/* Tells whether the weights are known and none is -128. */
 static bool symmetric(const ln_tensor *w) {
     if (w->dtype != LINNET_I8 || w->data == NULL || !ln_packable(w) || !ln_is_dense(w)) return false;
     const int8_t *v = w->data;

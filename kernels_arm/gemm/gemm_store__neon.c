@@ -128,8 +128,8 @@ static inline __attribute__((always_inline)) factors factors_of(const ln_requant
     return f;
 }
 
-/* The result before the zero point is added and the range is applied. Adding -1 to a negative number before it is
- * rounded half up rounds half away from zero. It cannot overflow, because a factor is less than 1. */
+/* Returns the result before the zero point is added and the range is applied. Adding -1 to a negative number before it
+ * is rounded half up rounds half away from zero. It cannot overflow, because a factor is less than 1. */
 static inline __attribute__((always_inline)) int32x4_t scaled(int32x4_t x, const factors *f, int mode) {
     if (mode == LN_REQUANT_FLOAT_RNE) return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(x), f->scale));
     if (mode == LN_REQUANT_TFLITE_SINGLE) return fixed_single(x, f->fixed, f->left);
@@ -160,8 +160,8 @@ static inline void store_few(uint8_t *y, uint8x16_t v, int64_t n) {
     if (n & 1) *y = vgetq_lane_u8(v, 0);
 }
 
-/* The bytes of whole rows of 16 (or 8). Every step saturates, which replaces the clamp because |zero| < 2^8. Bytes of
- * u8 are those of i8 with the highest bit turned. */
+/* Stores whole rows of 16 (or 8) results as bytes. Every step saturates, which replaces the clamp because |zero| < 2^8.
+ * u8 results are i8 results with the highest bit flipped. */
 static inline __attribute__((always_inline)) void tile_bytes(const ln_requant *r, const int mode, int64_t channel,
                                                              const int32_t *sums, int64_t rows, const int width,
                                                              uint8_t *y, int64_t y_stride) {
@@ -187,7 +187,7 @@ static inline __attribute__((always_inline)) void tile_bytes(const ln_requant *r
     }
 }
 
-/* Whether 16 channels are shifted to the right. */
+/* Tells whether 16 channels are shifted to the right. */
 static bool shifts_right(const int32_t *shift) {
     const int32x4_t a = vmaxq_s32(vld1q_s32(shift), vld1q_s32(shift + 4));
     return vmaxvq_s32(vmaxq_s32(a, vmaxq_s32(vld1q_s32(shift + 8), vld1q_s32(shift + 12)))) < 0;
@@ -211,7 +211,7 @@ static void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *
         tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 8, y, y_stride);
 }
 
-/* Whole rows of f32. */
+/* Stores whole rows of f32. */
 static void tile_floats(const float *scale, const int32_t *sums, int64_t rows, int64_t width, char *y, int64_t stride) {
     for (int64_t at = 0; at < width; at += 8) {
         const float32x4_t scale0 = vld1q_f32(scale + at), scale1 = vld1q_f32(scale + at + 4);
@@ -244,9 +244,8 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
 
 /* ---- tiles with a residual --------------------------------------------------------------------------------------- */
 
-/* Four sums plus four numbers, quantized, without the zero point. The quotient is that of a division: two corrections
- * of the product with the inverse make it exact (map/map_strip.inc.c). NaN becomes
- * the minimum. */
+/* Adds four numbers to four sums and quantizes the results, without the zero point. The quotient equals that of a
+ * division, because the product with the inverse is corrected twice (map/map_strip.inc.c). NaN becomes the minimum. */
 static inline __attribute__((always_inline)) int32x4_t summed(const ln_quantized_sum *s, const int32_t *sums,
                                                               float32x4_t scale, float32x4_t added) {
     float32x4_t v = vaddq_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums)), scale), added);
@@ -257,12 +256,13 @@ static inline __attribute__((always_inline)) int32x4_t summed(const ln_quantized
     return vcvtnq_s32_f32(vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse));
 }
 
-/* Rows of 8 sums, which are `width` apart. Limits keep the sum in range, so that nothing saturates. */
+/* Adds a residual to rows of 8 sums, which are `width` apart, and stores bytes. The limits keep the sum in range, so
+ * that nothing saturates. */
 static inline __attribute__((always_inline)) void sum_bytes(const bool floats, const float *scale,
                                                             const ln_quantized_sum *all, const int32_t *sums,
                                                             int64_t rows, int64_t width, const uint8_t *residual,
                                                             uint8_t *y, int64_t stride) {
-    const ln_quantized_sum s = *all; /* which no store can change */
+    const ln_quantized_sum s = *all; /* a copy, so that the compiler knows that no store changes it */
     const float32x4_t scale0 = vld1q_f32(scale), scale1 = vld1q_f32(scale + 4);
     const uint8x8_t turn = vdup_n_u8(s.dtype == LINNET_I8 ? 0 : 128); /* u8 to i8 */
     const int16x8_t zero = vdupq_n_s16((int16_t)(s.zero - (s.dtype == LINNET_I8 ? 0 : 128)));
@@ -310,7 +310,8 @@ void ln_gemm_store_sum_neon(const ln_requant *r, const ln_quantized_sum *sum, in
 
 /* ---- sums of rows of A ------------------------------------------------------------------------------------------- */
 
-/* Sum of n bytes, as i8 if they are those of u8 with the highest bit turned. */
+/* Returns the sum of n elements, which are stored as i8: u8 elements have their highest bit flipped, and `turn` is
+ * 128. */
 static int32_t sum_of_bytes(const uint8_t *v, int64_t n, uint8_t turn) {
     const uint8x16_t highest = vdupq_n_u8(turn);
     int32x4_t four = vdupq_n_s32(0);

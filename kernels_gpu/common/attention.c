@@ -11,12 +11,12 @@ enum { QUERY, KEY, VALUE, MASK, LENGTHS, PAST_KEY, PAST_VALUE, OPERANDS };
 enum { NONE, START, END }; /* of the attribute causal */
 enum { ITEMS = 256, KEYS = 64, DEPTH = 16, MOST_VALUES = 16 };
 
-/* Rows of a work item, of which 16 are below each other, and columns of values. */
+/* The tile of a work group of 16 x 16 items: query rows of each item, and columns of values of each item. */
 typedef struct tile {
     int rows, values;
 } tile;
 
-/* The size of a dimension, counted from the last one, 1. */
+/* Returns the size of a dimension, counted from the last one, 1. */
 static int64_t size_of(const linnet_device_tensor *t, int from_end) {
     return t->rank >= from_end ? t->shape[t->rank - from_end] : 1;
 }
@@ -26,7 +26,7 @@ static size_t local_bytes(const tile *t) {
     return (size_t)(DEPTH * (queries + panel) + queries * (KEYS + 4) + ITEMS) * sizeof(float);
 }
 
-/* Powers of two, so that sizes share programs. */
+/* Chooses a tile whose sizes are powers of two, so that many shapes share a program. */
 static tile tile_of(const lg_step *s) {
     const linnet_device_tensor *y = &s->outputs[0];
     const int64_t m = size_of(y, 2), size = size_of(y, 1);
@@ -44,7 +44,8 @@ bool lg_can_attention(const lg_step *s) {
     return s->machine->most_items >= ITEMS && s->machine->local_bytes >= local_bytes(&t);
 }
 
-/* Defines the dtypes of the operands, and passes them: what is absent is not read. */
+/* Defines the dtypes of the operands and passes the operands. In place of an absent operand it passes the query, which
+ * the kernel then does not read. */
 static void pass_operands(const lg_step *s, lg_launch *launch) {
     lg_define_operand(launch, "Q", s->inputs[QUERY].dtype);
     lg_define_operand(launch, "MASK", s->inputs[lg_absent(s, MASK) ? QUERY : MASK].dtype);
@@ -53,14 +54,15 @@ static void pass_operands(const lg_step *s, lg_launch *launch) {
     lg_pass(launch, LG_OUTPUT, 0);
 }
 
-/* The numbers of the kernel, in its order. */
+/* Passes the kernel's numbers in the order of its parameters. */
 static void pass_numbers(const lg_step *s, const lg_plan *plan, lg_launch *launch) {
     const linnet_device_tensor *q = &s->inputs[QUERY], *k = &s->inputs[KEY], *mask = &s->inputs[MASK];
     const bool turned = lg_integer(s, "key_transposed", 0) != 0, masked = !lg_absent(s, MASK);
     const int64_t n = size_of(&s->inputs[VALUE], 2), depth = size_of(q, 1);
     const int64_t past = lg_absent(s, PAST_VALUE) ? 0 : size_of(&s->inputs[PAST_VALUE], 2);
     const int64_t matrices = lg_shape_product(&s->outputs[0], 0, s->outputs[0].rank - 2);
-    const bool each = !lg_absent(s, LENGTHS) && s->inputs[LENGTHS].shape[0] > 1; /* lengths along the first axis */
+    const bool each = !lg_absent(s, LENGTHS) &&
+                      s->inputs[LENGTHS].shape[0] > 1; /* each entry along the first axis has its own length */
     const int64_t numbers[] = {(int64_t)plan->status,
                                size_of(q, 2),
                                n,

@@ -1,5 +1,5 @@
 /* cache.c - compiled programs in files, one per program: a head with the size and a hash of the content, then the
- * content. A file is written under another name and renamed, so a reader never sees half of it. */
+ * content. A file is written under another name and then renamed, so a reader never sees an incomplete file. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/common/cache.h"
 #include "kernels_gpu/common/environment.h"
@@ -70,7 +70,8 @@ static void store(const char *folder, const char *key, const void *data, size_t 
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     make_folders(folder);
     snprintf(path, sizeof path, "%s/%s", folder, key);
-    snprintf(written, sizeof written, "%s.%ld.%p.part", path, (long)getpid(), (void *)&h); /* threads differ in &h */
+    snprintf(written, sizeof written, "%s.%ld.%p.part", path, (long)getpid(),
+             (void *)&h); /* &h differs between threads */
     FILE *file = fopen(written, "wb");
     if (file == NULL) return;
     const bool whole = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(data, 1, size, file) == size;
@@ -83,7 +84,7 @@ size_t lg_cache_load(const linnet_program_cache *host, const char *folder, const
     const size_t size = host->load(host->context, key, NULL, 0);
     if (size == 0 || (*data = malloc(size)) == NULL) return 0;
     if (host->load(host->context, key, *data, size) == size) return size;
-    free(*data); /* another process has replaced it */
+    free(*data); /* another process replaced the file while it was read */
     *data = NULL;
     return 0;
 }

@@ -25,7 +25,7 @@ void lg_check_remove(lg_index_check **list, const lg_index_check *check);
  * none. Call this when the work has ended and `found` has been read. The caller clears the two numbers on the device.
  */
 const lg_index_check *lg_check_take(lg_index_check *list);
-/* Stores the text of the failure that such a check means, and returns its code. */
+/* Stores the text of the failure that the check has found, and returns the failure's code. */
 int lg_check_failure(lg_failures *failures, const lg_index_check *check);
 
 #endif

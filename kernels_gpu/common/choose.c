@@ -10,13 +10,13 @@
 static const lg_kernel kernels[] = {
 #define LG_LINE(op, name, can, build, percent) {op, name, can, build, percent},
 #ifdef LG_CUDA_KERNELS
-#include "kernels_gpu/cuda/kernels.inc" /* first: of kernels that cost the same, because memory limits them, these run */
+#include "kernels_gpu/cuda/kernels.inc" /* these come first, because the first of several kernels that cost the same runs */
 #endif
 #include "kernels_gpu/common/kernels.inc"
 #undef LG_LINE
 };
 
-/* Roofline: the longer of moving the bytes and of computing. */
+/* Returns the modelled time by the roofline model: the longer of the time to move the bytes and the time to compute. */
 static double cost_of(const lg_kernel *kernel, const lg_step *s, const linnet_step_counts *counts) {
     const lg_machine *m = s->machine;
     const double share = kernel->percent / 100.0;
@@ -50,7 +50,7 @@ double lg_cost(const lg_machine *machine, bool modelled, const linnet_step *step
     if (!lg_step_open(s, machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
     free(s);
     if (ns < 0) return -1;
-    return modelled ? ns : 1e-6 * ns; /* a device that was asked for gets all that it can run */
+    return modelled ? ns : 1e-6 * ns; /* without costs of its own, the device gets every step that it can run */
 }
 
 /* Plans the step. Returns its kernel; NULL: none can run it. */

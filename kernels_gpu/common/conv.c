@@ -1,5 +1,5 @@
-/* conv.c - convolutions and transposed ones: the kernels of conv.inc, conv_transpose.inc and
- * conv_local.inc. */
+/* conv.c - launches the kernels of convolutions and transposed convolutions, which are in conv.inc, conv_transpose.inc
+ * and conv_local.inc. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TILE = 64, TILE_ITEMS = 256, TILE_DEPTH = 16 }; /* of conv_local.inc */
+enum { TILE = 64, TILE_ITEMS = 256, TILE_DEPTH = 16 }; /* the sizes in conv_local.inc */
 
 static bool open(const lg_step *s, lg_window *w, bool turned) {
     const linnet_device_tensor *weights = &s->inputs[1];
@@ -34,13 +34,15 @@ bool lg_can_pointwise(const lg_step *s) {
     return true;
 }
 
-/* Floats with many channels. On a processor only if it is asked for. */
+/* Tells whether the kernels of conv_local.inc can run the step. They need floats and many channels, and run on a
+ * processor only if the option `kernel` names them. */
 static bool can_local(const lg_step *s, bool turned, const char *name) {
     lg_window w;
     const lg_machine *m = s->machine;
     if (!lg_can_multiply(s) || !lg_is_float(s->inputs[0].dtype) || !open(s, &w, turned)) return false;
     if (m->most_items < TILE_ITEMS || m->local_bytes < 2 * TILE_DEPTH * TILE * sizeof(float)) return false;
-    if (turned && w.stride[0] * w.stride[1] * w.stride[2] != 1) return false; /* most taps would be between elements */
+    if (turned && w.stride[0] * w.stride[1] * w.stride[2] != 1)
+        return false; /* most taps would read zeros between the elements */
     const int64_t groups = lg_integer(s, "group", 1);
     if (strcmp(m->prefer, name) == 0) return true;
     return !m->is_cpu && w.channels / groups >= TILE_DEPTH && w.out_channels / groups >= TILE / 2;
@@ -60,14 +62,15 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
         return;
     }
     const int64_t groups = lg_integer(s, "group", 1), outputs = w.out_channels / groups;
-    if (how == POINTWISE && w.stride[0] * w.stride[1] * w.stride[2] == 1) { /* one row: no short ends in the image */
+    if (how == POINTWISE && w.stride[0] * w.stride[1] * w.stride[2] ==
+                                1) { /* treats the image as one row, so that only one row has a short end */
         w.in[2] = w.out[2] = w.out[0] * w.out[1] * w.out[2];
         w.in[0] = w.in[1] = w.out[0] = w.out[1] = 1;
     }
     const int rows = outputs >= 8 ? 8 : outputs >= 4 ? 4 : outputs >= 2 ? 2 : 1;
     lg_define(launch, "POINTWISE", how == POINTWISE);
     lg_define(launch, "TURNED", turned);
-    lg_define(launch, "LAST", local ? w.x_last : w.y_last); /* in which order items take channels and pixels */
+    lg_define(launch, "LAST", local ? w.x_last : w.y_last); /* the order in which items process channels and pixels */
     lg_define(launch, "ROWS", rows);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_INPUT, 1);

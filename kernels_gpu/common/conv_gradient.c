@@ -1,5 +1,5 @@
-/* conv_gradient.c - gradients of convolutions with respect to their weights: the kernels of conv_gradient.inc. The
- * other gradient, that of the input, is a conv_transpose. */
+/* conv_gradient.c - launches the kernels of conv_gradient.inc, which compute gradients of convolutions with respect to
+ * their weights. The gradient with respect to the input is a conv_transpose. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"
@@ -10,7 +10,7 @@
 
 enum { ITEMS, TILES, GROUPS }; /* METHOD */
 enum { TILE = 64, TILE_ITEMS = 256, GROUP = 64, FEW_ITEMS = 2048, MANY_ITEMS = 1 << 16, MOST_PARTS = 256 };
-enum { MOST_BYTES = 64 << 20 }; /* of partial sums */
+enum { MOST_BYTES = 64 << 20 }; /* limit on the bytes of partial sums */
 
 typedef struct sizes {
     lg_window w;
@@ -35,7 +35,7 @@ bool lg_can_conv_gradient(const lg_step *s) {
            open(s, &z);
 }
 
-/* Large products. On a processor only if it is asked for. */
+/* Takes large products. On a processor, it takes a step only if the option `kernel` names it. */
 bool lg_can_conv_gradient_local(const lg_step *s) {
     sizes z;
     const lg_machine *m = s->machine;
@@ -44,7 +44,7 @@ bool lg_can_conv_gradient_local(const lg_step *s) {
     return !m->is_cpu && z.outputs >= TILE / 2 && z.channels * z.taps >= TILE / 2;
 }
 
-/* Where an output has few channels, so that nothing is read twice but taps. */
+/* Takes groups with few channels and outputs. Only elements under overlapping taps are then read more than once. */
 bool lg_can_conv_gradient_group(const lg_step *s) {
     sizes z;
     if (!lg_can_conv_gradient(s) || !open(s, &z)) return false;
@@ -52,7 +52,7 @@ bool lg_can_conv_gradient_group(const lg_step *s) {
     return !s->machine->is_cpu && !z.w.last && z.channels * z.outputs <= 8;
 }
 
-/* The number of parts of a sum of `length` terms, so that there are enough work items for the machine. */
+/* Returns the number of parts of a sum of `length` terms, so that there are enough work items for the machine. */
 static int64_t parts_of(const lg_step *s, const sizes *z, int64_t items, int64_t length, int64_t least) {
     const int64_t wanted = s->machine->is_cpu ? FEW_ITEMS : MANY_ITEMS, room = MOST_BYTES / 4 / z->count;
     int64_t parts = (wanted + items - 1) / items;

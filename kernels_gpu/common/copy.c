@@ -1,5 +1,5 @@
-/* copy.c - copies: transpose, concat, split, slice, expand, tile, depth_to_space and pad, as boxes with strides on both
- * sides (copy.inc). Reshapes and their kin move nothing and are views of the planner. */
+/* copy.c - launches copies (transpose, concat, split, slice, expand, tile, depth_to_space and pad) as boxes with
+ * strides on both sides (copy.inc). Reshapes and similar copies move nothing; the planner makes them views. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/layout.h"
@@ -32,7 +32,7 @@ typedef struct box {
     int64_t size[MOST_DIMS], x[MOST_DIMS], y[MOST_DIMS], x_at, y_at;
 } box;
 
-/* Adds a dimension inside those that are there, and joins it with the last one if they are one on both sides. */
+/* Adds an innermost dimension, and joins it with the previous one if both are contiguous in x and in y. */
 static void append(box *b, int64_t size, int64_t x, int64_t y) {
     if (size == 1) return;
     const int last = b->rank - 1;
@@ -46,7 +46,8 @@ static void append(box *b, int64_t size, int64_t x, int64_t y) {
 
 static int64_t stride(const linnet_device_tensor *t, int d) { return lg_shape_product(t, d + 1, t->rank); }
 
-/* A list from operand `input` if it is given, else from the attribute. Returns its length; -1: it is not known. */
+/* Reads a list from operand `input` if the step has it, else from the attribute. Returns the length of the list; -1 if
+ * the list is not known. */
 static int list(const lg_step *s, const char *attribute, int input, int64_t *out) {
     if (lg_absent(s, input)) {
         const int n = lg_items(s, attribute);
@@ -97,7 +98,8 @@ static void depth(const lg_step *s, box *b, bool to_space) {
     for (int d = 0; d < 6; ++d) append(b, sizes[d], to_space ? deeps[d] : flats[d], to_space ? flats[d] : deeps[d]);
 }
 
-/* Box `part` of the step, of which concat and split have several. False: it cannot be planned. */
+/* Makes box `part` of the step. Concat and split have several boxes, other copies one. Returns false if the box cannot
+ * be planned. */
 static bool make_box(const lg_step *s, int part, box *b) {
     const linnet_device_tensor *x = &s->inputs[0], *y = &s->outputs[0];
     const int kind = (int)lg_integer(s, "kind", 0), axis = lg_axis(lg_integer(s, "axis", 0), y->rank);
@@ -117,7 +119,8 @@ static bool make_box(const lg_step *s, int part, box *b) {
         return true;
     case CONCAT:
         for (int i = 0; i < part; ++i) b->y_at += s->inputs[i].shape[axis] * y->strides[axis];
-        for (int k = 0; k < y->rank; ++k) { /* in the order of y's memory, so that neighbours are written together */
+        for (int k = 0; k < y->rank;
+             ++k) { /* in the order of y in memory, so that neighbouring work items write neighbouring elements */
             const int d = lg_order(y, k);
             append(b, s->inputs[part].shape[d], s->inputs[part].strides[d], y->strides[d]);
         }
@@ -197,7 +200,7 @@ void lg_build_copy(const lg_step *s, lg_plan *plan) {
     }
 }
 
-/* Begins and ends per axis. False: they are not known. */
+/* Reads the padding at the begin and the end of each axis. Returns false if it is not known. */
 static bool pads_of(const lg_step *s, int64_t *begin, int64_t *end) {
     int64_t pads[MOST_DIMS], axes[MOST_DIMS];
     const int rank = s->inputs[0].rank, n = list(s, "pads", 1, pads), n_axes = list(s, "axes", 3, axes);
@@ -212,7 +215,7 @@ static bool pads_of(const lg_step *s, int64_t *begin, int64_t *end) {
     return true;
 }
 
-/* The bits of f16. False: the number is not one of f16. */
+/* Computes the bits of v as f16. Returns false if f16 cannot represent v exactly. */
 static bool half_of(double v, uint64_t *bits) {
     int exponent = 0;
     const uint64_t sign = signbit(v) ? 0x8000 : 0;
@@ -228,7 +231,8 @@ static bool half_of(double v, uint64_t *bits) {
     return true;
 }
 
-/* The element that the attribute `value` gives, a double. False: the dtype rounds it. */
+/* Computes the bits of the element with the value of the attribute `value`, a double. Returns false if the dtype would
+ * round the value. */
 static bool constant_of(const lg_step *s, uint64_t *bits) {
     const double value = lg_real(s, "value", 0);
     const float single = (float)value;

@@ -1,4 +1,5 @@
-/* environment.c - the environment variables that the libraries of devices read. No other file reads any. */
+/* environment.c - the environment variables that the libraries of devices read. No other file reads environment
+ * variables. */
 #include "kernels_gpu/common/environment.h"
 
 #include <stdlib.h>

@@ -14,7 +14,8 @@ static bool is_index(const linnet_device_tensor *t) {
     return (t->dtype == LINNET_I32 || t->dtype == LINNET_I64) && lg_count(t) <= INT32_MAX;
 }
 
-/* Whether the shapes agree except along the axis; with `shorter`, whether the second is no longer than the first. */
+/* Tells whether the shapes agree except along the axis; with `shorter`, whether the second is no longer than the
+ * first. */
 static bool agree(const linnet_device_tensor *a, const linnet_device_tensor *b, int axis, bool shorter) {
     if (a->rank != b->rank) return false;
     for (int d = 0; d < a->rank; ++d)
@@ -36,7 +37,7 @@ bool lg_can_gather(const lg_step *s) {
             (x->quant_scheme == LINNET_QUANT_AXIS && lg_axis(x->quant_axis, x->rank) == axis));
 }
 
-/* Sizes and strides of the axes that a tuple's indices refer to. */
+/* Packs the sizes and strides of the axes to which the indices of a tuple refer. */
 static size_t pack_axes(lg_plan *plan, const linnet_device_tensor *x, int first, int depth) {
     int32_t numbers[2 * LINNET_MAX_RANK];
     for (int k = 0; k < depth; ++k) {

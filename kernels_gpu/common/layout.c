@@ -1,11 +1,11 @@
-/* layout.c - images with their channels last, as a layout of values between steps of the device
- * (kernels_gpu/common/gpu.h): neighbours in memory are then channels of one pixel, which products read in long runs. */
+/* layout.c - chooses which images have their channels last in memory between steps of the device
+ * (kernels_gpu/common/gpu.h). The channels of a pixel are then adjacent, and products read them in long runs. */
 #include "kernels_gpu/common/layout.h"
 #include "kernels_gpu/common/step.h"
 
 #include <string.h>
 
-enum { IMAGE_RANK = 4, CONCAT = 3 /* kind of copy, docs/ops.md */ };
+enum { IMAGE_RANK = 4, CONCAT = 3 /* the number of a kind of copy, see docs/ops.md */ };
 
 int lg_order(const linnet_device_tensor *t, int k) {
     if (!lg_is_last(t) || k == 0) return k;
@@ -21,8 +21,8 @@ bool lg_describe_layout(uint32_t layout, int rank, linnet_layout *out) {
 
 static bool is_op(const lg_step *s, const char *op) { return strcmp(s->op, op) == 0; }
 
-/* Whether the step's kernels read operand `input`, or write the output if it is -1, in either layout, whatever the
- * layouts of the other operands are. */
+/* Tells whether the step's kernels read operand `input`, or write the output if it is -1, in either layout, whatever
+ * the layouts of the other operands are. */
 static bool takes(const lg_step *s, int input) {
     const linnet_device_tensor *y = &s->outputs[0];
     const bool extra = s->has_epilogue && input >= s->n_inputs;
@@ -34,7 +34,8 @@ static bool takes(const lg_step *s, int input) {
     return is_op(s, "copy") && lg_integer(s, "kind", 0) == CONCAT;
 }
 
-/* Runs of 16 bytes of channels, in an image of more than one pixel. */
+/* Tells whether the layout pays: the channels of a pixel are whole runs of 16 bytes, and the image has more than one
+ * pixel. */
 static bool is_worth_it(const linnet_device_tensor *t) {
     if (t->rank != IMAGE_RANK || t->shape[2] * t->shape[3] == 1) return false;
     const int64_t bytes = t->shape[1] * lg_bytes_of(t->dtype);

@@ -22,7 +22,7 @@ int lg_list_devices(const lg_backend *backend, const linnet_host *host, const ch
     while (found != NULL && strcmp(found->options, options) != 0) found = found->next;
     if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
         found->options = strdup(options);
-        if (found->options == NULL) { /* not kept: the next call tries again */
+        if (found->options == NULL) { /* the devices are not kept, and the next call tries again */
             free(found);
             found = NULL;
         } else {

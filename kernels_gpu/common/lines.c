@@ -15,7 +15,7 @@ bool lg_lines_in_groups(const lg_step *s, const char *name, int64_t lines, int64
 
 void lg_range_items(lg_launch *launch, const lg_step *s, int64_t lines) {
     lg_range(launch, lines, 1, 1);
-    if (s->machine->is_cpu) lg_local(launch, 16, 1, 1); /* a work group is one thread's */
+    if (s->machine->is_cpu) lg_local(launch, 16, 1, 1); /* one thread of the processor runs a whole work group */
 }
 
 void lg_range_lines(lg_launch *launch, const lg_step *s, int64_t lines, int64_t length, bool grouped) {

@@ -1,4 +1,5 @@
-/* map.c - maps, cast, quantize and dequantize: the block of the host, for each element. */
+/* map.c - launches map, cast, quantize and dequantize. The kernel executes the text that the host has written for the
+ * program, for each element. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOCAL_TILE = 64, LOCAL_DEPTH = 16, LOCAL_ITEMS = 256 }; /* of matmul_local.inc */
+enum { LOCAL_TILE = 64, LOCAL_DEPTH = 16, LOCAL_ITEMS = 256 }; /* the sizes in matmul_local.inc */
 
 typedef lg_matmul sizes;
 
@@ -28,7 +28,7 @@ bool lg_matmul_open(const lg_step *s, sizes *out) {
     const int64_t results = out->m * out->n;
     if (results == 0 || lg_count(&s->result) == 0) return false;
     out->matrices = lg_count(&s->result) / results;
-    if (out->b_outer == 0 && !ta && a->rank > 1) { /* all matrices of a are rows of one */
+    if (out->b_outer == 0 && !ta && a->rank > 1) { /* all matrices of a are treated as rows of one matrix */
         out->m *= out->matrices;
         out->matrices = 1;
         out->a_outer = 0;
@@ -46,7 +46,8 @@ bool lg_can_matmul_dot(const lg_step *s) {
     return lg_can_matmul(s) && lg_matmul_open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
 }
 
-/* Large products of floats. On a processor only if it is asked for: there local memory is a copy like any other. */
+/* Tells whether the kernel of matmul_local.inc should run a large product of floats. On a processor, it runs only if
+ * the option `kernel` names it, because a processor's local memory is no faster than its other memory. */
 static bool can_local(const lg_step *s, const char *name) {
     sizes z;
     const lg_machine *m = s->machine;

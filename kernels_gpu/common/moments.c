@@ -1,4 +1,5 @@
-/* moments.c - mean and variance per channel, and sums for the gradient of batch_norm: the kernels of moments.inc. */
+/* moments.c - launches the kernels of moments.inc: mean and variance per channel, and the sums for the gradient of
+ * batch_norm. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"
@@ -8,7 +9,7 @@ enum { STATISTICS, PRODUCTS };
 enum { GROUP = 64, FEW_ITEMS = 64, MANY_ITEMS = 1 << 15, LEAST = 64 /* elements of an item */, MOST_PARTS = 1024 };
 
 typedef struct sizes {
-    int64_t channels, inner, length; /* inner: neighbours of a channel; length: all elements of one */
+    int64_t channels, inner, length; /* inner: adjacent elements of one channel; length: all elements of one channel */
 } sizes;
 
 static bool open(const lg_step *s, sizes *z) {
@@ -72,7 +73,7 @@ void lg_build_moments(const lg_step *s, lg_plan *plan) {
     for (int i = 0; i < 2; ++i) lg_pass(launch, LG_OUTPUT, wanted(s, i) ? i : 1 - i);
     const int64_t rest[] = {z.channels, z.length, parts, per_part, (wanted(s, 0) ? 1 : 0) | (wanted(s, 1) ? 2 : 0)};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i) lg_pass_integer(launch, rest[i]);
-    lg_put_file(launch, "lines"); /* the same text as above: one program */
+    lg_put_file(launch, "lines"); /* both launches have the same text, so they share a program */
     lg_put_file(launch, "moments");
     lg_range(launch, z.channels, 1, 1);
     plan->failed |= launch->source.failed;

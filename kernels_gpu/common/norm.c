@@ -8,7 +8,7 @@
 
 enum { SCALED = 1, BIASED = 2, CENTRED = 4, MEANS = 8, DEVIATIONS = 16 }; /* as in norm.inc */
 
-/* Lines, each of which is normalized on its own. */
+/* The sizes of the call. Each line is normalized by itself. */
 typedef struct sizes {
     int64_t lines, length;
     int64_t channels, groups, size, positions; /* group_norm: size channels per group */
@@ -17,7 +17,8 @@ typedef struct sizes {
 
 static bool is_layer(const lg_step *s) { return s->op[0] == 'l'; }
 
-/* Elements of scale or bias that are repeated along a line of layer_norm; 0: it is broadcast in another way. */
+/* Returns the number of elements of a scale or bias, which repeat along a line of layer_norm; 0 if the operand is
+ * broadcast in another way. */
 static int64_t period_of(const linnet_device_tensor *t, const linnet_device_tensor *x) {
     const int64_t count = lg_count(t);
     int64_t tail = 1;
@@ -69,15 +70,17 @@ bool lg_can_norm_group(const lg_step *s) {
     return lg_can_norm(s) && open(s, &z) && lg_lines_in_groups(s, "norm_group", z.lines, z.length);
 }
 
-/* PLACE(k): element k of a line from BASE(i), the first of line i. SCALE_AT and BIAS_AT: the parameter of an element.
- */
+/* Defines BASE(i), the place of the first element of line i; PLACE(k), the distance of element k from it; and SCALE_AT
+   and BIAS_AT, the index of the parameter for an element. */
 static void put_places(lg_launch *launch, const lg_step *s, const sizes *z) {
     lg_text *text = &launch->source;
     if (is_layer(s)) {
         lg_put_text(text, "#define BASE(i) ((i) * length)\n#define PLACE(k) (k)\n");
         for (int i = 1; i < 3; ++i) {
             const int64_t period = lg_absent(s, i) ? 1 : period_of(&s->inputs[i], &s->inputs[0]);
-            const bool repeated = period != 1 && period != z->length; /* else the number is a step: 0 or 1 */
+            const bool repeated =
+                period != 1 &&
+                period != z->length; /* otherwise the number is the step from one parameter to the next, 0 or 1 */
             lg_put(text, "#define %s(k) ((k) %s %s)\n", i == 1 ? "SCALE_AT" : "BIAS_AT", repeated ? "%" : "*",
                    i == 1 ? "scale_count" : "bias_count");
         }
@@ -139,7 +142,7 @@ void lg_build_batch_norm(const lg_step *s, lg_plan *plan) {
     static const char *const names[] = {"X", "S", "B", "M", "V"};
     const linnet_device_tensor *x = &s->inputs[0];
     const int axis = lg_axis(lg_integer(s, "channel_axis", 1), x->rank);
-    const bool has_axis = axis >= 0 && axis < x->rank; /* else x has one channel */
+    const bool has_axis = axis >= 0 && axis < x->rank; /* without the axis, x has one channel */
     lg_launch *launch = lg_add(plan, "lg_batch_norm");
     if (launch == NULL) return;
     for (int i = 0; i < 5; ++i) {

@@ -13,7 +13,7 @@ static int memory_of(unsigned has, const char *name) {
                                                                        : LG_MEMORY_DEFAULT;
 }
 
-/* Reads one option, whose value is NULL without a '='. False: it is not known, or its value is not. */
+/* Reads one option, whose value is NULL without a '='. Returns false if the option or its value is not known. */
 static bool read_option(unsigned has, const char *name, const char *value, lg_options *out) {
     if (value == NULL) return false;
     const bool on = strcmp(value, "on") == 0, off = strcmp(value, "off") == 0;

@@ -1,21 +1,21 @@
-/* pool.c - max, average and Lp pooling, and gradients of the first two: the kernels of pool.inc and pool_gradient.inc.
- */
+/* pool.c - launches the kernels of pool.inc (max, average and Lp pooling) and of pool_gradient.inc (gradients of max
+   and average pooling). */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"
 #include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/window.h"
 
-enum { MAX, AVERAGE, LP };  /* kind, docs/ops.md */
-enum { MOST_TAPS = 32768 }; /* sums of integers fit 31 bits */
+enum { MAX, AVERAGE, LP };  /* values of the attribute kind, docs/ops.md */
+enum { MOST_TAPS = 32768 }; /* so few that sums of integers fit in 31 bits */
 
 typedef struct pool {
     lg_window w;
-    int64_t end[LG_SPACE]; /* padding behind */
+    int64_t end[LG_SPACE]; /* padding at the end of each axis */
     int64_t taps;
 } pool;
 
-/* y: the pooled tensor, or its gradient. */
+/* Reads the windows of a pool or of its gradient. y is the pooled tensor, or the gradient of it. */
 static bool open(const lg_step *s, const linnet_device_tensor *y, pool *p) {
     const linnet_device_tensor *x = &s->inputs[0];
     int64_t kernel[LG_SPACE];
@@ -115,7 +115,7 @@ static void pass_window(lg_launch *launch, const lg_step *s, const pool *p, int6
     lg_range(launch, count, 1, 1);
 }
 
-/* The stride of all dimensions that have windows, if it is small; else 0. */
+/* Returns the stride of all dimensions that have windows, if it is small; else 0. */
 static int stride_of(const lg_window *w, bool flat) {
     const int64_t stride = w->stride[2];
     if (stride != w->stride[1] || (!flat && stride != w->stride[0])) return 0;
@@ -152,7 +152,8 @@ void lg_build_pool_gradient(const lg_step *s, lg_plan *plan) {
     launch = add_gradient(s, plan, &p.w, "lg_pool_gradient", largest);
     if (launch == NULL) return;
     lg_pass(launch, LG_INPUT, 1);
-    lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT, largest ? 0 : 1); /* averages read no places */
+    lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT,
+            largest ? 0 : 1); /* for averages, the kernel does not read the places */
     lg_pass(launch, LG_OUTPUT, 0);
     pass_window(launch, s, &p, lg_count(&s->result));
     plan->failed |= launch->source.failed;

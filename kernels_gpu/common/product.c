@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Whether the host knows how the sums of this step are converted. */
+/* Tells whether the host knows how the sums of this step are converted. */
 static bool has_requant(const lg_step *s, linnet_requant *out) {
     const linnet_host *host = s->machine->host;
     linnet_requant_init(out);

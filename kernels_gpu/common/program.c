@@ -1,4 +1,4 @@
-/* program.c - programs of a device: the whole text, and those that have been compiled. */
+/* program.c - writes the whole text of a program, and keeps the list of compiled programs of a device. */
 #include "kernels_gpu/common/program.h"
 #include "kernels_gpu/common/text.h"
 
@@ -39,7 +39,7 @@ void lg_hash(const char *text, uint64_t out[2]) {
 }
 
 char *lg_whole_text(const lg_machine *machine, const lg_launch *launch) {
-    enum { USUAL = 32768 }; /* longer than the prelude: the host writes it once */
+    enum { USUAL = 32768 }; /* longer than most preludes, so that the host writes a prelude only once */
     linnet_source_options options;
     const linnet_host *host = machine->host;
     size_t length = 0;
@@ -48,7 +48,8 @@ char *lg_whole_text(const lg_machine *machine, const lg_launch *launch) {
     linnet_source_options_init(&options);
     options.language = machine->language;
     options.native = 1;
-    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
+    lg_put_text(
+        &uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* the functions that the dialect uses */
     lg_put_bytes(&uses, launch->source.at, launch->source.length);
     bool written =
         prelude != NULL && !uses.failed && host->map_prelude(&options, uses.at, prelude, USUAL, &length) == LINNET_OK;

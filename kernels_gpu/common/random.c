@@ -5,7 +5,7 @@
 
 bool lg_can_random(const lg_step *s) {
     const linnet_device_tensor *y = &s->outputs[0];
-    return !s->has_map && !lg_absent(s, 0) /* else it is a constant */ &&
+    return !s->has_map && !lg_absent(s, 0) /* without a counter, the result is a constant */ &&
            (y->dtype == LINNET_F32 || y->dtype == LINNET_U32) && lg_count(y) > 0 && lg_count(y) <= INT32_MAX - 3;
 }
 

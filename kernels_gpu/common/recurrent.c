@@ -36,7 +36,7 @@ bool lg_can_recurrent(const lg_step *s) {
            (size_t)(3 * 4 * units_of(s)) <= s->machine->local_bytes && s->machine->most_items >= ITEMS;
 }
 
-/* Kind, alpha and beta of the activations f, g and h of each direction. */
+/* Packs kind, alpha and beta of the activations f, g and h of each direction. */
 static size_t pack_activations(const lg_step *s, lg_plan *plan, int kind) {
     float table[2 * 3 * PER_ACTIVATION] = {0};
     const int per = kind == RNN ? 1 : kind == GRU ? 2 : 3, given = lg_items(s, "activations");
@@ -74,7 +74,7 @@ void lg_build_recurrent(const lg_step *s, lg_plan *plan) {
     lg_define(launch, "ITEMS", ITEMS);
     for (int i = 0; i < ALL_INPUTS; ++i) {
         if (!lg_absent(s, i)) flags |= bits[i];
-        lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* what is absent is not read */
+        lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* the kernel does not read absent operands */
     }
     if (lg_wanted(s, Y_H)) flags |= WANTS_H;
     if (lg_wanted(s, Y_C)) flags |= WANTS_C;

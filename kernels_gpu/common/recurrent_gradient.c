@@ -47,7 +47,7 @@ void lg_build_recurrent_gradient(const lg_step *s, lg_plan *plan) {
     lg_define(launch, "ITEMS", items);
     for (int i = 0; i < ALL_INPUTS; ++i) {
         if (!lg_absent(s, i)) flags |= in_bits[i];
-        lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* what is absent is not read */
+        lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* the kernel does not read absent operands */
     }
     for (int i = 0; i < ALL_OUTPUTS; ++i) {
         if (lg_wanted(s, i)) flags |= out_bits[i];

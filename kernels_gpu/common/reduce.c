@@ -6,20 +6,23 @@
 #include "kernels_gpu/common/store.h"
 
 enum { SUM, MEAN, MAX, MIN, PROD, L1, L2, SUM_SQUARE, LOG_SUM, LOG_SUM_EXP, ARGMAX, ARGMIN }; /* docs/ops.md */
-enum { MOST_DIMS = 4 }; /* of kept and of reduced dimensions, after neighbours are merged: at most half of 8 */
+enum {
+    MOST_DIMS = 4
+}; /* limit on kept and on reduced dimensions after neighbours are merged, when the 8 dimensions alternate at most */
 
-/* A reduction with neighbours of one class merged, and dimensions of size 1 left out; missing ones are in front. */
+/* The dimensions of a reduction: adjacent kept dimensions are merged, as are adjacent reduced ones, and dimensions of
+ * size 1 are left out. Unused dimensions come first. */
 typedef struct reduction {
     int n_reduced;
     int64_t kept[MOST_DIMS], kept_step[MOST_DIMS], reduced[MOST_DIMS], reduced_step[MOST_DIMS];
-    int64_t results, count; /* elements of a result */
+    int64_t results, count; /* count: elements that are reduced to one result */
 } reduction;
 
 static int64_t integer_of(const linnet_device_tensor *t, int64_t i) {
     return t->dtype == LINNET_I32 ? ((const int32_t *)t->data)[i] : ((const int64_t *)t->data)[i];
 }
 
-/* Bit d is set if axis d is reduced. False: the axes are not known. */
+/* Bit d is set if axis d is reduced. Returns false if the axes are not known. */
 static bool axes_of(const lg_step *s, uint32_t *mask) {
     const int rank = s->inputs[0].rank;
     int64_t n = lg_items(s, "axes");
@@ -82,7 +85,7 @@ bool lg_can_reduce(const lg_step *s) {
     if (dequantizes(s)) return x->quant_count == 1 && x->scales != NULL;
     if (y->dtype != x->dtype) return false;
     if (is_float(x->dtype)) return true;
-    /* The CPU takes the roots of integers in f64, and their logarithms, whose fraction is cut off. */
+    /* For integers, the CPU computes roots and logarithms in f64 and truncates logarithms. */
     return kind != LOG_SUM && kind != LOG_SUM_EXP && (kind != L2 || s->machine->f64);
 }
 
@@ -95,17 +98,18 @@ static void pass_dims(lg_launch *launch, const int64_t *values) {
     for (int i = 1; i < MOST_DIMS; ++i) lg_pass_integer(launch, values[i]);
 }
 
-/* The least and the largest value of an integer type, to which the CPU limits the root of a sum. */
+/* Writes the least and the largest value of an integer type. The CPU limits the root of a sum to this range. */
 static void put_limits(lg_launch *launch, int dtype) {
-    static const char *const limits[][2] = {[LINNET_I8] = {"-128.0", "127.0"},
-                                            [LINNET_U8] = {"0.0", "255.0"},
-                                            [LINNET_I16] = {"-32768.0", "32767.0"},
-                                            [LINNET_U16] = {"0.0", "65535.0"},
-                                            [LINNET_I32] = {"-2147483648.0", "2147483647.0"},
-                                            [LINNET_U32] = {"0.0", "4294967295.0"},
-                                            [LINNET_I64] = {"-9.2e18", "9.2e18"},
-                                            [LINNET_U64] = {"0.0", "1.8e19"}, /* roots of 64 bits are far below */
-                                            [LINNET_BOOL] = {"0.0", "1.0"}};
+    static const char *const limits[][2] = {
+        [LINNET_I8] = {"-128.0", "127.0"},
+        [LINNET_U8] = {"0.0", "255.0"},
+        [LINNET_I16] = {"-32768.0", "32767.0"},
+        [LINNET_U16] = {"0.0", "65535.0"},
+        [LINNET_I32] = {"-2147483648.0", "2147483647.0"},
+        [LINNET_U32] = {"0.0", "4294967295.0"},
+        [LINNET_I64] = {"-9.2e18", "9.2e18"},
+        [LINNET_U64] = {"0.0", "1.8e19"}, /* roots of 64-bit sums are far below these limits */
+        [LINNET_BOOL] = {"0.0", "1.0"}};
     if (dtype < LINNET_I8 || dtype > LINNET_BOOL) return;
     lg_put(&launch->source, "#define LEAST %s\n#define MOST %s\n", limits[dtype][0], limits[dtype][1]);
 }

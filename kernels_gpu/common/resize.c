@@ -1,4 +1,4 @@
-/* resize.c - resampling: the kernel of resize.inc. */
+/* resize.c - launches the kernel of resize.inc, which resamples. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/lines.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { DIMS = 2 * LG_MOST_ACTIVE + 1 }; /* kept, resampled, kept, ..., kept; missing ones in front have size 1 */
+enum { DIMS = 2 * LG_MOST_ACTIVE + 1 }; /* kept and resampled dimensions alternate; unused ones in front have size 1 */
 
 bool lg_can_resize(const lg_step *s) {
     lg_resize r;
@@ -21,7 +21,7 @@ bool lg_can_resize(const lg_step *s) {
     return known && lg_resize_open(&r, s);
 }
 
-/* The sizes of y as the kernel sees them. */
+/* Writes the sizes of y as the kernel sees them. */
 static void dims_of(const linnet_device_tensor *y, const lg_resize *r, int64_t *out) {
     int at = DIMS - 1, next = r->n - 1;
     for (int i = 0; i < DIMS; ++i) out[i] = 1;
@@ -33,7 +33,7 @@ static void dims_of(const linnet_device_tensor *y, const lg_resize *r, int64_t *
             out[at] *= y->shape[d];
         }
     }
-    if (at > 0) { /* what is in front of the first resampled axis */
+    if (at > 0) { /* the dimensions in front of the first resampled axis */
         const int64_t front = out[at];
         out[at] = 1, out[0] *= front;
     }

@@ -20,7 +20,7 @@ typedef struct settings {
     double cubic;
     int n_axes, axes[LINNET_MAX_RANK];
     double scale[LINNET_MAX_RANK];
-    int64_t up, down; /* the common scale of sizes that keep the aspect ratio, exactly; 0 without sizes */
+    int64_t up, down; /* the common scale of sizes that keep the aspect ratio, as an exact ratio; 0 without sizes */
     double begin[LINNET_MAX_RANK], end[LINNET_MAX_RANK]; /* the region, by axis of x */
 } settings;
 
@@ -28,7 +28,7 @@ static const linnet_device_tensor *operand(const lg_step *s, int i) {
     return lg_absent(s, i) || lg_count(&s->inputs[i]) == 0 ? NULL : &s->inputs[i];
 }
 
-/* Element i of a constant; false if the value or the dtype is not known here. */
+/* Reads element i of a constant. Returns false if the value is not known or the dtype is not supported. */
 static bool load(const linnet_device_tensor *t, int64_t i, double *out) {
     if (t->data == NULL || i >= lg_count(t)) return false;
     switch (t->dtype) {
@@ -40,7 +40,7 @@ static bool load(const linnet_device_tensor *t, int64_t i, double *out) {
     }
 }
 
-/* Whether a / b < c / d, exactly for sizes below 2^31. */
+/* Tells whether a / b < c / d, exactly for sizes below 2^31. */
 static bool below(int64_t a, int64_t b, int64_t c, int64_t d) {
     return b <= INT32_MAX && d <= INT32_MAX ? a * d < c * b : (double)a / (double)b < (double)c / (double)d;
 }
@@ -126,7 +126,7 @@ static bool is_active(const lg_step *s, const settings *z, int axis) {
     return beside;
 }
 
-/* Taps go from `first` to first + taps - 1, from the left neighbour of a coordinate. */
+/* Computes the range of the taps: from `first` to first + taps - 1, relative to the left neighbour of a coordinate. */
 static void extent(const settings *z, double scale, int *first, int *taps) {
     const double radius = z->mode == CUBIC ? 2 : 1, shrink = z->antialias ? fmin(scale, 1) : 1;
     *first = (int)floor(-radius / shrink) + 1;
@@ -166,7 +166,7 @@ static place place_of(double at) {
     return (place){(int64_t)below, part, (part > 0.5) - (part < 0.5)};
 }
 
-/* The position above / under, exactly. */
+/* Returns the exact position above / under. */
 static place place_of_ratio(int64_t above, int64_t under) {
     if (under < 0) above = -above, under = -under;
     const int64_t rest = (above % under + under) % under;
@@ -189,8 +189,8 @@ static place exact_source(const settings *a, int64_t o, int64_t in, int64_t out,
     }
 }
 
-/* The position on the input that corresponds to output coordinate o of an axis. From sizes, it is exact. From scales,
- * it is computed in f64, in the order of ONNX's reference. */
+/* Returns the position on the input that corresponds to output coordinate o of an axis. If sizes are given, it is
+ * exact. If scales are given, it is computed in f64, in the order of ONNX's reference. */
 static place source(const settings *a, int64_t o, const lg_resize_axis *t) {
     const int64_t in = t->in, out = t->out;
     const double roi[] = {a->begin[t->axis], a->end[t->axis]};

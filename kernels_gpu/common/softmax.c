@@ -6,7 +6,7 @@
 #include "kernels_gpu/common/store.h"
 
 typedef struct sizes {
-    int64_t lines, length, inner; /* inner: elements from one of a line to the next */
+    int64_t lines, length, inner; /* inner: distance between neighbours of a line, in elements */
 } sizes;
 
 static bool open(const lg_step *s, sizes *z) {

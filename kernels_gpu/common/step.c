@@ -6,7 +6,9 @@
 bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *step) {
     const linnet_host *host = machine->host;
     const int n = host->step_input_count(step);
-    memset(out, 0, offsetof(lg_step, inputs)); /* operands that are not there are not read */
+    memset(out, 0,
+           offsetof(lg_step,
+                    inputs)); /* the arrays of operands need not be cleared, because absent operands are not read */
     out->step = step, out->machine = machine, out->op = host->step_op(step);
     out->n_outputs = host->step_output_count(step);
     out->has_map = out->has_epilogue = false;
@@ -37,7 +39,8 @@ bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *st
     if (!out->has_epilogue) return true;
     linnet_device_tensor_init(&out->result);
     if (host->step_get_result(step, &out->result) != LINNET_OK) return false;
-    const linnet_device_tensor *y = &out->outputs[0]; /* it is stored in the place and the order of the output */
+    const linnet_device_tensor *y =
+        &out->outputs[0]; /* the op's result is stored in place of the output, with the same layout */
     if (lg_is_last(y)) {
         out->result.layout = y->layout;
         memcpy(out->result.strides, y->strides, sizeof y->strides);
@@ -108,7 +111,7 @@ int lg_bytes_of(int dtype) { return is_known(dtype) ? dtypes[dtype].bytes : 0; }
 const char *lg_type_of(int dtype) { return is_known(dtype) ? dtypes[dtype].type : NULL; }
 const char *lg_word_of(int dtype) {
     return is_known(dtype)      ? dtypes[dtype].word
-           : dtype == LINNET_I4 ? "i4" /* two elements in a byte: only kernels that say so read them */
+           : dtype == LINNET_I4 ? "i4" /* two elements share a byte; most kernels cannot read i4 */
            : dtype == LINNET_U4 ? "u4"
                                 : "none";
 }

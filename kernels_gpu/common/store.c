@@ -1,5 +1,5 @@
-/* store.c - how a kernel stores the result of its op: conversion of integer sums, epilogue, map. linnet itself gives
- * the text of these three. */
+/* store.c - writes the text with which a kernel stores its result: the conversion of integer sums, the epilogue, and
+ * the map. linnet itself provides the text of these three. */
 #include "kernels_gpu/common/store.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/layout.h"
@@ -12,11 +12,11 @@
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* A text of the host; NULL if it fails. The caller frees it. */
+/* Returns a text that the host writes; NULL on failure. The caller frees the text. */
 static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step *, const linnet_source_options *,
                                                                char *, size_t, size_t *)) {
     linnet_source_options options;
-    size_t size = 4096, length = 0; /* most blocks are shorter: the host writes them once */
+    size_t size = 4096, length = 0; /* most texts are shorter, so the host writes them only once */
     linnet_source_options_init(&options);
     options.language = s->machine->language;
     options.native = options.quantization_names = options.constant_names = true;
@@ -29,18 +29,21 @@ static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step
         if (status == LINNET_OK)
             size = length + 1;
         else if (options.quantization_names)
-            options.quantization_names = options.constant_names = false; /* an older library */
+            options.quantization_names = options.constant_names =
+                false; /* an older library does not know these options */
         else
             return NULL;
     }
 }
 
-/* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours in the shape's memory, such
- * as the channels alone: it is then at / inner % count. Else it is a sum over the coordinates i0, i1, ... */
+/* Writes the offset of an operand that is broadcast to the shape. Usually the axes of the operand, such as the
+ * channels, are adjacent in the shape; the offset is then at / inner % count. Otherwise the offset is a sum over the
+ * coordinates i0, i1, ... */
 static void put_offset(lg_launch *launch, lg_text *text, const linnet_device_tensor *x,
                        const linnet_device_tensor *shape) {
     const int ahead = shape->rank - x->rank;
-    int64_t inner = 1, dense = 1; /* elements behind the block in `shape`, and of the part of x that has been seen */
+    int64_t inner = 1, dense = 1; /* inner: elements of `shape` after the operand's axes; dense: elements of x in the
+                                     axes processed so far */
     bool block = true, ended = false;
     for (int k = shape->rank - 1; k >= 0; --k) { /* from the innermost axis of `shape` */
         const int d = lg_order(shape, k), own = d - ahead;
@@ -107,7 +110,7 @@ static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, co
     free(zeros);
 }
 
-/* What follows the last '*' or blank of each parameter. */
+/* Appends the names of the parameters: the text after the last '*' or blank of each. */
 static void put_names(lg_text *text, const char *parameters) {
     for (const char *at = parameters; at != NULL && *at != 0;) {
         const char *end = strchr(at + 1, ',');
@@ -119,10 +122,11 @@ static void put_names(lg_text *text, const char *parameters) {
     }
 }
 
-/* Defines the constants that the block uses. They are arguments, so layers that differ in these alone share a program.
- * A float of at most 8 bits stays a number: it is a 0.5 or a 6 of a formula, not one that a model has learnt. */
+/* Defines the constants that the text uses. They are arguments, so layers that differ only in constants share a
+ * program. A float whose mantissa is short stays a number in the text, because it belongs to a formula (such as 0.5 or
+ * 6) and is not a learnt weight. */
 static void put_constants(lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
-    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments of coordinates and of packed memory */
+    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments that later come for coordinates and packed memory */
     char name[32];
     for (int i = 0; i < s->map.float_count; ++i) {
         const float value = (float)s->map.floats[i];
@@ -145,8 +149,8 @@ static void put_constants(lg_launch *launch, const lg_step *s, const char *block
     }
 }
 
-/* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. The input
- * map.result, if there is one, is a value of the kernel: an operand of a map, but none of a step with an epilogue. */
+/* Declares the inputs and outputs of a map or an epilogue as parameters, and reads and stores their elements in `body`.
+ * In a step with an epilogue, the input map.result is not an operand but the value that the kernel has computed. */
 static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
     char name[32];
     const int skipped = s->map.result;
@@ -183,7 +187,7 @@ static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, con
     }
 }
 
-/* LG_EXTRAS, with packed memory if the step has any. */
+/* Defines LG_EXTRAS, which includes packed memory if the step has any. */
 static void put_extras(lg_plan *plan, lg_launch *launch) {
     if (plan->packed.length > 0) {
         lg_put(&launch->extras, ",LG_GLOBAL const char *LG_RESTRICT lg_packed");
@@ -192,7 +196,7 @@ static void put_extras(lg_plan *plan, lg_launch *launch) {
     lg_put(&launch->source, "#define LG_EXTRAS %s\n", launch->extras.at != NULL ? launch->extras.at : "");
 }
 
-/* The function lg_finish: it converts a sum, runs the block of a map or an epilogue, and stores element `at`. */
+/* Writes the function lg_finish, which converts a sum, computes the map or the epilogue, and stores element `at`. */
 static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool converts) {
     const linnet_host *host = s->machine->host;
     lg_text coordinates = {0}, body = {0}, *out = &launch->source;
@@ -200,7 +204,7 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     char *block = s->has_map ? block_of(s, host->step_map_source) : NULL;
     const char *stored = lg_type_of(s->result.dtype);
     if ((converts && convert == NULL) || (s->has_map && block == NULL)) plan->failed = true;
-    if (convert != NULL) { /* the tables come first: both blocks may use packed memory */
+    if (convert != NULL) { /* the tables are packed first, because both texts may use packed memory */
         lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n", stored);
         lg_put_text(&body, convert);
     }

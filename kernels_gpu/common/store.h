@@ -1,4 +1,4 @@
-/* store.h - how a kernel stores the result of its op: the conversion of a sum, an epilogue, a map. */
+/* store.h - writes the text with which a kernel stores its result: the conversion of a sum, an epilogue, a map. */
 #ifndef LG_STORE_H
 #define LG_STORE_H
 

@@ -1,4 +1,4 @@
-/* text.c - text that grows, of which the sources of kernels are made. */
+/* text.c - a growing text, for the sources of kernels. */
 #include "kernels_gpu/common/text.h"
 
 #include <ctype.h>

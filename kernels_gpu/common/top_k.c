@@ -22,7 +22,7 @@ void lg_build_top_k(const lg_step *s, lg_plan *plan) {
     const linnet_device_tensor *x = &s->inputs[0];
     const int axis = lg_axis(lg_integer(s, "axis", -1), x->rank);
     const int64_t kept = s->result.shape[axis], length = x->shape[axis], lines = lg_count(x) / length;
-    int room = 1; /* a power of two, so that programs serve several k */
+    int room = 1; /* a power of two, so that several values of k share a program */
     while (room < kept) room *= 2;
     lg_launch *launch = lg_add(plan, "lg_top_k");
     if (launch == NULL) return;

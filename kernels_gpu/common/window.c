@@ -22,7 +22,7 @@ bool lg_window_open(lg_window *w, const lg_step *s, const linnet_device_tensor *
         w->stride[d] = lg_item(s, "strides", i, 1), w->dilation[d] = lg_item(s, "dilations", i, 1);
         w->pad[d] = padding == EXPLICIT ? lg_item(s, "pads", i, 0) : 0;
         const int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
-        /* The output's shape is known, so it says what the padding is in all. */
+        /* The known shape of the output determines the total padding. */
         const int64_t output_padding = turned ? lg_item(s, "output_padding", i, 0) : 0;
         const int64_t all = turned ? (w->in[d] - 1) * w->stride[d] + output_padding + reach - w->out[d]
                                    : (w->out[d] - 1) * w->stride[d] + reach - w->in[d];

@@ -7,7 +7,7 @@
 
 typedef struct lg_window {
     bool last;               /* the op's channels are the last axis of x and y, not axis 1 */
-    bool x_last, y_last;     /* the channels of x, of y are innermost in memory */
+    bool x_last, y_last;     /* the channels of x (of y) are innermost in memory */
     int64_t batch, channels; /* batch, and channels of x */
     int64_t out_channels;    /* channels of y */
     int64_t in[LG_SPACE], out[LG_SPACE], kernel[LG_SPACE], stride[LG_SPACE], dilation[LG_SPACE], pad[LG_SPACE];

@@ -62,7 +62,7 @@ void lg_gemm_pack(lg_gemm *g, lg_plan *plan, const lg_step *s, const int64_t *pl
 
 /* ---- zero points ------------------------------------------------------------------------------------------------- */
 
-/* The zero points of the columns; NULL: there is no memory. The caller frees them. */
+/* Returns the zero points of the columns; NULL: there is no memory. The caller frees them. */
 static int32_t *zeros_of(const lg_step *s, int32_t *x_zero, int64_t *count) {
     linnet_requant r;
     linnet_requant_init(&r);

@@ -14,7 +14,7 @@
 
 enum { LEAST_CHANNELS = 8 }; /* of a group, else the common kernels are as good */
 
-/* Whether rows of A are rows of x. */
+/* Tells whether rows of A are rows of x. */
 static bool is_plain(const lg_window *w) {
     for (int d = 0; d < LG_SPACE; ++d)
         if (w->kernel[d] != 1 || w->stride[d] != 1 || w->pad[d] != 0 || w->out[d] != w->in[d]) return false;

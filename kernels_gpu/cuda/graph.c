@@ -63,7 +63,7 @@ static int build(const lg_device *d, lg_graph *graph) {
     return code;
 }
 
-/* The graph of the pending claims, which is made if there is none; NULL: no memory. */
+/* Returns the graph of the pending claims, which is made if there is none; NULL: no memory. */
 static lg_graph *find(lg_device *d, lg_queue *q) {
     const size_t bytes = (size_t)q->n_pending * sizeof(lg_state *);
     lg_graph **at = &q->graphs;

@@ -69,7 +69,7 @@ static const char *fault_of(lg_programs *pack) {
     return NULL;
 }
 
-/* The bytes of a file; NULL: it cannot be read. They are kept, because devices live as long as the process. */
+/* Returns the bytes of a file; NULL: it cannot be read. They are kept, because devices live as long as the process. */
 static const unsigned char *read_whole(const char *path, size_t *size) {
     unsigned char *data = NULL;
     FILE *file = fopen(path, "rb");

@@ -20,7 +20,7 @@ int lg_largest_axis(const lg_launch *launch) {
     return axis;
 }
 
-/* The text that the compiler gets: the dialect reads LG_AXIS_0 and so on. The caller frees it. */
+/* Returns the text that the compiler gets: the dialect reads LG_AXIS_0 and so on. The caller frees it. */
 static char *text_of(const lg_device *d, const lg_launch *launch) {
     lg_text text = {0};
     const int largest = lg_largest_axis(launch);

@@ -41,7 +41,7 @@ static void free_state(lg_device *d, lg_state *state, bool current) {
 
 static CUdeviceptr address_of(const linnet_span *span) { return span->buffer == 0 ? 0 : span->buffer + span->offset; }
 
-/* Where the operand of an argument or of a tensor map is. */
+/* Returns where the operand of an argument or of a tensor map is. */
 static CUdeviceptr operand(const linnet_work *work, int kind, int index) {
     switch (kind) {
     case LG_INPUT: return address_of(&work->inputs[0][index]);

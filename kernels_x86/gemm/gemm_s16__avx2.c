@@ -19,8 +19,8 @@
 #define VEC_ADD _mm256_add_epi32
 #define VEC_WIDEN(p) _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(const void *)(p)))
 
-/* From intrinsics, the compiler computes all products before the first sum, for which it does not have enough
- * registers, or it copies every sum. */
+/* This is assembly, because with intrinsics the compiler either computes all products before the first sum, which takes
+ * more registers than there are, or copies every sum. */
 static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
     VEC product;
     __asm__ volatile("vpmaddwd %[y], %[x], %[product]\n\tvpaddd %[product], %[sum], %[sum]"

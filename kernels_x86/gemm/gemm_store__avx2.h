@@ -4,7 +4,7 @@
 
 #include "fast/gemm/gemm.h"
 
-/* A `store` of sets (ln_gemm_store). */
+/* The function `store` of some sets of micro-kernels (ln_gemm_store). */
 void ln_gemm_store__avx2(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
                          int64_t n, void *y, int64_t y_stride);
 

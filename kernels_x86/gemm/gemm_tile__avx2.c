@@ -39,7 +39,7 @@ TILE_INLINE void store_rows(const int width, __m256i v, int64_t rows, int64_t n,
             memcpy(y + i * stride, bytes + i * width, (size_t)n);
 }
 
-/* The sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
+/* Returns the sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
 TILE_INLINE __m256 scaled_sums(const int width, const int32_t *sums, int j, int64_t rows, const __m256 *scale) {
     const int64_t row = ln_min(row_in(width, j), rows - 1), column = column_in(width, j);
     const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(sums + row * width + column));
@@ -51,8 +51,8 @@ TILE_INLINE void load_scales(const int width, const float *from, __m256 *scale) 
     scale[1] = width == 16 ? _mm256_loadu_ps(from + LANES) : _mm256_setzero_ps();
 }
 
-/* Only the upper limit is applied here: a float below the range of int32 converts to the least int32, which saturates.
- */
+/* Converts a tile to bytes. Only the upper limit is applied: a float below the range of int32 converts to the least
+   int32, which saturates. */
 TILE_INLINE void bytes_of_tile(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                int64_t n, char *y, int64_t stride) {
     const int64_t step = GROUP / width;
@@ -83,15 +83,15 @@ void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_
 
 /* ---- tiles with a residual, or with limits of their own --------------------------------------------------------- */
 
-/* What is added to a tile and how it is stored. The fields are copies, so the compiler knows that no store changes
- * them. */
+/* The numbers that are added to a tile, and how the tile is stored. The fields are copies, so the compiler knows that
+ * no store changes them. */
 typedef struct tile_sum {
     ln_quantized_sum s;
-    __m256 scale[2], low, high; /* of the op's own result, without its zero point */
+    __m256 scale[2], low, high; /* scales and limits of the op's own result, without its zero point */
     int64_t size, other_size;
 } tile_sum;
 
-/* `count` <= 8 numbers of the residual as f32, without scale. */
+/* Returns `count` <= 8 numbers of the residual as f32, before they are multiplied by the scale. */
 TILE_INLINE __m256 residual_of_tile(const int dtype, const char *at, int64_t count, int64_t size, __m256i zero) {
     char copy[LANES * 4] = {0};
     if (count < LANES) at = memcpy(copy, at, (size_t)(count * size));
@@ -106,7 +106,7 @@ TILE_INLINE __m256 residual_of_tile(const int dtype, const char *at, int64_t cou
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(v, zero));
 }
 
-/* The stored integers with their zero point, as the map computes them. */
+/* Returns the stored integers with their zero point, as the map computes them. */
 TILE_INLINE __m256i sum_of_tile(const int other, const tile_sum *t, __m256 v, const char *residual, int64_t count) {
     const ln_quantized_sum *s = &t->s;
     if (s->tile != LINNET_F32) {

@@ -4,10 +4,10 @@
 
 #include "fast/gemm/gemm.h"
 
-/* A `store_tile` of sets (ln_gemm_store_tile). */
+/* The function `store_tile` of some sets of micro-kernels (ln_gemm_store_tile). */
 void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                               int64_t n, void *y, int64_t y_stride);
-/* A `store_sum` of sets (ln_gemm_store_sum), for tiles with a residual. */
+/* The function `store_sum` of some sets of micro-kernels (ln_gemm_store_sum), for tiles with a residual. */
 void ln_gemm_store_sum__avx2(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
                              int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride);
 

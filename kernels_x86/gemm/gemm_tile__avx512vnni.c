@@ -43,15 +43,15 @@ TILE_INLINE void store_group(const int width, __m512i v, int64_t rows, int64_t n
     if (rows > 3) _mm_mask_storeu_epi8(y + 3 * stride, mask, _mm512_extracti32x4_epi32(v, 3));
 }
 
-/* The sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
+/* Returns the sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
 TILE_INLINE __m512 scaled(const int width, const int32_t *sums, int j, int64_t rows, const __m512 *scale) {
     const int64_t row = ln_min(row_of(width, j), rows - 1), column = column_of(width, j);
     const __m512i v = _mm512_loadu_si512(sums + row * width + column);
     return _mm512_mul_ps(_mm512_cvtepi32_ps(v), scale[column / 16]);
 }
 
-/* Only the upper limit is applied here: a float below the range of int32 converts to the least int32, which saturates.
- */
+/* Converts a tile to bytes. Only the upper limit is applied: a float below the range of int32 converts to the least
+   int32, which saturates. */
 TILE_INLINE void store_bytes(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                              int64_t n, char *y, int64_t stride) {
     const int64_t step = 64 / width;
@@ -68,7 +68,7 @@ TILE_INLINE void store_bytes(const int width, const ln_requant *r, int64_t chann
     }
 }
 
-/* f32 results. */
+/* Stores f32 results. */
 static void store_floats(const float *from, const int32_t *sums, int64_t rows, int64_t width, int64_t n, char *y,
                          int64_t stride) {
     for (int64_t at = 0; at < n; at += 16) {
@@ -98,19 +98,19 @@ void ln_gemm_store_tile__avx512vnni(const ln_requant *r, int64_t channel, const 
 /* Kinds of residuals. */
 enum { NONE, BYTES, FLOATS };
 
-/* A group of four vectors of a tile, and what is added to it. The fields are copies, so the compiler knows that no
- * store changes them. */
+/* A group of four vectors of a tile, and the numbers that are added to it. The fields are copies, so the compiler knows
+ * that no store changes them. */
 typedef struct group {
     ln_quantized_sum s;
     const int32_t *sums;
     const char *residual;
-    int64_t rows, n, stride;    /* of y, in bytes */
-    __m512 scale[2], low, high; /* of the op's own result, without its zero point */
-    int flip;                   /* of the residual, if it is u8 */
+    int64_t rows, n, stride;    /* rows and columns that are stored; stride of y in bytes */
+    __m512 scale[2], low, high; /* scales and limits of the op's own result, without its zero point */
+    int flip;                   /* turns a residual of u8 into i8 */
     bool whole;                 /* the group has all rows and columns */
 } group;
 
-/* 16 bytes of the residual, as i8. */
+/* Returns 16 bytes of the residual, as i8 in lanes of 32 bits. */
 TILE_INLINE __m512i residual_bytes(const int width, const group *g, int j) {
     const __m128i flip = _mm_set1_epi8((char)g->flip);
     if (g->whole) {
@@ -122,7 +122,7 @@ TILE_INLINE __m512i residual_bytes(const int width, const group *g, int j) {
     return _mm512_cvtepi8_epi32(_mm_xor_si128(_mm_maskz_loadu_epi8(columns_of(g->n - column), at), flip));
 }
 
-/* Vector j of the residual: f32, or i8 and u8 without the zero point. */
+/* Returns vector j of the residual: f32, or i8 and u8 without the zero point. */
 TILE_INLINE __m512 residual_of(const int width, const int kind, const group *g, int j) {
     if (kind == BYTES) {
         const __m512i zero = _mm512_set1_epi32(g->s.zero - g->flip);
@@ -132,7 +132,7 @@ TILE_INLINE __m512 residual_of(const int width, const int kind, const group *g, 
     return _mm512_maskz_loadu_ps(columns_of(g->n - column), g->residual + (row * g->stride + column) * 4);
 }
 
-/* Vector j of the result: f32, or the 8-bit integer without its zero point. */
+/* Returns vector j of the result: f32, or the 8-bit integer without its zero point. */
 TILE_INLINE __m512 result_of(const int width, const bool floats, const group *g, int j) {
     const __m512 v = scaled(width, g->sums, j, g->whole ? 4 : g->rows, g->scale);
     if (floats) return v;
@@ -140,8 +140,8 @@ TILE_INLINE __m512 result_of(const int width, const bool floats, const group *g,
     return _mm512_min_ps(_mm512_max_ps(rounded, g->low), g->high);
 }
 
-/* Vector j of the stored integers without the zero point, as the map computes them. The quotient is that of a division:
- * two corrections of the product with the inverse make it exact (map/map_strip.inc.c). */
+/* Returns vector j of the stored integers without the zero point, as the map computes them. The quotient equals that of
+ * a division, because the product with the inverse is corrected twice (map/map_strip.inc.c). */
 TILE_INLINE __m512i exact(const int width, const bool floats, const int kind, const group *g, int j) {
     const ln_quantized_sum *s = &g->s;
     __m512 v = result_of(width, floats, g, j);
@@ -177,7 +177,7 @@ static __attribute__((noinline)) __m512i near_tie(const group *g, int64_t width,
 TILE_INLINE __m512i group_of_bytes(const int width, const int kind, const group *g, __m512i zero, bool *far) {
     const ln_quantized_sum *s = &g->s;
     const __m512 factor = _mm512_set1_ps(s->factor), other = _mm512_set1_ps(s->other_factor);
-    const __m512 constant = _mm512_set1_ps(s->constant); /* instead of subtracting the zero point */
+    const __m512 constant = _mm512_set1_ps(s->constant); /* this constant replaces the subtraction of the zero point */
     __m512 most = _mm512_setzero_ps();
     __m512i v[4];
     LN_UNROLL
@@ -195,7 +195,8 @@ TILE_INLINE __m512i group_of_bytes(const int width, const int kind, const group 
     return narrow(v[0], v[1], v[2], v[3], zero);
 }
 
-/* Consumes g, which is not copied, because copies of a struct whose fields were just stored wait for these stores. */
+/* Stores all groups of a tile. The function changes *g instead of a copy, because copying a struct whose fields were
+ * just stored waits for these stores. */
 TILE_INLINE void store_sums(const int width, const bool floats, const int kind, group *g, char *y) {
     const int64_t step = 64 / width;
     const int flip = g->s.y_dtype == LINNET_U8 ? 128 : 0;
@@ -215,7 +216,7 @@ TILE_INLINE void store_sums(const int width, const bool floats, const int kind, 
             v = group_of_bytes(width, kind, g, zero, &far);
         }
         if (!far) {
-            group slow = *g; /* *g stays in registers */
+            group slow = *g; /* a copy, so that *g itself can stay in registers */
             v = near_tie(&slow, width, zero);
         }
         v = _mm512_min_epi8(_mm512_max_epi8(v, low), high);
@@ -239,7 +240,7 @@ void ln_gemm_store_sum__avx512vnni(const ln_requant *r, const ln_quantized_sum *
                                    const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
                                    void *y, int64_t y_stride) {
     const float *scale = r->scale + channel;
-    group g; /* not cleared, which would take as long as a group */
+    group g; /* not cleared, because clearing would take as long as processing a group */
     g.s = *sum, g.sums = sums, g.residual = residual, g.rows = rows, g.n = n, g.stride = y_stride, g.whole = false;
     g.scale[0] = _mm512_loadu_ps(scale);
     g.scale[1] = width == 32 ? _mm512_loadu_ps(scale + 16) : _mm512_setzero_ps();

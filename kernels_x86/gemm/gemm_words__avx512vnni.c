@@ -7,7 +7,8 @@
 
 #define WORDS_INLINE static inline __attribute__((always_inline))
 
-/* What is done with the sums of a tile. The fields are copies, so the compiler knows that no store changes them. */
+/* The numbers by which the sums of a tile are converted. The fields are copies, so the compiler knows that no store
+ * changes them. */
 typedef struct words {
     __m512 scale[2], low, high; /* limits: without the zero point */
     __m512 other, y_scale, y_inverse;
@@ -18,7 +19,7 @@ WORDS_INLINE __mmask16 first_columns(int64_t left) {
     return left >= 16 ? 0xFFFF : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
 }
 
-/* 16 numbers of the residual as f32, without scale. */
+/* Returns 16 numbers of the residual as f32, before they are multiplied by the scale. */
 WORDS_INLINE __m512 residual_numbers(const int dtype, const char *at, __mmask16 mask, __m512i zero) {
     __m512i v;
     if (dtype == LINNET_F32) return _mm512_maskz_loadu_ps(mask, at);
@@ -66,8 +67,8 @@ void ln_gemm_store_words__avx512vnni(const ln_requant *r, int64_t channel, const
     store_tile_as(LINNET_I16, &w, sums, rows, width, n, y, y_stride);
 }
 
-/* The quotient is that of a division: two corrections of the product with the inverse make it exact
- * (map/map_strip.inc.c). NaN becomes the lower limit. */
+/* Returns v divided by the scale and rounded. The quotient equals that of a division, because the product with the
+ * inverse is corrected twice (map/map_strip.inc.c). NaN becomes the lower limit. */
 WORDS_INLINE __m512i quantized(const words *w, __m512 v) {
     v = _mm512_min_ps(_mm512_max_ps(v, w->low), w->high);
     __m512 q = _mm512_mul_ps(v, w->y_inverse);

@@ -40,7 +40,7 @@ static uint32_t by_half_bytes(const uint32_t table[16], uint32_t crc, const unsi
     return crc;
 }
 
-/* Eight bytes at a time. ahead[n][byte] is the effect of a byte on the register n bytes later. ("Slicing by 8":
+/* Reads eight bytes at a time. ahead[n][byte] is the effect of a byte on the register n bytes later. ("Slicing by 8":
  * Kounavis and Berry, "A systematic approach to building high performance software-based CRC generators", 2005.) */
 static uint32_t by_eight_bytes(const uint32_t table[16], uint32_t crc, const unsigned char *data, size_t size) {
     uint32_t ahead[8][256];

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names come from files. Makes a field one printable line that does not end inside a UTF-8 sequence. */
+/* Makes a field one printable line that does not end inside a UTF-8 sequence. Names come from files, so they may
+ * contain any bytes. */
 static void tidy(char *field, size_t size) {
     size_t length = strlen(field), start = length;
     for (size_t i = 0; i < length; i++)

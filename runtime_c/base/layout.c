@@ -1,5 +1,5 @@
 /* layout.c - layouts as data: the order of the axes and the block give the strides and the bytes of a tensor. A table
- * has the layouts that have a name. */
+ * describes the layouts that have names. */
 #include "base/layout.h"
 
 #include <string.h>

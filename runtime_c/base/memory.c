@@ -13,8 +13,8 @@ struct ln_pool_block {
     size_t size;         /* bytes of the whole block */
 };
 
-/* A new block adds a 64th to the pool, a large item gets a block of its own, and small items fill the remainders of
- * other blocks. Thus only a small part of a pool is unused. */
+/* A new block has a 64th of the pool's size, a large item gets a block of its own, and small items fill the remainders
+ * of other blocks. Thus only a small part of a pool is unused. */
 enum { BLOCK_HEADER = 16, LEAST_BLOCK = 512, SPARES = 4 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
@@ -87,8 +87,8 @@ bool ln_is_zero(const void *data, size_t size) {
     return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-/* Reading memory that was never written maps the system's shared zero page; writing allocates a page. This function
-   therefore writes only bytes that are not zero. */
+/* Reading a page that was never written takes no memory, because the system maps its shared page of zeros; writing
+   allocates a page. This function therefore writes only bytes that are not zero. */
 static void clear(char *data, size_t size) {
     for (size_t at = 0; at < size; at += PAGE) {
         const size_t part = size - at < PAGE ? size - at : PAGE;

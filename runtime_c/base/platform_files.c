@@ -144,7 +144,7 @@ linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *par
     snprintf(f->temporary, sizeof f->temporary, "%s.part", f->path);
     errno = EISDIR;
     if (stat(f->path, &there) == 0 && !S_ISREG(there.st_mode))
-        return write_failure(f, error); /* must not be replaced */
+        return write_failure(f, error); /* the old file must stay */
     if (!open_new(f) || ftruncate(f->file, 0) != 0) return write_failure(f, error);
     bool hole = false;
     for (int32_t i = 0; i < count; i++)

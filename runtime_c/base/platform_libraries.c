@@ -58,7 +58,7 @@ size_t ln_code_folder(char path[LN_MOST_PATH]) {
     Dl_info info;
     const char *file = dladdr((void *)(uintptr_t)ln_code_folder, &info) != 0 ? info.dli_fname : NULL;
 #if defined(__linux__)
-    /* The name of the program itself is what its caller gave it. */
+    /* For the program itself, dladdr gives the name under which it was started, which need not be a path. */
     if (file != NULL && strchr(file, '/') == NULL) file = "/proc/self/exe";
 #endif
     if (file == NULL || realpath(file, path) == NULL) path[0] = 0;

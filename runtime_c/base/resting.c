@@ -1,13 +1,12 @@
 /* resting.c - when a thread pool leaves its workers asleep: the limits, and the account of gains and losses. */
 #include "base/resting.h"
 
-/* What a call loses is set against what the calls before it gained, so a process that starts now and then takes no
- * thread away. TRIAL_NS is the loss after which a pool rests. It is long enough for a worker to wake up, which takes
- * longer than many steps, so that the first call after a rest decides nothing. MOST_GAINED_NS limits what is set
- * against later losses. The first rest is as long as the loss, so that a single one costs at most twice itself. While
- * trial after trial loses, the rests grow to 64 times the loss; a trial that gains ENOUGH_NS makes them short again.
- * tests/bench_busy.py measures this.
- */
+/* The time that a call loses is subtracted from the time that earlier calls gained. So another process that runs only
+ * now and then does not make the pool rest. TRIAL_NS is the loss after which a pool rests. A worker wakes up in less
+ * than this time, so the slow first call after a rest does not make the pool rest again. MOST_GAINED_NS is the most
+ * gained time that counts against later losses. The first rest is as long as the loss, so that a single loss costs at
+ * most twice its time. While trial after trial loses, the rests grow to 64 times the loss; a trial that gains ENOUGH_NS
+ * makes them short again. tests/bench_busy.py measures this. */
 enum { TRIAL_NS = 400000, ENOUGH_NS = 400000, MOST_GAINED_NS = 3000000, MOST_DOUBLINGS = 6, FORGET = 16 };
 
 void ln_resting_expect(uint32_t *alone, uint64_t ns) {

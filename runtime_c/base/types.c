@@ -133,8 +133,7 @@ static float round_to_odd(double value) {
     return float_of_bits(fabs((double)f) < fabs(value) ? bits + 1 : bits - 1);
 }
 
-/* Does the same for an integer: halves it until a float can represent it, and sets the lowest bit if a lost bit was 1.
- */
+/* Rounds an integer to odd: halves it until a float can represent it, and sets the lowest bit if a lost bit was 1. */
 static float integer_to_odd(int64_t value) {
     uint64_t magnitude = value < 0 ? 0u - (uint64_t)value : (uint64_t)value;
     uint32_t exponent = 127;

@@ -66,7 +66,7 @@ const ln_kernel ln_kernels[] = {
 #undef LN_KERNEL
 #undef LN_REFERENCE
 
-/* All layouts that the strides of the operand agree with; LN_STRIDED if there is none. */
+/* Returns the set of layouts that the operand's strides are valid for; LN_STRIDED if there is none. */
 static uint8_t layouts_of(const ln_call *call, const ln_tensor *t) {
     if (t->dtype == LINNET_NONE) return ANY;
     const ln_op *op = call->op;
@@ -91,7 +91,7 @@ ln_call_kinds ln_kinds_of(const ln_call *call) {
     return kinds;
 }
 
-/* Why the kernel cannot run the call, according to its line alone. */
+/* Returns the reason why the kernel cannot run the call, according to the kernel's line in the list alone. */
 static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, const ln_call_kinds *kinds,
                                bool reference_only) {
     if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;

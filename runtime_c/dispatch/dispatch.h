@@ -15,7 +15,7 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only, doub
 /* Returns why the kernel cannot run the call, or LINNET_REFUSAL_NONE if it can. Precondition: the kernel's op is the
  * op of the call. */
 linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
-/* Whether this build has a kernel for the op with this number (ln_op.id). */
+/* Tells whether this build has a kernel for the op with this number (ln_op.id). */
 bool ln_has_kernel(int op);
 
 #endif

@@ -1,5 +1,5 @@
-/* cost.c - counts the work of calls and divides it by the rates of a machine (kernel/cost.h).
- * The `count` function of an op is beside its reference, in runtime_c/ops. What a kernel does beyond that is in its
+/* cost.c - counts the work of calls and divides it by the rates of a machine (kernel/cost.h). The `count` function of
+ * an op is beside its reference, in runtime_c/ops. The extra work of a kernel is in the kernel's own function
  * `cost`. */
 #include "kernel/cost.h"
 
@@ -45,7 +45,7 @@ void ln_count_call(const ln_call *call, ln_counts *counts) {
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
-/* The last row of the table of instruction sets whose mark the kernel needs. */
+/* Returns the row of the fastest instruction set that the kernel needs, in the machine's table of rates. */
 static int row_of(ln_features needs) {
     int row = 0;
     for (int i = 1; i < LN_RATE_ROWS && ln_isa_sets[i].name[0] != 0; ++i)

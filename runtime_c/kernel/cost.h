@@ -21,7 +21,7 @@ void ln_give_lane(double lanes[], int n, double ns);
 /* Returns the nanoseconds until all lanes have finished, with the time to start the threads. */
 double ln_lanes_ns(const struct ln_machine *machine, const double lanes[], int n);
 
-/* The rates of the call's plan; the built-in rates for the call's features if it belongs to no plan. */
+/* Returns the rates of the call's plan; the built-in rates for the call's features if it belongs to no plan. */
 const struct ln_machine *ln_machine_for(const ln_call *call);
 
 /* Sets *counts to the work that the call has with any kernel: the bytes of its operands and results, what the op's

@@ -1,5 +1,5 @@
-/* infer.c - shared by the shape rules of all ops: checks of dtypes, broadcasting, bounds of dims, list operands.
- * Dimensions may be -1 (unknown) here, and sizes come from files, so nothing may overflow. */
+/* infer.c - functions that the shape rules of all ops use: checks of dtypes, broadcasting, bounds of dims, list
+ * operands. Dimensions may be -1 (unknown) here, and sizes come from files, so nothing may overflow. */
 #include "kernel/infer.h"
 
 #include "kernel/op.h"

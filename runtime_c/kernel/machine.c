@@ -11,8 +11,8 @@
 /* Columns: f32, i8, i16, map, move. */
 #if defined(__x86_64__) || defined(_M_X64)
 /* Measured by `linnet tune --machine` on an AMD EPYC of 3.4 GHz (Zen 3), which has no AVX-512: the rows of AVX-512 are
- * computed from the width of its vectors. `thread` was 0.3 to 0.9 on two virtual processors of a machine that others
- * used, too. */
+ * computed from the width of its vectors. `thread` was 0.3 to 0.9 on two virtual processors of a machine that other
+ * users shared. */
 static const struct ln_machine machines[] = {
     {{{1.1f, 0.28f, 0.3f, 0.22f, 0.1f},
       {14, 34, 27, 6.6f, 1.6f},

@@ -34,8 +34,8 @@ enum { LN_OWN_CACHE = 512 << 10, LN_SHARED_CACHE = 24 << 20 };
 
 /* Returns the built-in rates for a processor with these features. Never NULL. */
 const struct ln_machine *ln_machine_of(ln_features features);
-/* Whether this processor executes instructions in order, so that kernels should put other instructions between a load
- * and its use. */
+/* Tells whether this processor executes instructions in order, so that kernels should put other instructions between a
+ * load and its use. */
 bool ln_in_order(void);
 /* Sets one rate. The name is that of a tuning file, of `length` characters without a NUL, such as "avx2 f32" or
  * "memory". Returns false, and changes nothing, if no rate has this name. */

@@ -141,12 +141,12 @@ static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {
 /* The bit of operand i in a mask. Bit 15 stands for operand 15 and all operands after it. */
 static inline bool ln_operand_bit(uint16_t mask, int i) { return mask >> (i < 15 ? i : 15) & 1; }
 
-/* The node's attribute channel_axis. Precondition: op->channel_axis > 0. */
+/* Returns the node's attribute channel_axis. Precondition: op->channel_axis > 0. */
 static inline int64_t ln_channel_axis(const ln_op *op, const void *attributes) {
     return *(const int64_t *)((const char *)attributes + ln_op_attribute(op, op->channel_axis - 1)->offset);
 }
 
-/* Whether the op's channels are the second dimension of its first operand. */
+/* Tells whether the op's channels are the second dimension of its first operand. */
 static inline bool ln_channels_first(const ln_op *op, const void *attributes) {
     return op->channel_axis > 0 && ln_channel_axis(op, attributes) == 1;
 }

@@ -1,6 +1,6 @@
-/* step.c - memory at plan time and index errors, for kernels; operands and attributes of a step, for devices. The
-   functions linnet_step_* are public (linnet_device.h). In a build without devices, nobody has a step to pass to them.
- */
+/* step.c - gives kernels memory at plan time and a way to report an index error; gives devices the operands and
+   attributes of a step. The functions linnet_step_* are public (linnet_device.h). In a build without devices, nobody
+   has a step to pass to them. */
 #include "kernel/step.h"
 
 #include "base/layout.h"
@@ -38,7 +38,7 @@ int linnet_step_output_count(const linnet_step *step) { return step->call.n_outp
 int linnet_step_precision(const linnet_step *step) {
     const int precision = step->call.precision;
     return precision == LINNET_PRECISION_DIRECT ? LINNET_PRECISION_F32
-                                                : precision; /* DIRECT only excludes CPU kernels */
+                                                : precision; /* LINNET_DIRECT only excludes CPU kernels */
 }
 
 linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {

@@ -42,7 +42,7 @@ struct ln_run_error {
 /* For `configure`: returns zeroed memory that lasts as long as the plan. Returns NULL when out of memory; the kernel
  * then returns LINNET_OUT_OF_MEMORY. */
 void *ln_call_state(ln_call *call, size_t bytes);
-/* The allocator for temporary memory that `configure` frees itself. */
+/* Returns the allocator for temporary memory that `configure` frees itself. */
 struct ln_memory *ln_call_memory(const ln_call *call);
 
 /* Reports that an index, a length or an axis in an operand is not in [low, high]. `operand` says what it is and must

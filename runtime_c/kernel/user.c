@@ -1,4 +1,5 @@
-/* user.c - what registration, callbacks and devices share: the attributes of a node of a user op, and errors. */
+/* user.c - the attributes of a node that calls a user op, and its errors. The registration of user ops, their callbacks
+ * and devices use them. */
 #include "kernel/user.h"
 
 #include <string.h>

@@ -178,7 +178,7 @@ typedef struct act_match {
     double constants[ACTIVATION_STEPS];
 } act_match;
 
-/* Whether instruction k is operand `ref` of step number `step`. A constant -0 does not fit, because a minimum or
+/* Tells whether instruction k is operand `ref` of step number `step`. A constant -0 does not fit, because a minimum or
  * maximum could then give the other sign of zero. */
 static LN_PLANNING bool act_matches(act_match *m, int ref, int step, int64_t k) {
     const int64_t *in = m->source->map->program.v + k * LN_MAP_WORDS;
@@ -206,7 +206,7 @@ static LN_PLANNING bool act_matches(act_match *m, int ref, int step, int64_t k) 
            act_matches(m, s->b, ref, in[2]);
 }
 
-/* Number of instructions that read instruction r. */
+/* Returns the number of instructions that read instruction r. */
 static LN_PLANNING int act_readers(const int64_t *program, int64_t n, int64_t r) {
     int count = 0;
     for (int64_t k = 0; k < n; k++)
@@ -215,8 +215,8 @@ static LN_PLANNING int act_readers(const int64_t *program, int64_t n, int64_t r)
     return count;
 }
 
-/* Whether the activation `row` ends with instruction k, and no other instruction reads an instruction that it replaces.
- */
+/* Tells whether the activation `row` ends with instruction k, and no other instruction reads an instruction that it
+   replaces. */
 static LN_PLANNING bool act_ends_with(act_match *m, int row, int64_t k) {
     const ln_ints *program = &m->source->map->program;
     int last = ACTIVATION_STEPS;

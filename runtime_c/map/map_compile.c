@@ -39,12 +39,12 @@ static const int64_t *instruction(const compiler *c, int64_t k) { return c->sour
 static bool is_load(int64_t opcode) { return opcode == LN_MAP_LOAD || opcode == LN_MAP_LOAD_DEQUANTIZED; }
 static bool is_store(int64_t opcode) { return opcode == LN_MAP_STORE || opcode == LN_MAP_STORE_QUANTIZED; }
 
-/* Number of operands that are registers. */
+/* Returns the number of operands that are registers. */
 static int arity(const int64_t *in) { return ln_map_opcodes[in[0]].arity; }
 
 static bool is_wide(int type) { return type == LINNET_F64 || type == LINNET_I64; }
 
-/* Whether the strips can apply the quantization: all entries must have the same zero point. */
+/* Tells whether the strips can apply the quantization: all entries must have the same zero point. */
 static bool plain_quant(const ln_quant *q) {
     for (uint32_t i = 1; q->zero && i < q->count; i++)
         if (q->zero[i] != q->zero[0]) return false;
@@ -99,7 +99,8 @@ bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value) 
 
 /* ---- the program ---- */
 
-/* Whether the step that computes the operand of store k may also do the store. No later step may read from memory. */
+/* Tells whether the step that computes the operand of store k may also do the store. No later step may read from
+ * memory. */
 static bool store_direct(const compiler *c, int64_t k) {
     const int64_t *in = instruction(c, k), *def = instruction(c, in[2]);
     const ln_tensor *t = &c->source->outputs[in[3]];
@@ -165,8 +166,8 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* The length of the line that all rows of a load share, as in a normalization by channels. 1: all elements are equal.
-   0: any other step. A direct load has its own register, so the line can stay in that register. */
+/* Returns the length of the line that all rows of a load share, as in a normalization by channels. 1: all elements are
+   equal. 0: any other step. A direct load has its own register, so the line can stay in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];
     const bool direct = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32;
@@ -227,8 +228,8 @@ static int32_t register_of(const compiler *c, int64_t k) {
 
 static ln_map_step *new_step(compiler *c) { return &c->steps[c->n_steps++]; }
 
-/* The tensor that an instruction reads or writes, and its number among the operands (inputs, then outputs); NULL if it
- * accesses no tensor. */
+/* Returns the tensor that an instruction reads or writes, and its number among the operands (inputs, then outputs);
+ * NULL if it accesses no tensor. */
 static const ln_tensor *tensor_of(const compiler *c, const int64_t *in, int32_t *operand) {
     const ln_map_source *source = c->source;
     const int64_t input = in[0] == LN_MAP_TABLE ? in[3] : in[2];

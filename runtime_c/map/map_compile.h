@@ -5,10 +5,10 @@
 
 #include "map/map_program.h"
 
-/* Whether instruction k is a constant: an immediate, or a load of a one-element input whose value is known. If so, the
- * 8 bytes at `value` become the value in its register type. */
+/* Tells whether instruction k is a constant: an immediate, or a load of a one-element input whose value is known. If
+ * so, the 8 bytes at `value` become the value in its register type. */
 bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value);
-/* Whether the interpreter can run the program. If not, only the reference can. */
+/* Tells whether the interpreter can run the program. If not, only the reference can. */
 bool ln_map_compilable(const ln_map_source *source);
 /* Compiles into memory of `pool`, everything but the constants, so p->constants stays NULL. Precondition: the program
  * was verified and is compilable. Errors: OUT_OF_MEMORY. */

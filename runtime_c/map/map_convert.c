@@ -19,7 +19,7 @@ static int emit(builder *m, int opcode, int type, int64_t a, int64_t b, int64_t 
     return m->n++;
 }
 
-/* The smallest register type that holds every value of the dtype. */
+/* Returns the smallest register type that holds every value of the dtype. */
 static int register_of(int dtype) {
     switch (dtype) {
     case LINNET_F64: return LINNET_F64;
@@ -38,7 +38,8 @@ static int64_t axis_of(const ln_call *call) {
                                           : ((const ln_dequantize_attributes *)call->attributes)->axis;
 }
 
-/* The scale or zero operand `t` as a tensor that broadcasts against x: one value, or one per slice of the axis. */
+/* Returns the scale or zero operand `t` as a tensor that broadcasts against x: one value, or one per slice of the
+ * axis. */
 static ln_tensor laid_along(const ln_tensor *t, const ln_tensor *x, int axis) {
     ln_tensor y = *t;
     if (ln_count(t) == 1) {

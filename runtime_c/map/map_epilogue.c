@@ -169,7 +169,7 @@ static const ln_tensor *extra(const ln_epilogue *e, const ln_call *call, int64_t
     return &call->inputs[call->n_inputs + e->operand[i]];
 }
 
-/* Whether an operand of the map is a matrix like the result. */
+/* Tells whether an operand of the map is a matrix like the result. */
 static bool is_matrix(const ln_tensor *t, int dtype, const ln_call *call) {
     return t->dtype == dtype && ln_count(t) > 1 && kind_of(t, call->inner) == LN_EPILOGUE_MATRIX;
 }
@@ -242,7 +242,7 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     }
 }
 
-/* The value of a register that holds a constant; NaN if the register holds no constant. */
+/* Returns the value of a register that holds a constant; NaN if the register holds no constant. */
 static float constant_of(const ln_map_program *p, int register_) {
     float v = NAN;
     if (register_ >= p->n_slots && register_ < p->n_registers)
@@ -303,7 +303,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
                 return none;
             const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
             const float least = s->least * unit, most = s->most * unit;
-            /* The exception: sums of integers are never NaN. */
+            /* A sum of stored integers is never NaN, so its lower limit may be higher than `least`. */
             r.words = other < 0 || r.dtype == LINNET_I16 || v->dtype == LINNET_I16;
             if (r.low > least && (!r.words || r.dtype == LINNET_F32)) return none;
             r.low = r.low < least ? least : r.low > most ? most : r.low;

@@ -30,9 +30,9 @@ typedef struct ln_epilogue_plan {
     int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } ln_epilogue_plan;
 
-/* Whether the map can be an epilogue with these inputs. Input number tile_input is `inner`, the op's own result. The
-   map must have one output, with the shape and the strides of inner, and every other operand must be a scalar, a column
-   or a matrix (ln_epilogue_kind). */
+/* Tells whether the map can be an epilogue with these inputs. Input number tile_input is `inner`, the op's own result.
+   The map must have one output, with the shape and the strides of inner, and every other operand must be a scalar, a
+   column or a matrix (ln_epilogue_kind). */
 bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
                       const ln_tensor *inner, const ln_tensor *output);
 /* Sets the fields that `can` and `cost` of a kernel read: clamp_only, low, high, residual, half_sum, half_added. The

@@ -1,5 +1,6 @@
-/* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
- * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
+/* map_kernel.c - the parts of the fast kernel of `map` that are the same for every ISA: its plan, the division into
+ * strips, and lookup tables. The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call
+ * functions here. */
 #include "map/map_kernel.h"
 
 #include "kernel/parts.h"
@@ -54,7 +55,7 @@ bool ln_map_can(const ln_call *call) {
     return call->n_outputs > 0 && ln_map_compilable(&source);
 }
 
-/* The rough cost of a step in cycles per element, for the decision whether a lookup table is faster. */
+/* Returns the rough cost of a step in cycles per element, for the decision whether a lookup table is faster. */
 static int cost(const ln_map_step *s) {
     switch (s->code) {
     case LN_MAP_LOAD:

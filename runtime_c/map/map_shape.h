@@ -7,8 +7,8 @@
 
 #define LN_MAP_WORDS 5
 
-/* Whether the shape of input i takes part in broadcasting. Every input does, except one that is looked up as a table.
- */
+/* Tells whether the shape of input i takes part in broadcasting. Every input does, except one that is looked up as a
+   table. */
 bool ln_map_broadcasts(const ln_map_attributes *map, int input);
 /* Returns the type of the register that the instruction writes. `instruction` points to its LN_MAP_WORDS integers.
  * Comparisons give i32. */

@@ -35,8 +35,8 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
 
 enum { FIRST_FUNCTION = 128, FUNCTIONS = 110 };
 
-/* What the languages spell differently: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, then definitions. A function
- * that is defined here and also in source_functions is written only once, as it is here. */
+/* The text that each language needs: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, then definitions. A function that
+ * is defined here and also in source_functions is written only once, as it is here. */
 static const char *const types[] = {
     "int8_t\0int16_t\0int32_t\0int64_t\0uint8_t\0uint16_t\0uint32_t\0uint64_t",
     "char\0short\0int\0long\0uchar\0ushort\0uint\0ulong",
@@ -60,7 +60,7 @@ static const char *const definitions[] = {
     "LN_FN ln_u16 ln_f32_to_f16(float f){ln_u16 h;asm(\"cvt.rn.f16.f32 %0,%1;\":\"=h\"(h):\"f\"(f));return h;}\n",
 };
 
-/* The number of the word that a byte of a shortened text stands for; -1: the byte is a plain character
+/* Returns the number of the word that a byte of a shortened text stands for; -1: the byte is a plain character
  * (schema/map_source.py). */
 static int word_of(unsigned char c) {
     if (c < ' ') return c < 3 || c == '\n' ? -1 : c - (c < '\n' ? 3 : 4);
@@ -89,7 +89,7 @@ static bool word_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Whether a text contains the word ln_NAME. */
+/* Tells whether a text contains the word ln_NAME. */
 static bool mentions(const char *text, const char *name) {
     const size_t n = strlen(name);
     for (const char *at = text; (at = strstr(at, "ln_")) != NULL; at += 3)
@@ -163,7 +163,7 @@ static const ln_tensor *input_of(const program *p, int i) {
     return i == p->epilogue->tile_input ? call->inner : &call->inputs[call->n_inputs + p->epilogue->operand[i]];
 }
 
-/* The dtype as which the text reads input i. */
+/* Returns the dtype as which the text reads input i. */
 static int input_dtype(const program *p, int i) {
     const int dtype = input_of(p, i)->dtype;
     const bool result = p->epilogue != NULL && i == p->epilogue->tile_input;
@@ -217,8 +217,8 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     }
 }
 
-/* Whether the operand's quantization is the one that the device sees. The program of a conversion may have operands
- * with a quantization of its own (map_convert.c), which the device cannot name. */
+/* Tells whether the operand's quantization is the one that the device sees. The program of a conversion may have
+ * operands with a quantization of its own (map_convert.c), which the device cannot name. */
 static bool has_names(const program *p, const ln_tensor *t, char operand, int number) {
     const ln_call *call = &p->step->call;
     return p->names && t->quant->count == 1 && (operand == 'x' || t->quant == call->outputs[number].quant);

@@ -1,5 +1,5 @@
-/* map_strip.inc.c - the strip interpreter of `map`, compiled per ISA: vector loads and stores that convert, the
- * kernels. The arithmetic is in map.inc.c. */
+/* map_strip.inc.c - the strip interpreter of `map`, compiled once per ISA. It has the loads and stores, which convert
+ * between dtypes, and the kernels. The arithmetic is in map.inc.c. */
 #include "map/map_convert.h"
 #include "map/map_kernel.h"
 #include "map/map_program.h"

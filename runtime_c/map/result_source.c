@@ -25,7 +25,7 @@ linnet_status linnet_step_result_source(const linnet_step *step, const linnet_so
 
 #else
 
-/* The value of an attribute; 0 if the op does not have it. */
+/* Returns the value of an attribute; 0 if the op does not have it. */
 static int64_t attribute(const linnet_step *step, const char *name) {
     int count;
     const int64_t *v = linnet_step_integers(step, name, &count);

@@ -236,8 +236,8 @@ linnet_status ln_store_follow(linnet_store *store, const bool *reads, linnet_err
     const linnet_model *model = store->model;
     linnet_status status = LINNET_OK;
     atomic_fetch_add(&store->followers, 1);
-    ln_store_lock(store, true); /* the holder commits when it unlocks, and then copies versions that were never
-                                   committed */
+    ln_store_lock(store,
+                  true); /* when the lock is released, the commit copies every version that was never committed */
     for (int32_t i = 0; i < model->n_variables && status == LINNET_OK; i++) {
         const size_t bytes = (size_t)model->variables[i].bytes;
         if (!reads[i] || store->committed[i] || !bytes) continue;

@@ -211,7 +211,7 @@ int64_t ln_attention_offset(const ln_attention_view *v, const ln_attention_matri
     return offset;
 }
 
-/* The length of the row of the batch to which a matrix belongs; `most` without lengths. */
+/* Returns the length of the row of the batch to which a matrix belongs; `most` without lengths. */
 static int64_t length_of(const ln_call *call, const ln_attention_view *v, const ln_buffers *b, int64_t matrix,
                          int64_t most) {
     if (!ln_attention_has(call, LN_ATTENTION_LENGTHS)) return most;
@@ -245,7 +245,7 @@ void ln_attention_visible(const ln_attention_attributes *a, int64_t m, int64_t t
 
 /* ---- work ---- */
 
-/* The number of scores that are computed: a causal attention skips about half of them. */
+/* Returns the number of scores that are computed: a causal attention skips about half of them. */
 static double scores_of(const ln_attention_attributes *a, const ln_attention_view *v) {
     const double keys = (double)(v->n + v->past), queries = (double)(v->m * v->matrices);
     double seen = keys;
@@ -286,7 +286,7 @@ static double load(const ln_call *call, const ln_buffers *b, const ln_attention_
                        ln_attention_offset(v, o, at.matrix) + at.index * o->row + column * o->column);
 }
 
-/* The score of a query for a key, before the mask. */
+/* Returns the score of a query for a key, before the mask. */
 static double score_of(const ln_call *call, const ln_buffers *b, const ln_attention_view *v, row query, int key,
                        int64_t index) {
     const double cap = ((const ln_attention_attributes *)call->attributes)->cap;

@@ -41,7 +41,7 @@ typedef struct ln_attention_part {
     int64_t position; /* the position of the first key among all keys that count */
 } ln_attention_part;
 
-/* Whether the call has this operand. */
+/* Tells whether the call has this operand. */
 static inline bool ln_attention_has(const ln_call *call, int operand) {
     return operand < call->n_inputs && call->inputs[operand].dtype != LINNET_NONE;
 }

@@ -81,7 +81,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The input coordinate that tap k contributes to output position o; -1 if there is none. */
+/* Returns the input coordinate that tap k contributes to output position o; -1 if there is none. */
 static int64_t source(const ln_window *w, int axis, int64_t o, int64_t k) {
     int64_t at = o + w->pad_begin[axis] - k * w->dilation[axis];
     if (at < 0 || at % w->stride[axis] != 0 || at / w->stride[axis] >= w->in[axis]) return -1;

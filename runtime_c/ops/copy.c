@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Whether the parameters that a plan needs are known. The shapes of the outputs tell the sizes of what is copied, but
- * not where it begins. */
+/* Tells whether the parameters that a plan needs are known. The shapes of the outputs tell the sizes of what is copied,
+ * but not where it begins. */
 bool ln_copy_can(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (ln_dtype_bits(call->outputs[0].dtype) < 8 && !(ln_is_dense(&call->inputs[0]) && ln_is_dense(&call->outputs[0])))
@@ -35,7 +35,7 @@ void ln_count_copy(const ln_call *call, ln_counts *counts) {
     if (counts->read > counts->written) counts->read = counts->written;
 }
 
-/* The innermost axis of more than one element; -1: none. */
+/* Returns the innermost axis of more than one element; -1: none. */
 static int inner_axis(const ln_tensor *t) {
     int inner = -1;
     for (int d = 0; d < t->rank; d++)
@@ -43,7 +43,7 @@ static int inner_axis(const ln_tensor *t) {
     return inner;
 }
 
-/* The axis of x along the innermost axis of y. */
+/* Returns the axis of x along the innermost axis of y. */
 static int source_axis(const ln_copy_attributes *a, int axis) {
     return a->kind == LN_COPY_KIND_TRANSPOSE && axis < a->perm.n ? (int)a->perm.v[axis] : axis;
 }

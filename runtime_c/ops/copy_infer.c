@@ -15,7 +15,7 @@ static linnet_status bad(const ln_infer *infer, linnet_status code, const char *
            code;
 }
 
-/* Sets the rank of the result where the value of the shape operand is not known: the length of that operand. */
+/* Sets the rank of the result to the length of the shape operand, whose value is not known. */
 static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     int64_t n = -1;
     if (ln_copy_given(infer->inputs, infer->n_inputs, operand) && infer->inputs[operand].rank == 1)
@@ -24,14 +24,15 @@ static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     for (int d = 0; d < y->rank; d++) y->dims[d] = -1;
 }
 
-/* Whether at least one dimension is 0. */
+/* Tells whether at least one dimension is 0. */
 static bool is_empty(const ln_tensor *x) {
     for (int d = 0; d < x->rank; d++)
         if (x->dims[d] == 0) return true;
     return false;
 }
 
-/* Product of dims; -1 if one is unknown, -2 on overflow. The product is 0 only if all dims are known and one is 0. */
+/* Returns the product of dims; -1 if one is unknown, -2 on overflow. The product is 0 only if all dims are known and
+ * one is 0. */
 static int64_t product(const int64_t *dims, int n) {
     uint64_t p = 1;
     bool zero = false;

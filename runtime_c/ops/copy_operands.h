@@ -8,7 +8,7 @@
  * is not known yet, and LN_COPY_BAD if a value is invalid. The caller then writes the error text. */
 enum ln_copy_known { LN_COPY_KNOWN, LN_COPY_UNKNOWN, LN_COPY_BAD };
 
-/* Whether operand `i` exists. */
+/* Tells whether operand `i` exists. */
 static inline bool ln_copy_given(const ln_tensor *inputs, int n_inputs, int i) {
     return i < n_inputs && inputs[i].dtype != LINNET_NONE;
 }

@@ -171,7 +171,7 @@ static void go_around(pieces *p, bool turns, int64_t total, int64_t before, int6
     const int64_t start = up ? phase : period - phase, head = ln_min(total, up ? n - start : start + 1);
     const int64_t sides = (total - head) / side;
     run_of(p, 0, head, low + start, up ? 1 : -1, 1, 0);
-    for (int64_t k = 0; k <= kinds; k++) { /* the last one is the part */
+    for (int64_t k = 0; k <= kinds; k++) { /* the last round adds the part of the axis */
         const bool part = k == kinds;
         if (turns && (!part || sides % 2 == 0)) up = !up;
         run_of(p, head + side * (part ? sides : k), part ? (total - head) % side : side, low + (up ? turns : n - 2),

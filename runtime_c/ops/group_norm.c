@@ -62,7 +62,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Offset of spatial position i (all axes but batch and channel, row-major). */
+/* Returns the offset of spatial position i (all axes but batch and channel, row-major). */
 static int64_t spatial_offset(const ln_tensor *t, int axis, int64_t i) {
     int64_t at = 0;
     for (int d = t->rank - 1; d >= 1; d--) {
@@ -78,8 +78,8 @@ static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t
     return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
 }
 
-/* Sum of x - mean, or of its squares, over elements [first, first + count) of batch entry n, channel by channel. f64 is
- * summed sequentially. */
+/* Returns the sum of x - mean, or of its squares, over elements [first, first + count) of batch entry n, channel by
+ * channel. f64 is summed sequentially. */
 static double group_sum(const ln_tensor *x, const void *data, int axis, int64_t n, int64_t first, int64_t size,
                         int64_t positions, double mean, bool squares) {
     double total = 0;

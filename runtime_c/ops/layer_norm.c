@@ -69,8 +69,8 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The offset in t of element number i, which is counted row-major over the axes [begin, end) of x. t is aligned with
- * the last axes of x and broadcasts. */
+/* Returns the offset in t of element number i, which is counted row-major over the axes [begin, end) of x. t is aligned
+ * with the last axes of x and broadcasts. */
 static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end, int64_t i) {
     int64_t at = 0;
     for (int d = end - 1; d >= begin; d--) {
@@ -84,7 +84,7 @@ static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end
 /* An operation in f64 on f32 operands, rounded to f32, gives the same bits as the operation in f32. */
 static double rounded(double v, bool wide) { return wide ? v : (double)(float)v; }
 
-/* Sum of x - mean, or of its squares, over the line that starts at `in`. f64 is summed sequentially. */
+/* Returns the sum of x - mean, or of its squares, over the line that starts at `in`. f64 is summed sequentially. */
 static double line_sum(const ln_tensor *x, const void *data, int axis, int64_t in, int64_t count, double mean,
                        bool squares) {
     double total = 0;

@@ -69,8 +69,8 @@ static cell load(const void *data, int dtype, int64_t at, int type) {
     return y;
 }
 
-/* The number of the scale for the element at `coordinates` of t, whose quantization is per tensor or per axis. The axis
-   is one of t's own shape. */
+/* Returns the number of the scale for the element at `coordinates` of t, whose quantization is per tensor or per axis.
+   The axis is one of t's own shape. */
 static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
     if (t->quant->scheme != LN_QUANT_AXIS) return 0;
     int axis = ln_axis(t->quant->axis, t->rank);

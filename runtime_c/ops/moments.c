@@ -53,8 +53,8 @@ void ln_count_moments(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MAP] += 3 * (double)ln_count(&call->inputs[0]);
 }
 
-/* Distance in elements between positions, if channels are innermost and all positions are evenly spaced; otherwise 0.
- */
+/* Returns the distance in elements between positions, if channels are innermost and all positions are evenly spaced;
+   otherwise 0. */
 static int64_t row_of(const ln_tensor *t, int axis) {
     if (axis == t->rank - 1 ? !ln_is_dense(t) : axis != 1 || t->rank < 3 || !ln_is_channels_last(t)) return 0;
     return t->dims[axis];

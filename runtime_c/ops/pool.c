@@ -68,7 +68,8 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The flat index into x, in logical order, that ONNX MaxPool reports. storage_order 1 reverses the spatial axes. */
+/* Returns the flat index into x, in logical order, that ONNX MaxPool reports. storage_order 1 reverses the spatial
+ * axes. */
 static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, int64_t c, int64_t z, int64_t y,
                           int64_t x) {
     int64_t plane = w->in[0] * w->in[1] * w->in[2];

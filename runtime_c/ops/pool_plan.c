@@ -25,8 +25,8 @@ bool ln_pool_can(const ln_call *call) {
     return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
-/* Whether the last axis can take the place of the channels: there is one channel, and windows have size 1 along the
- * last axis. Sums over the channels of an image, as in local response normalization, are such pools. */
+/* Tells whether the last axis can take the place of the channels: there is one channel, and windows have size 1 along
+ * the last axis. Sums over the channels of an image, as in local response normalization, are such pools. */
 static bool takes_last_axis(const ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];

@@ -83,7 +83,7 @@ double ln_recurrent_activate(const ln_recurrent_activation *f, double x);
    range, reports the error (ln_index_error) and returns -1. */
 int64_t ln_recurrent_length(const ln_call *call, const ln_buffers *b, int operand, int64_t row, int64_t time);
 
-/* Whether operand i exists. */
+/* Tells whether operand i exists. */
 static inline bool ln_recurrent_has(const ln_call *call, int i) {
     return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE;
 }

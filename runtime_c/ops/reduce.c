@@ -75,7 +75,7 @@ typedef struct walk {
 
 static int64_t element_at(const walk *w, int64_t k) { return w->base + ln_offset_of(&w->inner, k); }
 
-/* Value as double, dequantized if the tensor has quantization and the output is f32. */
+/* Returns the value as double, dequantized if the tensor has quantization and the output is f32. */
 static double value_at(const walk *w, int64_t k, bool dequantize) {
     int64_t at = element_at(w, k);
     if (!dequantize) return ln_load_f64(w->data, w->x->dtype, at);
@@ -84,8 +84,8 @@ static double value_at(const walk *w, int64_t k, bool dequantize) {
     return (double)((float)(stored - (q->zero ? q->zero[0] : 0)) * q->scale[0]);
 }
 
-/* Sums and extremes of values that f32 holds exactly, in the order that all kernels use. Quantized values are summed as
- * integers, and the scale is applied to the sum. */
+/* Computes sums and extremes of values that f32 holds exactly, in the order that all kernels use. Quantized values are
+ * summed as integers, and the scale is applied to the sum. */
 static double reduce_lanes(const walk *w, int64_t kind, bool dequantize) {
     bool whole = dequantize && (kind == LN_REDUCE_KIND_SUM || kind == LN_REDUCE_KIND_MEAN);
     bool largest = kind == LN_REDUCE_KIND_MAX, extreme = largest || kind == LN_REDUCE_KIND_MIN;

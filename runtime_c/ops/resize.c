@@ -66,7 +66,7 @@ static linnet_status apply_scale(const ln_tensor *x, int axis, double value, res
     return LINNET_OK;
 }
 
-/* Whether a / b < c / d. Exact for sizes below 2^31. */
+/* Tells whether a / b < c / d. Exact for sizes below 2^31. */
 static bool below(int64_t a, int64_t b, int64_t c, int64_t d) {
     return b <= INT32_MAX && d <= INT32_MAX ? a * d < c * b : (double)a / (double)b < (double)c / (double)d;
 }
@@ -229,8 +229,8 @@ static void fill_linear(place at, int64_t in, int32_t *index, float *weight) {
 
 static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
 
-/* Whether axis i of p->axes needs resampling. Every mode maps o to o if the size does not change and no scale differs
- * from 1. */
+/* Tells whether axis i of p->axes needs resampling. Every mode maps o to o if the size does not change and no scale
+ * differs from 1. */
 static bool moves(const ln_call *call, const resize_plan *p, int i) {
     int axis = p->axes[i];
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
@@ -357,7 +357,7 @@ static float interpolate_joint(const resize_run *r, int64_t offset) {
     return sum;
 }
 
-/* The same in f64, for values of f64 and i32, which f32 cannot hold. */
+/* Interpolates in f64, for values of f64 and i32, which f32 cannot hold. */
 static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
     if (depth == r->tables->n_active) return ln_load_f64(r->data, r->x->dtype, offset);
     int d = r->tables->active[depth];

@@ -26,7 +26,7 @@ typedef struct ln_resize_tables {
     ln_resize_axis axis[LN_MAX_RANK];
 } ln_resize_tables;
 
-/* Whether the tables can be made now: scales, sizes and, if the mode uses it, roi are known. */
+/* Tells whether the tables can be made now: scales, sizes and, if the mode uses it, roi are known. */
 bool ln_resize_known(const ln_call *call);
 /* Returns a mask: bit i is set if axis i of x has taps. Precondition: ln_resize_known(call). */
 unsigned ln_resize_active(const ln_call *call);

@@ -48,7 +48,7 @@ void ln_report_tuning(const linnet_plan *plan) { (void)plan; }
 
 #else
 
-/* The step with this number if a kernel runs it, else NULL. */
+/* Returns the step with this number if a kernel runs it, else NULL. */
 static const ln_step *step_at(const linnet_plan *plan, int step) {
     if (plan == NULL || step < 0 || step >= plan->program.n_steps) return NULL;
     const ln_step *found = &plan->program.steps[step];

@@ -112,7 +112,7 @@ uint64_t ln_grown_row(const ln_step *step) {
     return bytes;
 }
 
-/* The `maximum` of the loop, if it is a constant. */
+/* Returns the `maximum` of the loop, if it is a constant. */
 static int64_t most_iterations(const ln_step *loop) {
     const ln_tensor *trips = loop->call.inputs;
     return loop->call.n_inputs > 0 && trips->data != NULL ? ln_load_i64(trips->data, trips->dtype, 0) : INT64_MAX;
@@ -162,8 +162,8 @@ linnet_status ln_plan_reserve(linnet_plan *plan, linnet_error *error) {
     const uint64_t available = room < LARGE ? room : ln_memory_available() / 2;
     if (room > available) room = available;
     high = ln_min(high, (int64_t)((room - room / OTHERS) / row));
-    /* What is needed grows with the number of iterations, almost in a line. The line between a number that fits and one
-       that does not gives the next one to try. */
+    /* The memory grows almost linearly with the number of iterations. A linear interpolation between a number that fits
+       and a number that does not fit gives the next number to try. */
     linnet_status status = high > 0 ? need(plan, low, &least, &ignored) : LINNET_UNKNOWN_SHAPE;
     if (status == LINNET_OK && least <= room) status = need(plan, high, &needs, &ignored);
     if (status != LINNET_OK || least > room)

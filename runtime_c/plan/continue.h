@@ -21,14 +21,14 @@ uint64_t ln_port_bytes(const ln_port *port, const int64_t *dims);
 linnet_status ln_continue(ln_work *w, const ln_program *program, const ln_known *known, ln_memory *temporary,
                           ln_memory *persistent, ln_budget *budget, linnet_error *error);
 
-/* Whether the output of a loop's body, which is a program, is stacked in a result that grows. */
+/* Tells whether the output of a loop's body, which is a program, is stacked in a result that grows. */
 static inline bool ln_port_grows(const ln_step *loop, const ln_port *port) {
     return port->index > 0 && loop->outputs[port->index - 1].region == LN_REGION_GROWN;
 }
-/* Bytes that one iteration adds to the growing results of the step; 0 for other steps. */
+/* Returns the bytes that one iteration adds to the growing results of the step; 0 for other steps. */
 uint64_t ln_grown_row(const ln_step *step);
 struct ln_grown;
-/* Bytes that the plan reserves for growing results. grown: NULL, or where to write the size of each. */
+/* Returns the bytes that the plan reserves for growing results. grown: NULL, or where to write the size of each. */
 uint64_t ln_reserved_bytes(const linnet_plan *plan, struct ln_grown *grown);
 /* Reserves memory within max_bytes for the growing results of loops, and counts it. Errors: OUT_OF_MEMORY. */
 linnet_status ln_plan_reserve(linnet_plan *plan, linnet_error *error);

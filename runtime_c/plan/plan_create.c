@@ -342,7 +342,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     if (status != LINNET_OK || plan->info.total <= most) return status;
     if (plan->info.total < least) least = plan->info.total;
     status = ln_check_bound(plan->max_bytes, least, error);
-    if (plan->program.ordered) /* the number comes first: linnet-train reads it */
+    if (plan->program.ordered) /* the text must begin with the number, because linnet-train reads it */
         ln_got(error, "%llu bytes or more, even if values are recomputed instead of kept", (unsigned long long)least);
     return status;
 }

@@ -173,14 +173,14 @@ typedef struct ln_session_layout {
     size_t outputs, queues, host_bindings, device_bindings, threads, instance;
 } ln_session_layout;
 
-/* Whether any step, including those of segments not planned yet, may use more than one thread. */
+/* Tells whether any step, including those of segments not planned yet, may use more than one thread. */
 bool ln_plan_parallel(const linnet_plan *plan);
-/* Size in bytes of a session's block, with or without space for its own threads. `at` receives the offsets of its
- * parts. */
+/* Returns the size in bytes of a session's block, with or without space for its own threads. `at` receives the offsets
+ * of its parts. */
 size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_layout *at);
-/* Bytes that a session of this plan allocates besides arena and io, with its own threads. */
+/* Returns the bytes that a session of this plan allocates besides arena and io, with its own threads. */
 size_t ln_session_bookkeeping(const linnet_plan *plan);
-/* Bytes of the arrays of an instance and its bodies. */
+/* Returns the bytes of the arrays of an instance and its bodies. */
 size_t ln_instance_size(const ln_program *program);
 /* Divides the block (ln_instance_size bytes, zeroed) into the arrays of the instance and its bodies. */
 void ln_instance_carve(ln_instance *instance, void *block);

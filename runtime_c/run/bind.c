@@ -5,8 +5,8 @@
 #include "run/instance.h"
 #include "run/operand.h"
 
-/* Whether the memory for port i overlaps other bound memory, so that a run would write what another step reads. Two
-   outputs that are one tensor cannot both be bound. */
+/* Tells whether the memory for port i overlaps other bound memory, so that a run would write what another step reads.
+   Two outputs that are one tensor cannot both be bound. */
 static bool overlaps(const linnet_session *s, int32_t i, const char *data) {
     const ln_program *p = &s->plan->program;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) {

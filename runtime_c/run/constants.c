@@ -66,7 +66,8 @@ static linnet_status take(const ln_device *device, ln_queue *queue, ln_instance 
     return code != 0 && status == LINNET_OK ? ln_device_failed(device, code, "write its constants", "", error) : status;
 }
 
-/* Called under the model's lock. */
+/* Takes the instance off the model's list, and releases its constants that no other instance has. Called under the
+ * model's lock. */
 static void give(ln_instance *instance) {
     const ln_program *p = instance->program;
     ln_instance **at = &p->model->on_devices;
@@ -95,7 +96,7 @@ linnet_status ln_constants_take(linnet_session *s, ln_instance *instance, linnet
     p->model->on_devices = instance;
     for (int32_t d = 1; d <= p->n_devices && status == LINNET_OK; ++d)
         status = take(&s->plan->devices[d - 1], &s->queues[d - 1], instance, &p->devices[d], error);
-    if (status != LINNET_OK) give(instance); /* before others find what is not written */
+    if (status != LINNET_OK) give(instance); /* before another instance finds a constant that was never written */
     ln_unlock(&p->model->lock);
     return status;
 }

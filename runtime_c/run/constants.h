@@ -4,7 +4,7 @@
 
 #include "plan/session_layout.h"
 
-/* The allocations of the program that it does not share: those before the constants. */
+/* Returns the allocations of the program that it does not share: those before the constants. */
 static inline int32_t ln_own_chunks(const ln_device_memory *m) {
     return m->n_chunks - (m->n_weights - m->first_constant);
 }

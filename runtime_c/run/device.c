@@ -41,8 +41,8 @@ void ln_queues_close(linnet_session *s) {
     }
 }
 
-/* No variable counts as being on a device any more, except those whose only value is there: no run that fails has
- * written it. */
+/* Marks the copies of variables on devices as outdated, so that the next run uploads the variables again. Values that
+ * only a device has stay valid, because a run that fails never writes them. */
 static void forget_variables(const linnet_session *s, ln_instance *instance) {
     const ln_program *p = instance->program;
     for (uint8_t place = 1; place <= p->n_devices; ++place) {
@@ -84,7 +84,7 @@ linnet_status ln_device_acquire_io(linnet_session *s, ln_instance *instance, lin
     return LINNET_OK;
 }
 
-/* After a run that has not reached its end. The host then has all memory. */
+/* Gives the host all memory of inputs and outputs after a run that stopped before its end. */
 static void reclaim_all(linnet_session *s, ln_instance *instance) {
     if (!s->releases_io || instance->program == NULL || instance->on_devices.released == NULL) return;
     (void)ln_device_acquire_io(s, instance, NULL);
@@ -111,7 +111,7 @@ void ln_queues_abandon(linnet_session *s, ln_instance *last, bool ended) {
     for (; last != NULL; last = last->parent) forget_variables(s, last);
 }
 
-enum { SLICE_NS = 5000000 }; /* of a wait: how late the caller's flag or timeout may be seen */
+enum { SLICE_NS = 5000000 }; /* longest single wait; between waits, the caller's flag and timeout are checked */
 
 /* Waits for the event, unless the caller ends the run before. Returns the device's code. */
 static int wait_for(linnet_session *s, const ln_device *device, linnet_handle event, const ln_step *step,
@@ -154,7 +154,7 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* The memory of an operand that a device sees. */
+/* Returns the memory of an operand that a device sees. */
 static linnet_span span_of(const linnet_session *s, const ln_instance *instance, uint8_t place, const ln_operand *o,
                            uint64_t bytes) {
     const ln_device_objects *d = &instance->on_devices;
@@ -330,7 +330,7 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
     }
 }
 
-/* Whether the device has the current value of a variable. If not, the caller uploads it. */
+/* Tells whether the device has the current value of a variable. If not, the caller uploads it. */
 static bool is_current(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
     const ln_device_memory *m = &instance->program->devices[step->device];
     const int32_t variable = m->weights[step->weight].variable;

@@ -1,5 +1,6 @@
-/* device_variables.c - new values of variables that stay on the device which has computed them. A run copies them over
- * the device's own copies and leaves out their downloads; the store gets them when somebody reads it (ln_store_fetch).
+/* device_variables.c - keeps new values of variables on the device that has computed them. A run copies each new value
+ * over the device's copy of the variable, and does not download the value. The store gets the value when somebody reads
+ * the variable (ln_store_fetch).
  *
  * A run that assigns variables has the store's lock to itself, and a fetch needs the lock too. So the session's queues
  * are used by one thread at a time, and nobody sees the store while a run changes values. */
@@ -33,7 +34,7 @@ bool ln_holds(const linnet_session *s, int32_t variable) {
            ln_store_holder(s->store, variable) == &s->holder;
 }
 
-/* The device's copy of the variable. */
+/* Returns the device's copy of the variable. */
 static linnet_span copy_of(const ln_instance *instance, const ln_move *move) {
     const ln_device_memory *m = &instance->program->devices[move->from.device];
     const ln_device_weight *r = &m->weights[move->weight];
@@ -59,7 +60,8 @@ static int submit(linnet_session *s, const ln_move *move, const linnet_span *fro
 static linnet_status failed(const linnet_session *s, const ln_move *move, int code, linnet_error *error) {
     const ln_device *device = device_of(s, move->from.device);
     const ln_device_memory *m = &s->plan->program.devices[move->from.device];
-    (void)device->is.finish(device->is.context, s->queues[move->from.device - 1].queue); /* `code` is reported */
+    (void)device->is.finish(device->is.context,
+                            s->queues[move->from.device - 1].queue); /* the error reports `code`, the first failure */
     return ln_device_failed(device, code, "store the new value of a variable", m->weights[move->weight].name, error);
 }
 
@@ -116,12 +118,13 @@ void ln_device_variables_give(linnet_session *s) {
     ln_store_add_possible_holders(s->store, -1);
 }
 
-/* The device could not copy new values over its own copies: the store gets them at once. */
+/* Writes the new values to the store at once, because the device could not copy them over its copies of the
+ * variables. */
 static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_error *error) {
     const ln_program *p = &s->plan->program;
     const linnet_device *d = &device_of(s, place)->is;
     linnet_status status = LINNET_OK;
-    (void)d->finish(d->context, s->queues[place - 1].queue); /* the failure of the copies is dealt with */
+    (void)d->finish(d->context, s->queues[place - 1].queue); /* this function repairs the failed copies */
     for (int32_t i = 0; i < p->n_moves; ++i) {
         const ln_move *move = &p->moves[i];
         if (move->from.device != place || !leaves_out(s, p, move)) continue;
@@ -131,7 +134,7 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
         int code = submit(s, move, &from);
         if (code == 0) code = complete(s, place);
         if (code == 0) {
-            ln_store_release(s->store, variable_of(p, move)); /* of the value before */
+            ln_store_release(s->store, variable_of(p, move)); /* the holder of the previous value */
         } else {
             status = failed(s, move, code, status == LINNET_OK ? error : NULL);
             ln_store_lose(s->store, variable_of(p, move));
@@ -140,7 +143,7 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
     return status;
 }
 
-/* Makes the device's copies of variables those of the new values. */
+/* Copies the new values over the device's copies of the variables. */
 static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
     const ln_program *p = instance->program;
     const ln_device_memory *m = &p->devices[place];
@@ -157,7 +160,8 @@ static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t
                           to = copy_of(instance, move);
         q->busy = true;
         const int copied = d->copy(d->context, q->queue, &to, d, &from);
-        /* If it fails, the next run uploads the value; a failure in the queue is reported by the next run. */
+        /* If the copy cannot be submitted, the next run uploads the value. If it fails later, in the queue, the next
+         * run reports the failure. */
         instance->on_devices.versions[m->first_weight + move->weight] =
             copied == 0 ? 1 + ln_store_version(s->store, variable_of(p, move)) : 0;
         left_out |= leaves_out(s, p, move);

@@ -1,5 +1,5 @@
-/* drive.c - the driver of sessions without devices, and the parts that it shares with the driver of the others
- * (drive_devices.c). */
+/* drive.c - runs sessions without devices from beginning to end. drive_devices.c does this for sessions with devices,
+ * and shares some functions of this file. */
 #include "run/drive.h"
 
 #include "model/store.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 linnet_status ln_run_here(linnet_session *s, bool submits, linnet_error *error) {
-    (void)submits; /* nothing is left to wait for */
+    (void)submits; /* without devices, the run is complete when this function returns */
     ln_instance *last = &s->root;
     linnet_status status = ln_run_begin(s, error);
     if (status != LINNET_OK) return status;

@@ -1,5 +1,5 @@
-/* drive_devices.c - the driver of sessions with devices: their queues may still have earlier work, and their memory may
- * be bound to inputs and outputs. */
+/* drive_devices.c - runs sessions with devices from beginning to end. The queues of devices may still have work of
+ * earlier runs, and memory of devices may be bound to inputs and outputs. */
 #include "run/drive_devices.h"
 
 #include "model/store.h"
@@ -17,14 +17,16 @@ linnet_status ln_drain(linnet_session *s, linnet_error *error) {
     return status;
 }
 
-/* What comes after the steps where devices work. */
+/* Ends a run in which devices took part: commits new values, or leaves the run pending, or cleans up after a
+ * failure. */
 static linnet_status end_on_devices(linnet_session *s, ln_instance *instance, linnet_status status,
                                     linnet_error *error) {
     if (status != LINNET_OK)
         ln_queues_abandon(s, instance, status == LINNET_CANCELLED || status == LINNET_DEADLINE_EXCEEDED);
     else if (s->skipped == 0)
         status = ln_device_commit(s, instance, error);
-    else if (s->refreshed) /* the device may not have read the variable, and others may write it from now on */
+    else if (s->refreshed) /* the queue may still read the variable, which other sessions may write as soon as this
+                              function returns */
         status = ln_queues_drain(s, error);
     else
         s->pending = true;

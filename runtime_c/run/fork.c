@@ -39,7 +39,7 @@ static linnet_status run_step(const forking *f, ln_resolved_step *resolved, int 
     return LINNET_OK;
 }
 
-/* Whether the run goes on with this step. */
+/* Tells whether the run goes on with this step. */
 static bool goes_on(forking *f, const ln_step *step, int part) {
     if (atomic_load_explicit(&f->ended, memory_order_relaxed)) return false;
     if (part == 0 && f->watches) {
@@ -78,8 +78,9 @@ linnet_status ln_run_fork(linnet_session *s, ln_instance *instance, const ln_for
         ln_threads_run(s->threads, run_branches, &f, lanes, &instance->steps[fork->first].alone[0], &f.own);
     if (!atomic_load(&f.ended)) return LINNET_OK;
     if (f.watched != LINNET_OK) return f.watched;
-    /* A failed step leaves all that its branch has read from outside as it was, so the steps can run again, one after
-     * another. This finds the step that fails first, whichever thread was faster. */
+    /* A branch does not change the values that it reads from outside, not even if one of its steps fails. So all steps
+     * can run again, one after another. This finds the step that fails first in the order of the plan, whichever thread
+     * was faster. */
     atomic_store(&s->run_error.raised, 0);
     f.traced = false;
     for (int32_t i = fork->first; i < fork->end; ++i) {

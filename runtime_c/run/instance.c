@@ -1,5 +1,5 @@
 /* instance.c - a program bound to memory: resolves every operand of its steps and bodies, makes its outputs the
- * session's outputs, and gives up what it holds. */
+ * session's outputs, and releases its resources. */
 #include "run/instance.h"
 
 #include "plan/compile/packed.h"
@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* The same for a kernel. A kernel takes NULL for an absent operand, so an operand of no bytes gets a valid address. */
+/* Returns the address of an operand for a kernel. A kernel takes NULL for an absent operand, so an operand of no bytes
+ * gets a valid address. */
 static void *operand(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
     static const char nothing[LN_ALIGNMENT];
     void *pointer = ln_instance_pointer(session, instance, o);

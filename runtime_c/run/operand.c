@@ -1,10 +1,10 @@
 /* operand.c - where the operand of a step is: in the file, the store, the session's memory, the caller's memory, or the
- * memory of an earlier segment. And which inputs and outputs may have memory of the caller. */
+ * memory of an earlier segment. Also says which inputs and outputs may be replaced by memory of the caller. */
 #include "run/operand.h"
 
 #include "model/store.h"
 
-/* The address of the value in an earlier instance. */
+/* Returns the address of the value in an earlier instance. */
 static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
     for (const ln_instance *from = instance->parent; from != NULL; from = from->parent)
         for (int32_t i = 0; i < from->program->n_exports; ++i)
@@ -14,7 +14,7 @@ static void *imported(const linnet_session *session, const ln_instance *instance
     return NULL;
 }
 
-/* The caller's memory at an offset of the session's io; NULL: the session's own memory. */
+/* Returns the caller's memory at an offset of the session's io; NULL: the session's own memory. */
 static void *bound_memory(const linnet_session *s, uint64_t offset) {
     const ln_program *p = &s->plan->program;
     for (int32_t i = 0; i < p->n_inputs + p->n_outputs; ++i) {

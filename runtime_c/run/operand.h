@@ -12,11 +12,11 @@ static inline void *ln_at(const void *base, uint64_t offset) {
 static inline const ln_port *ln_port_at(const ln_program *p, int32_t i) {
     return i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
 }
-/* The pointer to an operand on the host; NULL if it is on a device. */
+/* Returns the pointer to an operand on the host; NULL if it is on a device. */
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
-/* The port of output i of the plan, as ln_port_at numbers them; -1: a later segment computes it. */
+/* Returns the port of output i of the plan, as ln_port_at numbers them; -1: a later segment computes it. */
 int32_t ln_port_of_output(const linnet_session *session, int i);
-/* Why no memory of the caller can replace that of port i; NULL: it can. */
+/* Returns why no memory of the caller can replace that of port i; NULL: it can. */
 const char *ln_cannot_bind(const linnet_session *session, int32_t i);
 
 #endif

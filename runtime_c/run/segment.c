@@ -69,15 +69,16 @@ static bool drop(linnet_session *s, ln_instance **at) {
     return true;
 }
 
-/* The least recently run instance among `oldest` and the children, except instances on which this run depends. */
+/* Returns the least recently run instance among `oldest` and the children, except instances on which this run
+ * depends. */
 static ln_instance **unused(const linnet_session *s, ln_instance *parent, ln_instance **oldest) {
     for (ln_instance **at = &parent->children; *at != NULL; at = &(*at)->sibling)
         if ((*at)->last_run != s->run_count && (oldest == NULL || (*at)->last_run < (*oldest)->last_run)) oldest = at;
     return oldest;
 }
 
-/* The memory that max_bytes limits. It is the plan's total, which includes the session without later segments, plus the
-   memory of the later segments. */
+/* Returns the memory that max_bytes limits. It is the plan's total, which includes the session without later segments,
+   plus the memory of the later segments. */
 static uint64_t memory_in_use(const linnet_session *s) {
     return s->plan->info.total + (s->memory.bytes - s->first_bytes) + s->packed_bytes;
 }
@@ -87,7 +88,7 @@ uint64_t ln_session_free(const linnet_session *s) {
     return most == 0 ? UINT64_MAX : most > memory_in_use(s) ? most - memory_in_use(s) : 0;
 }
 
-/* There is no room for a segment after `instance`. The hint says what the largest loop before it holds. */
+/* Reports that there is no room for a segment after `instance`. The hint says what the largest loop before it holds. */
 static linnet_status no_room(const linnet_session *s, const ln_instance *instance, uint64_t bytes,
                              linnet_error *error) {
     const linnet_status status = ln_check_bound(s->max_bytes, memory_in_use(s) + bytes, error);
@@ -146,9 +147,9 @@ static void find_wanted(const linnet_session *s, const ln_instance *parent, cons
     }
 }
 
-/* Whether a segment that does not fit may use reference kernels, which need little memory in addition to the values,
-   and give other bits. Training must not: its results do not depend on max_bytes. Nor do gradients of loops whose
-   results grow. */
+/* Tells whether a segment that does not fit may use reference kernels, which need little memory in addition to the
+   values, and give other bits. Training must not: its results do not depend on max_bytes. Nor do gradients of loops
+   whose results grow. */
 static bool may_be_lean(const linnet_session *s, const ln_instance *parent) {
     bool grows = false;
     for (; parent != NULL; parent = parent->parent) grows |= parent->program->n_grown > 0;

@@ -4,7 +4,7 @@
 
 #include "plan/session_layout.h"
 
-/* Bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
+/* Returns the bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
 uint64_t ln_session_free(const linnet_session *session);
 /* Makes room for `bytes` more bytes. It drops later segments on which the run up to `last` does not depend.
    The least recently run segment is dropped first. Errors: TOO_LARGE, OUT_OF_MEMORY. */

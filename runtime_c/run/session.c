@@ -41,8 +41,8 @@ size_t linnet_session_bytes(const linnet_session *s) {
     return s->memory.bytes + s->plan->memory.bytes + (s->snapshot != NULL ? (size_t)s->plan->info.snapshot : 0);
 }
 
-/* Allocates the memory of inputs and outputs: by a device if one has memory for transfers. One that shares memory with
- * the host comes first. */
+/* Allocates the memory of inputs and outputs: by a device if one has memory for transfers. A device that shares memory
+ * with the host is preferred. */
 static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
     const linnet_plan *plan = s->plan;
     int32_t owner = -1;
@@ -52,7 +52,7 @@ static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
         if (plan->devices[d].is.allocate_host != NULL && (owner < 0 || plan->devices[d].limits.shared)) owner = d;
     if (owner < 0) {
         s->io = ln_memory_alloc(&s->memory, s->io_size);
-        return LINNET_OK; /* the caller looks whether there is memory */
+        return LINNET_OK; /* the caller checks whether there is memory */
     }
     const ln_device *device = &plan->devices[owner];
     const int code = device->is.allocate_host(device->is.context, s->io_size, &s->io);

@@ -6,7 +6,8 @@
 #include "base/platform_threads.h"
 
 enum {
-    MOST_SHARED = 32, /* with more threads, ranges are fixed: their number evens out what single threads lose */
+    MOST_SHARED = 32, /* with more threads, no thread takes pieces of others, because a single slow thread then delays
+                         the step little */
     LINE = 64
 };
 

@@ -78,7 +78,8 @@ static linnet_status run_plain(linnet_session *s, ln_instance *instance, linnet_
     return LINNET_OK;
 }
 
-/* The same where devices share memory with the host: they have the inputs and outputs while the steps run. */
+/* Runs the steps of a session whose devices share memory with the host. The memory of inputs and outputs belongs to the
+ * devices while the steps run. */
 static linnet_status run_released_io(linnet_session *s, ln_instance *instance, linnet_error *error) {
     linnet_status status = ln_device_release_io(s, instance, error);
     if (status == LINNET_OK) status = (is_traced(s) ? run_traced : run_plain)(s, instance, error);
@@ -103,7 +104,7 @@ static void take(const linnet_session *s, const ln_instance *body, const ln_port
     if (from->bytes > 0) memcpy(to, ln_instance_pointer(s, body, &from->operand), (size_t)from->bytes);
 }
 
-/* The results of a loop do not fit when the row of another iteration is added. */
+/* Reports that the results of a loop do not fit once the row of another iteration is added. */
 static linnet_status refuse(const ln_resolved_step *loop, int64_t fitted, linnet_error *error) {
     ln_fail(error, LINNET_TOO_LARGE,
             "the results of a loop's iterations need more memory than linnet_plan_config.max_bytes allows");

@@ -1,5 +1,5 @@
-/* submit.c - runs whose end the caller waits for later. A submitted run leaves out the waits at the end of its program;
- * what comes before them is as in any run. */
+/* submit.c - submits a run, for whose end the caller waits later. A submitted run skips the waits at the end of its
+ * program; all other steps run as usual. */
 #include "run/submit.h"
 
 #include "run/drive_devices.h"

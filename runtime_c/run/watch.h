@@ -14,7 +14,8 @@ uint64_t ln_watch_left(const ln_watch *watch, uint64_t most);
 static inline bool ln_watch_cancelled(const ln_watch *watch) {
     return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller may not use <stdatomic.h> */
 }
-/* Whether the run should end, for threads that cannot say why: the thread that has begun the run looks afterwards. */
+/* Tells whether the run should end, for threads that cannot say why: the thread that has begun the run looks
+ * afterwards. */
 static inline bool ln_watch_over(const ln_watch *watch, bool slow) {
     return watch->on &&
            (ln_watch_cancelled(watch) || (slow && watch->deadline != UINT64_MAX && ln_now_ns() >= watch->deadline));

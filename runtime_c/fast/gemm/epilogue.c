@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Without a map: converts and stores the op's own result. */
+/* Converts and stores the op's own result, for calls without a map. */
 static void store_plain(const ln_call *call, void *output, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         const float *tile, int64_t tile_stride) {
     const ln_tensor *y = &call->outputs[0];

@@ -1,6 +1,6 @@
-/* gemm_driver.c - runs a planned matrix product: blocks of rows, panels of columns, tiles; then the epilogue, while the
- * result is in the cache. K is split only if it is very long: L2 delivers a panel fast enough, and without a split,
- * sums need not be stored and loaded again. */
+/* gemm_driver.c - runs a planned matrix product, which is divided into blocks of rows, panels of columns, and tiles.
+ * The epilogue follows while the result is in the cache. K is split only if it is very long: L2 delivers a panel fast
+ * enough, and without a split, sums need not be stored and loaded again. */
 #include "fast/gemm/gemm_driver.h"
 
 #include "fast/gemm/epilogue.h"
@@ -76,7 +76,8 @@ static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
 /* One block of rows for one chunk of K, prepared for the micro-kernels. */
 typedef struct row_block {
     int64_t product, first, count, chunk;
-    int64_t segments, length, skipped; /* as in ln_gemm_depth, but of this chunk; skipped: elements of K before it */
+    int64_t segments, length,
+        skipped; /* like the fields of ln_gemm_depth, for this chunk; skipped: elements of K before the chunk */
     const void **rows;
     int32_t *sums; /* sums of the rows; if B has one part, times -b_zero; NULL: not needed */
 } row_block;
@@ -178,7 +179,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     }
 }
 
-/* The residual that belongs to the sums at c. */
+/* Returns the residual that belongs to the sums at c. */
 static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
     return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
 }
@@ -260,7 +261,7 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
     }
 }
 
-/* Writes a block of a product that was computed transposed as rows of the output, with bias and clamp. */
+/* Writes a block of a transposed product to the rows of the output, with bias and clamp. */
 static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
                           int64_t column, int64_t columns, target from, char *scratch) {
     const void *bias = g->init.operand < 0 ? NULL : b->inputs[g->init.operand];

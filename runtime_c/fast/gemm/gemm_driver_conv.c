@@ -1,5 +1,6 @@
-/* gemm_driver_conv.c - convolutions and transposed convolutions as products for the driver: one per group, with output
- * positions as rows. 1x1 with stride 1 is a plain matrix product; all others find their rows through the window. */
+/* gemm_driver_conv.c - turns convolutions and transposed convolutions into products for the driver. Each group is one
+ * product, whose rows are output positions. A 1x1 convolution with stride 1 is a plain matrix product. All other
+ * convolutions find their rows through the window. */
 #include "fast/gemm/gemm_driver_conv.h"
 
 #include "base/layout.h"
@@ -26,12 +27,12 @@ typedef struct problem {
     ln_window window;
     int64_t lattice[LN_SPATIAL];
     bool transposed, folded;
-    ln_gemm_fold fold; /* folded: the window is that of the convolution */
+    ln_gemm_fold fold; /* if it is folded, `window` is the window of the convolution */
     int mode, w_axis;  /* mode of requantization; axis of w along output channels */
     int64_t ldc;
 } problem;
 
-/* Whether a transposed convolution can be computed as a convolution whose results are blocks of the output
+/* Tells whether a transposed convolution can be computed as a convolution whose results are blocks of the output
  * (ln_gemm_fold). */
 static bool folds(const ln_window *w, int64_t ldc) {
     bool fits = w->group == 1 && w->stride[0] * w->stride[1] * w->stride[2] > 1 && ldc == w->out_channels;
@@ -39,7 +40,8 @@ static bool folds(const ln_window *w, int64_t ldc) {
     return fits;
 }
 
-/* Makes this convolution. Blocks are as large as a step and begin at position 0 of the padded output. */
+/* Makes the convolution that `folds` has found to be possible. Blocks are as large as a stride and begin at position 0
+ * of the padded output. */
 static void fold(ln_window *w, ln_gemm_fold *f) {
     *f = (ln_gemm_fold){.channels = w->out_channels, .run = w->stride[2] * w->out_channels, .period = 1};
     for (int i = 0; i < LN_SPATIAL; i++) {
@@ -174,15 +176,16 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
     for (int64_t i = 0; i < groups; i++) {
         products[i] = (ln_gemm_product){i * g->k.kc * g->a.x.c, i, 0, i * g->n};
-        offsets[i] = i * g->n * g->k.kc * g->k.taps; /* in w, whichever of its channel axes comes first */
+        offsets[i] =
+            i * g->n * g->k.kc * g->k.taps; /* in w; the formula is right for both orders of the channel axes of w */
     }
     g->n_products = g->n_matrices = groups;
     g->products = products, g->b.matrix_offset = offsets;
     return LINNET_OK;
 }
 
-/* Whether a folded result is better stored directly: floats whose lines fill panels, without an epilogue that needs
- * whole pixels. */
+/* Tells whether a folded result is better stored directly: floats whose lines fill panels, without an epilogue that
+ * needs whole pixels. */
 static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
     bool whole = true;
@@ -242,7 +245,9 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     }
     g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
     g->b.operand = 1, g->b.tap = 1;
-    g->b.n = p.folded ? 0 : p.transposed ? g->k.taps : g->k.taps * g->k.kc; /* a folded B has no such distance */
+    g->b.n = p.folded       ? 0
+             : p.transposed ? g->k.taps
+                            : g->k.taps * g->k.kc; /* in a folded B, columns are not evenly spaced */
     g->b.c = p.folded ? ln_count(weight) / g->k.kc : p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;

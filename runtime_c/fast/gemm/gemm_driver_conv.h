@@ -4,8 +4,8 @@
 
 #include "fast/gemm/gemm_state.h"
 
-/* Whether all positions (batch, z, y, x) are evenly spaced in memory. If so, *step becomes the number of elements from
- * one position to the next, or `fallback` if there is only one position. Axes of size 1 do not matter. */
+/* Tells whether all positions (batch, z, y, x) are evenly spaced in memory. If so, *step becomes the number of elements
+ * from one position to the next, or `fallback` if there is only one position. Axes of size 1 do not matter. */
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);
 
 /* `can`, `cost` and `configure` of kernels of conv and conv_transpose, over the n sets of the kernel. Configure puts an

@@ -1,5 +1,5 @@
-/* gemm_driver_fold.c - the weights and the store of a folded transposed convolution. A row of the product is a block of
- * the output; the store writes each line of the block to its line of the output. */
+/* gemm_driver_fold.c - packs the weights of a folded transposed convolution, and stores its results. A row of the
+ * product is a block of the output; the store writes each line of the block to its line of the output. */
 #include "fast/gemm/gemm_driver_fold.h"
 
 #include "fast/gemm/epilogue.h"

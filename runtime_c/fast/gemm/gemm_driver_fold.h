@@ -10,7 +10,7 @@
  * place.
  */
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap);
-/* The same for every B, folded or not. Offsets are in elements from the start of the matrix. */
+/* Returns the offset of (column n, tap) in B, folded or not. Offsets are in elements from the start of the matrix. */
 static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
     return g->fold == NULL ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
 }

@@ -13,7 +13,7 @@ enum {
     K_BLOCK = 128,         /* positions per micro-kernel call, so few that the panel stays in L1 */
     PART_BLOCKS = 2,       /* the smallest number of blocks in a part of the sum */
     MOST_PARTS = 8,        /* the largest number of parts of the sum; each part has its own result */
-    PARTS_BYTES = 1 << 18, /* the largest total size of these results */
+    PARTS_BYTES = 1 << 18, /* the largest total size of the results of all parts */
     ITEMS = 8,
     THREAD_MACS = 400000,
     WIDEST = 32

@@ -1,5 +1,5 @@
-/* gemm_driver_matmul.c - matmul calls as products for the driver: batches, broadcasting, transposes, vectors.
- * If b has no batch and the rows of a are evenly spaced, all batches form one tall product. */
+/* gemm_driver_matmul.c - turns matmul calls into products for the driver. Handles batches, broadcasting, transposes and
+ * vectors. If b has no batch and the rows of a are evenly spaced, all batches form one tall product. */
 #include "fast/gemm/gemm_driver_matmul.h"
 
 #include "fast/gemm/gemm_driver_plan.h"
@@ -33,7 +33,7 @@ static bool one_tall_product(const ln_matmul_view *v) {
     return true;
 }
 
-/* Which matrix of b product number i uses: its index among the batch dimensions of b. */
+/* Returns the index, among the matrices of b, of the one that product number i uses. */
 static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     int64_t matrix = 0, weight = 1;
     for (int d = v->n_batch - 1; d >= 0; d--) {
@@ -44,8 +44,8 @@ static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     return matrix;
 }
 
-/* A transposed b that is known only at run time would be rearranged for only a few rows of a. Then rearranging a is
-   faster instead. */
+/* Tells whether rearranging a is faster than rearranging b. This is so if b is transposed and known only at run time,
+   and a has few rows. */
 static bool worth_turning(const ln_gemm *g, const ln_tensor *a, const ln_tensor *b, const ln_matmul_view *v) {
     return a->dtype == LINNET_F32 && b->dtype == LINNET_F32 && g->set->c_dtype == LINNET_F32 && !ln_lasting(a) &&
            !ln_lasting(b) && v->b_row == 1 && v->b_column != 1 && g->n_products == 1 && g->m <= g->set->width &&

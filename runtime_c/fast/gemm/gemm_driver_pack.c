@@ -29,10 +29,9 @@ static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
 
 enum {
     PACK_BLOCK = 16
-}; /* channels read together, so that a cache line of the source is used completely while it is
-      in the cache */
+}; /* channels that are read together, to use all of a cache line of the source while the line is in the cache */
 
-enum { COLUMN_BLOCK = 16 }; /* columns written together, a cache line of floats */
+enum { COLUMN_BLOCK = 16 }; /* columns that are written together: one cache line of floats */
 
 void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to) {
     int64_t n = 0;
@@ -184,7 +183,8 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
         pack_floats(g, from, first, columns, width, out);
 }
 
-/* The sum of n bytes, each of which is XORed with `turn`. Eight bytes are added at a time, as four sums of 16 bits. */
+/* Returns the sum of n bytes, each of which is XORed with `turn`. Eight bytes are added at a time, as four sums of 16
+ * bits. */
 static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
     enum { MOST = 128 }; /* 16-bit sums grow by at most 2 x 255 per step */
     const uint64_t all = UINT64_C(0x0101010101010101) * (uint64_t)turn, low = UINT64_C(0x00ff00ff00ff00ff);

@@ -14,7 +14,7 @@
 enum {
     BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while the panels are processed */
     BLOCK_C_BYTES = 48 << 10,  /* a block of results that waits for its epilogue */
-    SMALL_C_BYTES = 12 << 10,  /* the same, of a product that is small as a whole */
+    SMALL_C_BYTES = 12 << 10,  /* such a block of a small product, whose results would all fit into BLOCK_C_BYTES */
     ITEM_MACS = 50000,         /* below this amount of work, splitting takes longer than it saves */
     THREAD_MACS = 100000,      /* below this amount of work, waking another thread takes longer than it saves */
     ITEMS_PER_THREAD = 4,
@@ -36,14 +36,14 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
     static const int rates[] = {LN_RATE_F32, LN_RATE_I8, LN_RATE_I16};
-    double least[3]; /* the op's own work; a folded product does less, but never counts as less */
+    double least[3]; /* the op's own work, which is the least work that counts; a folded product does less */
     for (int i = 0; i < 3; i++) least[i] = counts->work[rates[i]], counts->work[rates[i]] = 0;
     const double parts =
         call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* weights of 16 bits are multiplied in two parts */
     ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
     for (int i = 0; i < 3; i++)
         if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
-    /* Sums are stored; those of integers are requantized first. A map is applied to sums that were stored. */
+    /* Counts the stores of sums, the requantization of integer sums, and maps, which load the stored sums again. */
     const bool bytes = ln_dtype_size(dtype) == 1;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? 9 : 6);
     if (call->epilogue != NULL && (!floats || call->outputs[0].dtype != LINNET_F32))
@@ -60,8 +60,8 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
         counts->read += 1.3 * weights;
-    /* The beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of rows
-     * does not decide which set computes a product, because float sums differ between sets. */
+    /* Counts the beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of
+     * rows does not decide which set computes a product, because float sums differ between sets. */
     const double stripes = products * (double)ln_ceil_div(size->rows, kernel->tile[0]);
     counts->work[LN_RATE_MOVE] += SETUP + 12 * stripes * (double)ln_ceil_div(size->columns, width);
 }
@@ -90,13 +90,13 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
     return set;
 }
 
-/* Whether ln_epilogue_apply has work to do: a map, or a conversion. */
+/* Tells whether ln_epilogue_apply has work to do: a map, or a conversion. */
 static bool needs_apply(const ln_call *call) {
     if (!ln_dtype_is_float(call->inputs[0].dtype)) return call->epilogue != NULL;
     return call->outputs[0].dtype != LINNET_F32 || (call->epilogue != NULL && !call->epilogue->clamp_only);
 }
 
-/* Number of columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
+/* Returns the number of columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
 static int64_t epilogue_columns(const ln_tensor *t) { return t->rank == 0 ? 1 : t->dims[ln_inner_axis(t)]; }
 
 bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
@@ -129,8 +129,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
                  !g->c.turned && !folded && !g->c.flat && g->k.chunks == 1;
 }
 
-/* Whether 16-bit weights may be too large for two signed bytes, whose largest number is 256 * 127 + 127. If so, 128 is
- * subtracted from all weights. */
+/* Tells whether 16-bit weights may be too large for two signed bytes, whose largest number is 256 * 127 + 127. If so,
+ * 128 is subtracted from all weights. */
 static bool beyond_parts(const ln_tensor *w) {
     if (w->data == NULL) return true;
     for (int64_t i = 0; i < ln_count(w); i++)
@@ -157,7 +157,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 /* |v| without a branch, because the signs of weights are unpredictable. */
 static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
 
-/* The sum of |b| down one column, or of the magnitudes of one part of b. */
+/* Returns the sum of |b| down one column, or of the magnitudes of one part of b. */
 static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n, int part) {
     int64_t sum = 0;
     for (int64_t tap = 0; tap < g->k.taps; tap++) {
@@ -172,8 +172,8 @@ static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n,
     return sum;
 }
 
-/* Whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including partial
- * sums. The requantization that follows must not depend on the width of the sums. */
+/* Tells whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including
+ * partial sums. The requantization that follows must not depend on the width of the sums. */
 static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
     const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
     bool by_float =
@@ -213,8 +213,8 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
-    /* Rows are converted, and all results would fit into one block: as many rows as if results waited in scratch, so
-     * that the memory is the same. */
+    /* If rows are converted and all results would fit into one block, a block gets as many rows as if results waited in
+     * scratch, so that the memory is the same. */
     if (g->c.integer && g->c.tiled && g->a.dtype != g->set->a_dtype && g->m * nb * c_size <= BLOCK_C_BYTES)
         mb = ln_min(mb, ln_max(SMALL_C_BYTES / (nb * c_size), rows));
     const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
@@ -229,7 +229,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
         else
             wide = ln_min(2 * wide, panels);
     }
-    /* More blocks, until every thread gets the same number. */
+    /* Adds blocks until every thread gets the same number. */
     while (target > 1 && g->n_products * high * wide % call->threads != 0 && high < ln_min(tiles, 2 * target)) high++;
     g->blocks.m_count = high, g->blocks.n_count = wide;
     g->blocks.m = ln_min(ln_ceil_div(tiles, high) * rows, g->m), g->blocks.n = ln_ceil_div(panels, wide) * width;
@@ -254,7 +254,7 @@ static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
 
 static bool as_it_is(const ln_gemm *g) { return g->a.dtype == g->set->a_dtype && g->a.step == 1; }
 
-/* Whether the taps of a line of the kernel are contiguous in memory, and short enough to be read as one. Only few
+/* Tells whether the taps of a line of the kernel are contiguous in memory, and short enough to be read as one. Only few
    positions may reach into the padding, because these positions are copied. */
 static bool in_lines(const ln_gemm *g) {
     const ln_window *w = &g->a.window;
@@ -265,7 +265,7 @@ static bool in_lines(const ln_gemm *g) {
     return w->in[2] >= w->kernel[2] && inside * 4 >= w->out[2] * 3;
 }
 
-/* Whether the rows of A must be copied, or are faster to read after copying. */
+/* Tells whether the rows of A must be copied, or are faster to read after copying. */
 static bool must_gather(const ln_gemm *g) {
     const int64_t depth =
         g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* elements that a step of the kernel takes */
@@ -296,7 +296,7 @@ static void plan_chunks(ln_gemm *g) {
     g->k.chunks = ln_ceil_div(most, g->k.chunk);
 }
 
-/* Whether packing A takes longer than it saves: few columns use A, or few rows use B. */
+/* Tells whether packing A takes longer than it saves: few columns use A, or few rows use B. */
 static bool in_place(const ln_gemm *g) {
     return g->k.chained || g->c.turned || (g->m > 1 && g->n <= g->set->width - g->set->unit) ||
            (!g->b.constant && g->m <= 2 * g->set->rows);

@@ -38,19 +38,20 @@ static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
     return i >= 0 && i < g->a.window.in[axis] ? i : -1;
 }
 
-/* The input coordinate of tap k on an axis for output position o; -1 for the padding. */
+/* Returns the input coordinate of tap k along an axis for output position o; -1 for the padding. */
 static int64_t coordinate(const ln_gemm *g, int axis, int64_t o, int64_t k) {
     const ln_window *w = &g->a.window;
     return settle(g, axis, o * w->stride[axis] - w->pad_begin[axis] + k * w->dilation[axis]);
 }
 
-/* The taps of `part` that are in line number `line` of the kernel. */
+/* Returns the taps of `part` that are in line number `line` of the kernel. */
 static ln_gemm_range in_line(const ln_window *w, ln_gemm_range part, int64_t line) {
     int64_t first = line * w->kernel[2];
     return (ln_gemm_range){ln_max(part.begin - first, 0), ln_min(part.end - first, w->kernel[2])};
 }
 
-/* Address in the input, at x = 0, of the row that line `line` of the kernel reads; NULL if that row is padding. */
+/* Returns the address in the input, at x = 0, of the row that line `line` of the kernel reads; NULL if that row is
+ * padding. */
 static const char *line_of(const ln_gemm *g, const char *base, const position *p, int64_t line) {
     const ln_window *w = &g->a.window;
     int64_t z = coordinate(g, 0, p->o[0], line / w->kernel[1]), y = coordinate(g, 1, p->o[1], line % w->kernel[1]);
@@ -126,7 +127,7 @@ static void line_pointers(const ln_gemm *g, const char *base, const position *p,
     }
 }
 
-/* Pointers to the rows of a window, a line of the output at a time. */
+/* Writes the pointers to the rows of a window, for one line of the output after another. */
 static void line_rows(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *copy, const void **rows) {
     position p = position_of(&g->a.window, first);
     tile now = next_tile(g, (tile){0, 0}, count);
@@ -165,7 +166,7 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     }
 }
 
-/* An inline memcpy for the few bytes of a tap. The last chunk overlaps the previous one. */
+/* Copies the few bytes of a tap inline. The last chunk overlaps the previous one. */
 static inline void copy_short(char *to, const char *from, int64_t bytes) {
     if (bytes >= 16) {
         for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
@@ -181,7 +182,7 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
     }
 }
 
-/* Copies `count` runs of `bytes` bytes. Short runs, as lines of few channels, take few instructions. */
+/* Copies `count` runs of `bytes` bytes. Short runs, such as lines of few channels, take few instructions. */
 static void copy_runs(char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t bytes,
                       int64_t count) {
     const int64_t last8 = bytes - 8, last16 = bytes - 16;
@@ -276,8 +277,8 @@ static void gather_window(const ln_gemm *g, const char *base, int64_t first, int
     }
 }
 
-/* Copies rows whose elements of one k are adjacent in memory: reads whole cache lines and distributes them to the rows.
- */
+/* Copies rows of a transposed A, in which the elements of all rows for one k are adjacent. Reads whole cache lines and
+   distributes their elements to the rows. */
 static void gather_transposed(const ln_gemm *g, const float *base, int64_t count, int64_t k, char *out) {
     enum { SIDE = 16 };
     for (int64_t row = 0; row < count; row += SIDE, out += SIDE * g->a.copy_stride) {

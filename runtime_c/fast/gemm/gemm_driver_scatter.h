@@ -4,7 +4,7 @@
 
 #include "fast/gemm/gemm.h"
 
-/* The functions of the kernel, over one f32 set. */
+/* The functions of the kernel's ln_kernel_code. They use one f32 set of micro-kernels. */
 LN_PLANNING bool ln_gemm_scatter_can(const ln_call *call);
 LN_PLANNING void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);

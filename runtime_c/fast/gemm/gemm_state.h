@@ -158,21 +158,21 @@ typedef struct ln_gemm_size {
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return ln_gemm_width(g->set, g->n - panel * g->set->width);
 }
-/* Whether the store moves runs of columns to lines of the output. */
+/* Tells whether the store moves runs of columns to lines of the output. */
 static inline bool ln_gemm_unfolds(const ln_gemm *g) { return g->fold != NULL && g->fold->run != 0; }
-/* The channel that column n belongs to: its index in the bias and in the scales. */
+/* Returns the channel that column n belongs to: its index in the bias and in the scales. */
 static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
     return g->fold == NULL ? n : n % g->fold->channels;
 }
 
-/* Bytes from a panel of high bytes to its panel of low bytes. */
+/* Returns the bytes from a panel of high bytes to its panel of low bytes. */
 static inline int64_t ln_gemm_part_bytes(const ln_gemm *g, int64_t panel) {
     return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded;
 }
 
 enum { LN_GEMM_GATHERED = 32 }; /* rows that are gathered at a time before they are packed */
 
-/* Bytes of a row of the packed A, for one chunk of K. */
+/* Returns the bytes of a row of the packed A, for one chunk of K. */
 static inline int64_t ln_gemm_packed_row(const ln_gemm *g) {
     return (g->k.chunks > 1 ? g->k.chunk * (g->a.plain ? 1 : g->k.kc) : g->k.segments * g->k.length) * g->a.copy_size;
 }

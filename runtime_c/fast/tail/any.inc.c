@@ -42,7 +42,7 @@ static LN_NEVER_INLINE void any_store_other(int dtype, void *p, int64_t i, int n
     if (n < VF_WIDTH) memcpy(to, lanes, (size_t)n * size);
 }
 
-/* `single` is a compile-time constant: the dtype is f32. */
+/* Loads n elements as f32. `single` is a compile-time constant, which is true if the dtype is f32. */
 static LN_ALWAYS_INLINE vf any_load(const bool single, int dtype, const void *p, int64_t i, int n) {
 #ifdef LN_SIMD_QUICK_F16
     if (!single && dtype == LINNET_F16 && n == VF_WIDTH) return vf_load_f16((const uint16_t *)p + i);

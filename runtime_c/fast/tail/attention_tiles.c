@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Sizes, and where the parts of a thread's scratch memory begin, in floats. */
+/* The sizes of the call, and the offsets of the parts of a thread's scratch memory in floats. */
 typedef struct plan {
     ln_attention_view view;
     int64_t rows, blocks; /* queries per item, and items per matrix */
@@ -73,15 +73,15 @@ linnet_status ln_attention_configure(ln_call *call, const ln_attention_vectors *
 
 /* ---- operands ---- */
 
-/* Where row `row` of an operand begins. */
+/* Returns where row `row` of an operand begins. */
 static const char *operand_at(const item *t, int operand, int64_t row) {
     const ln_attention_matrix *o = &t->p->view.operand[operand];
     return (const char *)t->b->inputs[operand] + (ln_attention_offset(&t->p->view, o, t->matrix) + row * o->row) *
                                                      (int64_t)ln_dtype_size(t->call->inputs[operand].dtype);
 }
 
-/* Rows of an operand as f32, with contiguous rows (or, with `either`, contiguous columns): in place if possible, else
- * copied to `to`. */
+/* Returns rows of an operand as f32, with contiguous rows (or, with `either`, contiguous columns). The rows stay in
+ * place if possible; otherwise they are copied to `to`. */
 static matrix widened(const item *t, int operand, int64_t first, int64_t rows, int64_t columns, bool either,
                       float *to) {
     const ln_attention_matrix *o = &t->p->view.operand[operand];
@@ -100,7 +100,7 @@ static matrix widened(const item *t, int operand, int64_t first, int64_t rows, i
     return (matrix){to, columns, 1};
 }
 
-/* The mask of a query for n keys as f32; NULL: there is none. */
+/* Returns the mask of a query for n keys as f32; NULL: there is none. */
 static const float *mask_line(const item *t, int64_t row, int64_t slot, int64_t n, float *line) {
     if (!ln_attention_has(t->call, LN_ATTENTION_MASK)) return NULL;
     const int dtype = t->call->inputs[LN_ATTENTION_MASK].dtype;
@@ -138,7 +138,8 @@ static void multiply(const item *t, const void *const *a, int64_t a_step, int64_
     }
 }
 
-/* The columns of a matrix [depth][n] as a panel of `width` columns: in place if the panel is whole, else copied. */
+/* Returns the columns of a matrix [depth][n] as a panel of `width` columns: in place if the panel is whole, else
+ * copied. */
 static const float *panel_of(const matrix *m, int64_t depth, int64_t columns, int64_t width, float *panel) {
     if (columns == width) return m->data;
     memset(panel, 0, (size_t)(depth * width) * sizeof *panel);

@@ -35,7 +35,7 @@ typedef struct ln_attention_vectors {
     void (*pack)(const float *vectors, int64_t stride, int64_t depth, int64_t columns, int64_t width, float *panel);
 } ln_attention_vectors;
 
-/* The functions of the kernel. */
+/* The functions of the kernel's ln_kernel_code. */
 LN_PLANNING bool ln_attention_can(const ln_call *call);
 LN_PLANNING linnet_status ln_attention_configure(ln_call *call, const ln_attention_vectors *vectors);
 linnet_status ln_attention_run(const ln_attention_vectors *vectors, const ln_call *call, const ln_buffers *b,

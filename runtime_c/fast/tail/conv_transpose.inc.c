@@ -43,7 +43,7 @@ typedef struct transpose_span {
 #define NAMED(name) transpose_##name##_integer
 #include "fast/tail/conv_transpose_tile.inc.c"
 
-/* Sums of one output channel: vectors over the input channels. */
+/* Computes the sums of one output channel, with vectors over the input channels. */
 static void transpose_dots(const transpose_span *s, int64_t count, int32_t *out) {
     for (int64_t i = 0; i < count; i++, out += s->out_pixel) {
         vi sum = vi_zero();

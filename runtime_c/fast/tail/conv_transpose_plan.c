@@ -12,8 +12,8 @@ static int64_t tap_offset(const ln_window_strides *s, const ln_window *g, int64_
     return kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
-/* Whether |bias| + sum |w| * max |x - zero| fits in 32 bits for every output channel. Sums over 8-bit activations wrap
- * by definition. */
+/* Tells whether |bias| + sum |w| * max |x - zero| fits in 32 bits for every output channel. Sums over 8-bit activations
+ * wrap by definition. */
 static bool sums_fit(const ln_call *call, const ln_window *g) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     if (x->dtype != LINNET_I16) return true;

@@ -101,8 +101,8 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 #endif
 
 #if defined(LN_SIMD_NEON)
-/* Interleaves three planes of a picture to pixels of three adjacent values, as many rows as fill whole vectors. Returns
- * how many rows that is. */
+/* Interleaves three planes of a picture to pixels of three adjacent values, for as many rows as fill whole vectors.
+ * Returns this number of rows. */
 static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
     for (; size == 1 && p + 16 <= rows; p += 16) {
@@ -127,9 +127,10 @@ static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char 
 static inline __m128 LN_SIMD_NAME(four)(const char *p) { return _mm_loadu_ps((const float *)(const void *)p); }
 static inline void LN_SIMD_NAME(put_four)(char *p, __m128 v) { _mm_storeu_ps((float *)(void *)p, v); }
 #ifdef LN_SIMD_AVX2
-/* Byte i of vector v of three comes from plane p at [3 * v + p][i], unless that is -1. */
+/* A result has three vectors. Entry [3 * v + p][i] is the byte of plane p that becomes byte i of vector v; -1: this
+ * byte comes from another plane. */
 static const int8_t LN_SIMD_NAME(order_3)[2][9][16] = {
-    /* of one byte, of two */
+    /* for elements of one byte, then of two bytes */
     {{0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5},
      {-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1},
      {-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1},
@@ -150,7 +151,7 @@ static const int8_t LN_SIMD_NAME(order_3)[2][9][16] = {
      {-1, -1, 10, 11, -1, -1, -1, -1, 12, 13, -1, -1, -1, -1, 14, 15}},
 };
 
-/* Elements of one or two bytes. */
+/* Interleaves planes of elements of one or two bytes. */
 static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     const int64_t step = 16 / (int64_t)size;
     __m128i order[9];
@@ -168,7 +169,7 @@ static int64_t LN_SIMD_NAME(interleave_3_small)(const char *s, int64_t s_stride,
     return p;
 }
 #endif
-/* The same for elements of four bytes and, with AVX2, of one or two bytes. */
+/* Interleaves three planes, as above, whose elements have four bytes or, with AVX2, one or two bytes. */
 static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
 #ifdef LN_SIMD_AVX2

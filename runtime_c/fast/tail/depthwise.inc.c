@@ -50,7 +50,7 @@ typedef struct dw_span {
 #include "fast/tail/depthwise_lanes.inc.c"
 #endif
 
-/* What a thread keeps between rows: input rows widened to f32, or to i32 minus the zero point. */
+/* The input rows that a thread keeps between output rows, widened to f32, or to i32 minus the zero point. */
 typedef struct dw_cache {
     float *rows;
     int64_t held[LN_DEPTHWISE_ROWS + 1];

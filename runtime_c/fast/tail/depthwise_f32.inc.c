@@ -86,8 +86,9 @@ typedef struct dw4_span {
           [right] "r"(right)                                                                                           \
         : DW4_CLOBBERS)
 
-/* Computes `count` pixels of channels [c, c + 4) from pixel `begin` on, whose columns are all inside, except the first
- * column if `left`; and then, if `right`, one more pixel without its last column. */
+/* Computes `count` pixels of channels [c, c + 4) from pixel `begin` on. All their columns are inside the input, except
+ * that the first pixel lacks its first column if `left` is 1. If `right` is 1, one more pixel follows, which lacks its
+ * last column. */
 static void dw4_slide(const dw4_span *s, int64_t c, int64_t begin, int64_t count, int64_t left, int64_t right) {
     const ln_depthwise *d = s->d;
     const int64_t stride = d->window.stride[2], tap = d->padded * 4,

@@ -33,7 +33,7 @@ static LN_ALWAYS_INLINE void dwg_add(const int P, const int Q, const float *x, i
     }
 }
 
-/* The same for all channels, with P = 1 or 3 taps. */
+/* Adds the products for all channels, with P = 1 or 3 taps. */
 static LN_NEVER_INLINE void dwg_taps(const int P, const float *x, int64_t x_tap, int64_t x_step, const float *g,
                                      int64_t g_step, int64_t count, int64_t channels, float *sums, int64_t padded) {
     if (count <= 0) return;

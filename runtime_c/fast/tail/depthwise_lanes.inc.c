@@ -1,5 +1,5 @@
-/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows,
- * or with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows
+ * (with VNNI, of four rows), so that one instruction multiplies and adds two (or four) taps. Compiled per ISA by
  * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
 #include "fast/gemm/epilogue.h"
 #include "fast/tail/depthwise.h"
@@ -15,11 +15,11 @@
 #define DWL_DOT(sum, x, w) vi_add_pairs(sum, x, w)
 #endif
 enum {
-    DWL_PIXELS = 4, /* whose sums for two rows fit in the registers of every ISA, besides weights */
+    DWL_PIXELS = 4, /* pixels whose sums for two rows fit in the registers of every ISA, together with the weights */
     DWL_MIX = 16    /* channels that are mixed at once */
 };
 
-/* What a thread computes at a time: `rows` output rows. */
+/* The `rows` output rows that a thread computes together. */
 typedef struct dwl_span {
     const ln_depthwise *d;
     const char *x;    /* the image */
@@ -118,7 +118,7 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             int64_t at = 0;
             for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
                 dwl_mix_some(size, p, at, flip, to + at / size);
-            if (at < bytes) { /* the last of the row, which nothing may be read behind */
+            if (at < bytes) { /* the last elements of the row; memory after them must not be read */
                 char last[DWL_GROUP][DWL_MIX * 2];
                 LN_UNROLL
                 for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
@@ -155,7 +155,7 @@ typedef struct dwl_tile {
     int64_t out_pixel, out_row;
 } dwl_tile;
 
-/* A quotient by the scale of the stored integers, rounded as a division does (map/map_strip.inc.c). */
+/* Returns v divided by the scale of the stored integers, rounded as a division rounds (map/map_strip.inc.c). */
 static LN_ALWAYS_INLINE vf dwl_quotient(const ln_quantized_sum *s, vf v) {
 #ifdef LN_SIMD_AVX512
     const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
@@ -370,7 +370,7 @@ static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *su
     }
 }
 
-/* Converts the sums of a row that tiles left as they are: to output values, or to f32 in place for the epilogue. */
+/* Converts the sums of a row that tiles did not convert, to output values, or in place to f32 for the epilogue. */
 static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
     const ln_requant *r = &d->quantized.requant;

@@ -1,5 +1,5 @@
-/* depthwise_plan.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory,
- * and packs the weights. The loops are in fast/tail/depthwise.inc.c. */
+/* depthwise_plan.c - decides which calls the depthwise kernels support, plans their memory, and packs the weights, for
+ * all ISAs. The loops are in fast/tail/depthwise.inc.c. */
 #include "fast/tail/depthwise_plan.h"
 
 #include "base/layout.h"
@@ -11,7 +11,7 @@
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
-/* Number of taps as packed. */
+/* Returns the number of packed taps, which includes padding. */
 static int64_t packed_taps(const ln_depthwise *d) { return d->taps.rows * d->window.kernel[2]; }
 
 static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow.stores == LN_NARROW_NONE ? 4 : 2; }
@@ -24,7 +24,7 @@ static linnet_status window_of(const ln_call *call, ln_window *g) {
                                       : ln_window_conv_transpose(call->attributes, x, w, g, NULL);
 }
 
-/* Whether there is one channel per group, with channels innermost on both sides. */
+/* Tells whether there is one channel per group, with channels innermost on both sides. */
 static bool shape_fits(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = result_of(call);
     ln_window g;
@@ -37,7 +37,7 @@ static bool shape_fits(const ln_call *call) {
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
-/* Whether sums become results as floats: f32, or small integers by float_rne. */
+/* Tells whether results are computed from sums in floats: f32 results, and small integers by float_rne. */
 static bool by_floats(const ln_call *call) {
     const int to = result_of(call)->dtype;
     return to == LINNET_F32 || (((const ln_conv_attributes *)call->attributes)->requant == LN_REQUANT_FLOAT_RNE &&
@@ -64,7 +64,7 @@ void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_co
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     const double results = (double)ln_count(result_of(call));
     const int64_t lanes = ln_lanes(kernel);
-    /* A vector takes as long if it is not full, for results that tiles convert. */
+    /* If tiles convert the results, a vector that is not full takes as long as a full one. */
     const double fill = by_floats(call)
                             ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
                             : ln_short_lines(kernel, w->dims[0]);
@@ -84,7 +84,8 @@ bool ln_depthwise_can_transpose(const ln_call *call) {
            g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
-/* Whether the elements of the padding are stored as x, and i16 without a zero point (on x86). */
+/* Tells whether the dtype of x can store the zero point, with which padding is filled. For i16, the zero point must be
+ * 0. */
 static bool zero_fits(const ln_tensor *x) {
     const int32_t zero = x->quant->zero == NULL ? 0 : x->quant->zero[0];
     if (x->dtype == LINNET_I16) return zero == 0;
@@ -138,7 +139,7 @@ static void swap_axes(ln_depthwise *d) {
     d->swapped = true;
 }
 
-/* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
+/* Tells whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
     if (!d->quantized.requant.wide) return true; /* 32-bit sums wrap by definition */
@@ -165,7 +166,8 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     return true;
 }
 
-/* What a kernel that multiplies in 16 bits and has vectors of 8 channels can do with a call. */
+/* Returns the part of a call (LN_NARROW_...) that a kernel which multiplies in 16 bits, with vectors of 8 channels, can
+ * compute. */
 static int narrow_of(const ln_depthwise *d, int dtype) {
     const ln_requant *r = &d->quantized.requant;
     const bool u8 = dtype == LINNET_U8;
@@ -181,8 +183,8 @@ static int narrow_of(const ln_depthwise *d, int dtype) {
     return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
 }
 
-/* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64.
- */
+/* Tells whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact
+   in f64. */
 static bool biases_are_exact(const ln_call *call) {
     const ln_tensor *bias = &call->inputs[2];
     for (int64_t c = 0; has_bias(call) && c < bias->dims[0]; c++) {
@@ -195,7 +197,8 @@ static bool biases_are_exact(const ln_call *call) {
 
 static bool has_wide_bias(const ln_depthwise *d) { return !d->integer || !d->quantized.sums_fit; }
 
-/* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
+/* Plans the groups of taps, and the memory for lanes. 24 kB of lanes are processed at a time, so that they stay in
+ * L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
     const ln_window *w = &d->window;
@@ -203,7 +206,8 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     d->lanes.wide = x == LINNET_I16;
     d->lanes.group = group;
     d->taps.rows_per_plane = ln_ceil_div(w->kernel[1], group);
-    /* A second output row reads one more row of the input. It is computed too if no group is needed for that. */
+    /* A second output row reads one more row of the input. The second row is computed too if it needs no further
+     * group. */
     const bool second = w->out[1] > 1 && w->stride[1] == 1 && w->dilation[1] == 1 &&
                         ln_ceil_div(w->kernel[1] + 1, group) == d->taps.rows_per_plane;
     d->lanes.rows = second ? 2 : 1;
@@ -232,7 +236,7 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     call->scratch_thread = d->row_bytes + (size_t)(groups * columns * d->lanes.block) * 4;
 }
 
-/* `group`: of lanes, 0 for none. */
+/* Plans the call. `group` is the number of rows in a lane; 0: the kernel has no lanes. */
 static linnet_status configure(ln_call *call, bool narrow, int group) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
@@ -345,7 +349,8 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
     int64_t *finite = d->integer ? NULL : (int64_t *)parts.wide_bias;
     if (finite != NULL) *finite = 1;
     if (d->lanes.group > 0) memset(packed, 0, (size_t)(packed_taps(d) * d->quantized.parts * d->padded) * 4);
-    /* What is added to the elements of x before they are multiplied, and what padding holds. */
+    /* Lanes hold elements of x as unsigned bytes from which no zero point was subtracted. Each is too large by
+     * `offset`, and the bias gets the correction. */
     const int64_t offset =
         d->lanes.group == 0 || d->lanes.wide ? 0 : d->quantized.requant.x_zero + (d->quantized.x_u8 ? 0 : 128);
     for (int64_t c = 0; c < d->padded; c++) {

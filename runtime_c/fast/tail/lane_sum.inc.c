@@ -7,7 +7,8 @@
 
 enum { LN_LANE_VECTORS = LN_LANES / VF_WIDTH };
 
-/* Copies the last 1 to 15 elements to a whole group and fills it up with a value that changes nothing. */
+/* Copies the last 1 to 15 elements to a whole group and fills the group up with `fill`, which must not change the
+ * sum. */
 LN_SIMD_APART void lane_tail(const float *x, int n, float fill, float *tail) {
     for (int k = 0; k < LN_LANES; k += VF_WIDTH, n -= VF_WIDTH) {
         vf v = vf_set1(fill);

@@ -26,7 +26,7 @@ void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y
     }
 }
 
-/* The dimension along which lines of a strided axis lie beside each other; -1 if there is none. */
+/* Returns the dimension along which lines of a strided axis lie beside each other; -1 if there is none. */
 static int lines_beside(const ln_call *call, int axis) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (x->dtype != LINNET_F32 || x->dims[axis] > LN_LANE_BLOCK) return -1;
@@ -128,7 +128,7 @@ linnet_status ln_group_norm_configure(ln_call *call) {
     return norm_configure(call, plan);
 }
 
-/* Whether x and y are the same permutation without gaps, and which axis has the channels. */
+/* Tells whether x and y are the same permutation without gaps, and which axis has the channels. */
 static bool batch_norm_view(const ln_call *call, ln_batch_norm_plan *p) {
     const ln_batch_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];

@@ -14,7 +14,7 @@ typedef struct pool_span {
     int dtype;
 } pool_span;
 
-/* The larger of a tap, which loses if it is NaN, and of a number. */
+/* The maximum of a tap and of a number; if the tap is NaN, the number. */
 #ifdef LN_SIMD_NEON
 #define POOL_MAX(tap, v) vmaxnmq_f32(tap, v)
 #else
@@ -98,7 +98,8 @@ static LN_ALWAYS_INLINE void pool_maximum(const int dtype, const pool_span *s, i
     for (; c + 4 * lanes <= channels; c += 4 * lanes) pool_maxima(dtype, 4, s, c, (int)lanes, out);
     for (; c < channels; c += lanes) {
         if (channels >= lanes)
-            pool_maxima(dtype, 1, s, ln_min(c, channels - lanes), (int)lanes, out); /* the last computes some again */
+            pool_maxima(dtype, 1, s, ln_min(c, channels - lanes), (int)lanes,
+                        out); /* the last vector computes some channels again */
         else
             pool_maxima(dtype, 1, s, 0, (int)channels, out);
     }
@@ -173,7 +174,7 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                        .dtype = dtype};
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + first) * size;
         for (int64_t ox = 0; ox < w->out[2]; ox++, y += p->y.s[2] * size) {
-            if (s.nx == w->kernel[2] && ox <= reach) { /* like the pixel before: no padding in the window */
+            if (s.nx == w->kernel[2] && ox <= reach) { /* as for the previous pixel, the window has no padding */
                 s.x = (const char *)s.x + w->stride[2] * p->x.s[2] * size;
             } else {
                 ln_window_valid(w, 2, ox, &low[2], &high[2]);

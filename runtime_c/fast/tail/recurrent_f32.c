@@ -126,8 +126,8 @@ static places places_of(const ln_recurrent *plan, bool packs, void *scratch) {
     return p;
 }
 
-/* Whether a step can be computed block by block. Without linear_before_reset, the hidden gate of a GRU needs all units
- * of the reset gate. */
+/* Tells whether a step can be computed block by block. Without linear_before_reset, the hidden gate of a GRU needs all
+ * units of the reset gate. */
 static LN_PLANNING bool in_blocks(const ln_call *call) {
     const ln_recurrent_attributes *a = call->attributes;
     const ln_tensor *p = &call->inputs[0];

@@ -34,7 +34,7 @@ LN_PLANNING linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_r
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread);
 
-/* Whether every operand except the lengths is dense f32. */
+/* Tells whether every operand except the lengths is dense f32. */
 bool ln_recurrent_dense_f32(const ln_call *call, int lengths);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "fast/tail/recurrent_f32.h"
 
-/* The functions of the kernel, which computes all rows of a batch together. */
+/* The functions of the kernel's ln_kernel_code. The kernel computes all rows of a batch together. */
 LN_PLANNING bool ln_recurrent_gradient_can(const ln_call *call);
 LN_PLANNING linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_gradient_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,

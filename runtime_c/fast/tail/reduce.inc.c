@@ -229,8 +229,8 @@ static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const c
     for (int64_t i = 0; i < width; i++) totals[i] = (double)(sums[i] - (int32_t)p->count * p->zero);
 }
 
-/* Sums a few rows of floats: the sums of their lanes, in the same order. One operation on floats rounds like the same
- * operation on doubles that is rounded again. */
+/* Sums a few rows of floats. It adds the same lanes in the same order as the general code. One operation on floats
+ * rounds like the same operation on doubles that is rounded again. */
 LN_ALWAYS void LN_SIMD_NAME(reduce_few_rows_as)(const ln_reduce_plan *p, int64_t kind, const float *x, float *y,
                                                 int64_t width, const int how) {
     const vf zero = vf_set1(0), count = vf_set1((float)p->count);
@@ -301,8 +301,8 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
     for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
 }
 
-/* Reductions of a few adjacent floats, such as the real and the imaginary part of a number: the sums of their lanes, in
- * the same order. `results` of them are `x_step` and `y_step` elements apart. */
+/* Reduces a few adjacent floats, such as the real and the imaginary part of a number, in the same order as the general
+ * code. `results` of them are `x_step` and `y_step` elements apart. */
 LN_ALWAYS void LN_SIMD_NAME(reduce_few_as)(const ln_reduce_plan *p, int64_t kind, const float *x, int64_t x_step,
                                            float *y, int64_t y_step, int64_t results, const int how) {
     for (int64_t i = 0; i < results; i++, x += x_step, y += y_step) {

@@ -17,7 +17,8 @@ static LN_ALWAYS_INLINE void requant_store(const ln_requant *r, vi q, void *y, i
 }
 
 #ifdef VI_FIXED_MULTIPLY
-/* The same with TensorFlow Lite's double rounding. */
+/* Converts the vector part of a row to integers with TensorFlow Lite's double rounding. Returns the number of
+ * elements. */
 static inline int64_t requant_fixed(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
     vi least = vi_set1(r->low - r->y_zero), most = vi_set1(r->high - r->y_zero), zero = vi_set1(r->y_zero);
     int64_t i = 0;
@@ -30,7 +31,7 @@ static inline int64_t requant_fixed(const ln_requant *r, int64_t channel, const 
 #endif
 
 #ifdef VI_FIXED_MULTIPLY_SINGLE
-/* The same with one rounding. */
+/* Converts the vector part of a row to integers with one rounding. Returns the number of elements. */
 static inline int64_t requant_single(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
     vi least = vi_set1(r->low - r->y_zero), most = vi_set1(r->high - r->y_zero), zero = vi_set1(r->y_zero);
     int64_t i = 0;
@@ -43,7 +44,7 @@ static inline int64_t requant_single(const ln_requant *r, int64_t channel, const
 }
 #endif
 
-/* Sums as f32. low: sums over the low bytes of 16-bit weights; NULL: sums are whole. */
+/* Loads sums as f32. low: sums over the low bytes of 16-bit weights; NULL: sums are whole. */
 static LN_ALWAYS_INLINE vf requant_load(const int32_t *sums, const int32_t *low, int64_t i) {
     return low == NULL ? vf_from_vi(vi_load(sums + i)) : vf_from_parts(vi_load(sums + i), vi_load(low + i));
 }
@@ -103,7 +104,7 @@ static inline void requant_pixels(const ln_requant *r, const int32_t *sums, cons
         requant_row(r, 0, sums + at, low == NULL ? NULL : low + at, ln_min(step, sums_in_all - at), y);
 }
 
-/* The same for sums to which biases beyond 32 bits are added. y may be the memory of the sums. */
+/* Converts `pixels` pixels whose sums get biases that exceed 32 bits. y may be the memory of the sums. */
 static inline void requant_wide(const ln_requant *r, const int32_t *sums, const int32_t *low, const int64_t *bias,
                                 int64_t pixels, char *y, int64_t y_pixel) {
     for (int64_t p = 0, at = 0; p < pixels; p++, y += y_pixel)

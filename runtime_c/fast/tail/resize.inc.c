@@ -161,7 +161,7 @@ static LN_ALWAYS_INLINE void resize_combine(const float *const *rows, const floa
     if (i < n) vf_store_partial(out + i, (int)(n - i), resize_combined(rows, by, taps, i, (int)(n - i)));
 }
 
-/* The same for any number of taps, as cubic and antialiased filters need it. */
+/* Computes this sum for any number of taps, which cubic and antialiased filters need. */
 static void resize_combine_many(const float *const *rows, const float *weight, int taps, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);
@@ -223,7 +223,7 @@ static void resize_joint_row(const ln_resize_plan *p, const float *const *rows, 
     }
 }
 
-/* The same for rows of groups; rows[k] is input row k. */
+/* Interpolates along both axes at once for rows of groups; rows[k] is input row k. */
 static void resize_joint_groups(const ln_resize_axis *axis, const float *const *rows, const float *down, int64_t width,
                                 float *out) {
     for (int64_t o = 0; o < axis->out; o++) {

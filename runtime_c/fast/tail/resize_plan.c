@@ -6,15 +6,15 @@
 #include "kernel/step.h"
 #include "ops/resize.h"
 
-/* The axis with stride 1 on both sides; -1: none. */
+/* Returns the axis with stride 1 on both sides; -1: none. */
 static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
     for (int i = x->rank - 1; i >= 0; i--)
         if (x->strides[i] == 1 && y->strides[i] == 1 && (x->dims[i] > 1 || y->dims[i] > 1)) return i;
     return -1;
 }
 
-/* The axis that the rows kernel interpolates along: the last resized axis, if the axes after it are contiguous and not
- * resized. width: the number of elements after it. -1: none. */
+/* Returns the axis that the rows kernel interpolates along: the last resized axis, if the axes after it are contiguous
+ * and not resized. width: the number of elements after it. -1: none. */
 static int row_axis(const ln_call *call, unsigned active, int64_t *width) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = -1, channel = inner_axis(x, y);

@@ -50,7 +50,8 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     }
 }
 
-/* Lines beside each other, a vector of them at a time. Each has 16 lanes, as in softmax_line. */
+/* Processes lines that lie beside each other in memory, one vector of lines at a time. Each line has 16 lanes, as in
+ * softmax_line. */
 static void softmax_columns(const ln_lines *p, const float *x, int64_t count, bool logarithm, float *y) {
     for (int64_t at = 0; at < count; at += VF_WIDTH, x += VF_WIDTH, y += VF_WIDTH) {
         const int n = (int)ln_min(VF_WIDTH, count - at);

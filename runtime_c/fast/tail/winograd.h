@@ -39,8 +39,8 @@ typedef struct ln_winograd {
     bool direct; /* results are written directly to the output */
     float low, high;
 } ln_winograd;
-/* Where the weights of a panel of a channel group begin in the packed memory, for the first product. Those of the next
- * product are matrix_bytes further. */
+/* Returns where the weights of a panel of a channel group begin in the packed memory, for the first product. Those of
+ * the next product are matrix_bytes further. */
 static inline size_t ln_winograd_panel(const ln_winograd *p, int64_t group, int64_t panel) {
     return (size_t)(group * p->products * p->matrix_bytes + panel * p->panel_bytes);
 }

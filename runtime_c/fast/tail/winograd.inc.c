@@ -189,7 +189,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {
         .taps = 1, .kc = channels, .a_step = 1, .ldc = columns, .init = zeros, .low = -INFINITY, .high = INFINITY};
-    /* From the last panel of a product to the first one of the next. */
+    /* Distance from the last panel of a product to the first panel of the next product. */
     const int64_t to_next = p->matrix_bytes - (ln_ceil_div(columns, set->width) - 1) * p->panel_bytes;
     for (int64_t i = 0; i < p->products; i++, weights += p->matrix_bytes, in += p->in_step, out += p->out_step) {
         for (int64_t done = 0, n; done < count && set->strip != NULL; done += n) {
@@ -230,8 +230,8 @@ static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from
             memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * p->tile + j) * columns, (size_t)columns * sizeof *y);
 }
 
-/* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from `column` on, which
- * counts those of all groups. */
+/* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from number `column` on,
+ * counted over all groups. */
 static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b, int64_t first, int64_t count,
                                         int64_t column, int64_t columns, const float *out, float *lines) {
     const ln_winograd *p = call->state;
@@ -251,7 +251,7 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
             }
             continue;
         }
-        /* The epilogue takes lines of pixels, which reach over the tiles beside each other. */
+        /* The epilogue takes whole lines of pixels, which extend over several adjacent tiles. */
         n = ln_min(count - t, (w->out[2] - at.x + p->tile - 1) / p->tile);
         const int64_t pixels = ln_min(n * p->tile, w->out[2] - at.x), line = n * p->tile * columns;
         for (int64_t i = 0; i < n; i++)

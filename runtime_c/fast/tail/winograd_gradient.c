@@ -10,7 +10,7 @@
 enum {
     LEAST = 16,  /* channels: the lanes of the widest vector */
     BLOCK = 128, /* channels along a side of a block: how often a transformed value is used */
-    TILE = 4,    /* gradients along a side of a tile */
+    TILE = 4,    /* positions of the output along a side of a tile */
     PRODUCTS = 36,
     CHUNK_BYTES = 3 << 20 /* transformed values of a chunk */
 };
@@ -40,7 +40,8 @@ void ln_winograd_gradient_cost(const ln_kernel *kernel, const ln_call *call, ln_
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
-/* Sizes of blocks of about BLOCK channels. Blocks begin at a multiple of `unit`, and none has less than LEAST. */
+/* Computes the sizes of blocks of about BLOCK channels. Blocks begin at a multiple of `unit`, and none has less than
+ * LEAST. */
 static void divide(int64_t channels, int64_t most, int64_t unit, int64_t *size, int64_t *count, int64_t *largest) {
     const int64_t n = ln_ceil_div(channels, most);
     *size = ln_min((int64_t)ln_round_up((size_t)ln_ceil_div(channels, n), (size_t)unit), channels);

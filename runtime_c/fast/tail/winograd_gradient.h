@@ -23,7 +23,7 @@ typedef struct ln_winograd_gradient {
     } scratch;
 } ln_winograd_gradient;
 
-/* The functions of the kernel, over one f32 set. */
+/* The functions of the kernel's ln_kernel_code. They use one f32 set of micro-kernels. */
 LN_PLANNING bool ln_winograd_gradient_can(const ln_call *call);
 LN_PLANNING void ln_winograd_gradient_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_winograd_gradient_configure(ln_call *call, const ln_gemm_set *set);

@@ -1,7 +1,6 @@
-/* winograd_plan.c - shared by the Winograd kernels of all ISAs: which convolutions they take, what they cost, their
- * memory, and the division into work items. A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks",
- * 2016.
- */
+/* winograd_plan.c - plans the Winograd kernels for all ISAs: decides which convolutions they support, what they cost,
+ * how much memory they need, and how they are divided into work items. A. Lavin and S. Gray, "Fast Algorithms for
+ * Convolutional Neural Networks", 2016. */
 #include "fast/tail/winograd_plan.h"
 
 #include "base/layout.h"
@@ -12,8 +11,8 @@
 
 #include <math.h>
 
-/* How much of the time to read the weights is hidden by computing, for products of so many rows. The x86 kernels
- * prefetch weights. */
+/* Returns the share of the time for reading the weights that is hidden by computing, for products of `rows` rows. The
+ * x86 kernels prefetch weights. */
 #if defined(__x86_64__) || defined(_M_X64)
 static double hidden(int64_t rows) { return 0.5 * (double)ln_min(rows, 14) / 14; }
 #else
@@ -28,12 +27,12 @@ enum {
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
-/* Whether phase 0 has to transform the weights in every run. */
+/* Tells whether phase 0 has to transform the weights in every run. */
 static bool packs(const ln_call *call) {
     return !ln_packable(&call->inputs[1]) || (has_bias(call) && !ln_packable(&call->inputs[2]));
 }
 
-/* The window of the convolution that computes the call. */
+/* Finds the window of the convolution that computes the call. */
 static bool window_of(const ln_call *call, ln_window *g) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     if (call->op->id != LN_OP_CONV_TRANSPOSE) return ln_window_conv(call->attributes, x, w, g, NULL) == LINNET_OK;
@@ -60,15 +59,15 @@ bool ln_winograd_can(const ln_call *call) {
 
 static int64_t products_of(int64_t tile) { return (tile + 2) * (tile + 2); }
 
-/* The number of full rows that take as long as the rows of so many tiles. The last few rows of a group have a tile of
-   their own, which takes as long as one of 4 rows at least. */
+/* Returns the number of rows of full tiles that would take as long as `tiles` rows. The rows that remain after the full
+   tiles have a tile of their own, which takes at least as long as a tile of 4 rows. */
 static int64_t rows_of(int64_t tiles, int64_t rows) {
     const int64_t rest = tiles % rows;
     return tiles - rest + (rest == 0 ? 0 : ln_max(rest, 4));
 }
 
-/* The counts of a convolution with tiles of this size, from the operands alone, because the window is resolved only
-   when the kernel is chosen. */
+/* Counts the work of a convolution with tiles of this size. It uses only the operands, because the window is resolved
+   only when the kernel is chosen. */
 static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *counts) {
     enum { TRANSFORM = 8, FILTER = 12 }; /* multiply-accumulates that a transformed value, or weight, takes */
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
@@ -91,7 +90,7 @@ static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *co
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
-/* Returns the side of the tiles that are modelled to be faster. */
+/* Returns the side of the tiles, 2 or 4, that need less modelled time. */
 static int64_t best_tile(const ln_call *call, int64_t rows) {
     double ns[2];
     for (int i = 0; i < 2; i++) {
@@ -107,9 +106,10 @@ void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *c
     count(call, best_tile(call, kernel->tile[0]), kernel->tile[0], counts);
 }
 
-/* The most tiles of a group. The weights are read once per group. If they stay in a core's cache, the tiles' values do,
-   too. Others come from the shared cache or from memory, and a group has tiles enough to hide that; its values are
-   written and read once, and take that way. */
+/* Returns the largest number of tiles in a group. The weights are read once per group. If the weights stay in a core's
+   own cache, a group is so small that the values of its tiles stay there too. Larger weights are read from the shared
+   cache or from memory. A group then has enough tiles to hide the time for that, and its own values go through the same
+   memory, because they are written and read only once. */
 static int64_t most_tiles(int64_t products, int64_t in, int64_t out) {
     const int64_t values = products * (int64_t)sizeof(float), weights = values * in * out;
     if (weights <= LN_OWN_CACHE * 3 / 2) return ln_max(ln_min(IN_BYTES / (values * in), 64), 1);
@@ -137,7 +137,7 @@ static void plan_items(const ln_call *call, ln_winograd *p) {
     p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part takes a short rest, too */
 }
 
-/* The columns of the largest part. */
+/* Returns the columns of the largest part. */
 static int64_t most_columns(const ln_winograd *p) { return ln_max(p->columns, p->out - (p->parts - 1) * p->columns); }
 
 static void plan_weights(const ln_call *call, ln_winograd *p) {

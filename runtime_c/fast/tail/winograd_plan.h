@@ -4,7 +4,8 @@
 
 #include "fast/tail/winograd.h"
 
-/* The functions of the kernel. Configure puts an ln_winograd with the f32 set of the ISA into call->state. */
+/* The functions of the kernel's ln_kernel_code. Configure puts an ln_winograd with the f32 set of the ISA into
+ * call->state. */
 LN_PLANNING bool ln_winograd_can(const ln_call *call);
 LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 LN_PLANNING linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set);

@@ -10,17 +10,17 @@
  * and so on. */
 enum { LN_COPY_SHUFFLE = 64 };
 
-/* Whether the attributes of a `copy` node are of this kind. */
+/* Tells whether the attributes of a `copy` node are of this kind. */
 static inline bool ln_copy_is(const void *attributes, int64_t kind) {
     return ((const ln_copy_attributes *)attributes)->kind == kind;
 }
-/* Whether the result has the elements of the operand in the same logical row-major order, so that only the shape or the
- * dtype differs. */
+/* Tells whether the result has the elements of the operand in the same logical row-major order, so that only the shape
+ * or the dtype differs. */
 static inline bool ln_copy_keeps_order(const ln_copy_attributes *a) {
     return a->kind == LN_COPY_KIND_IDENTITY || a->kind == LN_COPY_KIND_BITCAST || a->kind == LN_COPY_KIND_RESHAPE ||
            a->kind == LN_COPY_KIND_SQUEEZE || a->kind == LN_COPY_KIND_UNSQUEEZE;
 }
-/* Whether the result contains every value of the operand and no other value. Values may move, or be repeated. */
+/* Tells whether the result contains every value of the operand and no other value. Values may move, or be repeated. */
 static inline bool ln_copy_keeps_numbers(const ln_copy_attributes *a) {
     return (ln_copy_keeps_order(a) && a->kind != LN_COPY_KIND_BITCAST) || a->kind == LN_COPY_KIND_TRANSPOSE ||
            a->kind == LN_COPY_KIND_EXPAND;

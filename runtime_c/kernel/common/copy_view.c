@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The number of the first element of a slice with steps of 1; -1: it has other steps. */
+/* Returns the number of the first element of a slice; -1 if not all of its steps are 1. */
 static int64_t slice_begin(const ln_copy_attributes *a, const ln_tensor *x) {
     int64_t begin = 0;
     for (int64_t i = 0; i < a->starts.n; ++i) {

@@ -45,7 +45,7 @@ static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) {
     return i < ln_count(t) ? ln_load_i64(t->data, t->dtype, i) : 0;
 }
 
-/* Whether the dimensions from number `from` on form contiguous blocks of memory. */
+/* Tells whether the dimensions from number `from` on form contiguous blocks of memory. */
 static inline bool ln_dense_tail(const ln_tensor *t, int from) {
     int64_t stride = 1;
     for (int d = t->rank - 1; d >= from; d--) {

@@ -62,7 +62,7 @@ void ln_quant_at(const ln_call *call, const ln_buffers *b, const ln_tensor *carr
         coordinates[d] = index % x->dims[d];
         index /= x->dims[d];
     }
-    /* From operands. */
+    /* The scale and the zero point are operands. */
     if (ln_given(call->inputs, call->n_inputs, 1)) {
         const ln_tensor *s = &call->inputs[1];
         const ln_tensor *z = ln_given(call->inputs, call->n_inputs, 2) ? &call->inputs[2] : NULL;
@@ -82,7 +82,7 @@ void ln_quant_at(const ln_call *call, const ln_buffers *b, const ln_tensor *carr
         *zero = z ? (int32_t)ln_load_i64(b->inputs[2], z->dtype, z_at) : 0;
         return;
     }
-    /* From the quantization of the tensor. */
+    /* The scale and the zero point belong to the tensor's quantization. */
     const ln_quant *q = carrier->quant;
     int64_t at = 0;
     if (q->scheme == LN_QUANT_AXIS) {

@@ -7,7 +7,7 @@
 #include "kernel/kernel.h"
 #include "kernel/common/index.h"
 
-/* Whether operand i exists. */
+/* Tells whether operand i exists. */
 static inline bool ln_given(const ln_tensor *tensors, int n, int i) { return i < n && tensors[i].dtype != LINNET_NONE; }
 
 /* Part of a shape rule: checks the dtype of the scale and the shapes of scale and zero point, as far as they are known.
@@ -15,7 +15,7 @@ static inline bool ln_given(const ln_tensor *tensors, int n, int i) { return i <
  * quantization of a tensor is checked when the model is loaded. Errors: WRONG_DTYPE, SHAPE_MISMATCH, BAD_ATTRIBUTE. */
 LN_PLANNING linnet_status ln_check_quant_operands(const ln_infer *infer, int64_t axis, int64_t block);
 
-/* Whether there is a scale at all: an operand, or the quantization of `carrier`, the quantized tensor. */
+/* Tells whether there is a scale at all: an operand, or the quantization of `carrier`, the quantized tensor. */
 static inline bool ln_has_quant_operands(const ln_call *call, const ln_tensor *carrier) {
     if (ln_given(call->inputs, call->n_inputs, 1)) return true;
     return carrier->quant && carrier->quant->scheme != LN_QUANT_NONE && carrier->quant->count > 0;

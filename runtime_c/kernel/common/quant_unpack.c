@@ -3,7 +3,8 @@
  */
 #include "kernel/common/quant_unpack.h"
 
-/* Where the scales of a line of the last dimension begin. Scales are row-major over the blocks of all dimensions. */
+/* Returns the number of the first scale of a line of the last dimension. Scales are row-major over the blocks of all
+ * dimensions. */
 static int64_t first_scale(const ln_tensor *t, int64_t line) {
     const ln_quant *q = t->quant;
     int64_t at = 0, weight = 1;

@@ -5,7 +5,7 @@
 
 #include "kernel/kernel.h"
 
-/* Whether the tensor holds integers whose quantization says which real numbers they stand for. */
+/* Tells whether the tensor holds integers whose quantization says which real numbers they stand for. */
 static inline bool ln_quant_has_values(const ln_tensor *t) {
     return t->quant != NULL && t->quant->count > 0 && !ln_dtype_is_float(t->dtype) && t->dtype != LINNET_NONE;
 }

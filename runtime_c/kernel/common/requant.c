@@ -4,7 +4,8 @@
 
 #include "kernel/step.h"
 
-/* The number of scales; 0 if there is no quantization, or one per block, which integer products do not support. */
+/* Returns the number of scales. It is 0 if there is no quantization, and also for a scale per block, which integer
+ * products do not support. */
 static int64_t quant_count(const ln_quant *q) {
     return q == NULL ? 0 : q->scheme == LN_QUANT_TENSOR ? 1 : q->scheme == LN_QUANT_AXIS ? (int64_t)q->count : 0;
 }
@@ -30,7 +31,7 @@ static bool output_is_stored_integer(int dtype) {
     return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
 }
 
-/* The largest shift that the mode's arithmetic is defined for. */
+/* Returns the largest shift for which the mode's arithmetic is defined. */
 static int shift_limit(bool wide, int mode) { return wide ? 7 : mode == LN_REQUANT_TFLITE ? 31 : 30; }
 
 bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
@@ -90,7 +91,7 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
     for (int64_t i = 0; i < (int64_t)n && channels > 0; i++) {
         const int64_t c = i % channels;
         const double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
-        if (scale != NULL) /* in f32, like ONNX Runtime */
+        if (scale != NULL) /* computed in f32, as ONNX Runtime does */
             scale[i] = stored ? (float)product / y->quant->scale[0] : (float)product;
         if (fixed != NULL)
             ln_fixed_point(product / quant_scale(y->quant, 0), mode == LN_REQUANT_TFLITE_SINGLE, &fixed[i], &shift[i]);

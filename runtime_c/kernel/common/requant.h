@@ -35,7 +35,7 @@ typedef struct ln_requant {
     int64_t low_at;
 } ln_requant;
 
-/* The zero point of the weights of channel c. */
+/* Returns the zero point of the weights of channel c. */
 static inline int32_t ln_requant_w_zero(const ln_requant *r, int64_t c) {
     const ln_quant *q = r->w_quant;
     return q->zero == NULL ? 0 : q->zero[q->count > 1 ? c : 0];
@@ -46,8 +46,9 @@ static inline int32_t ln_requant_w_zero(const ln_requant *r, int64_t c) {
  * ln_requant_usable is false for these operands, OUT_OF_MEMORY. */
 linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *y,
                                  int64_t channels, int mode, ln_requant *r);
-/* Whether an integer kernel can use these operands: their dtypes fit, their quantization is present and has the right
- * size, and the mode can express every multiplier. `bias` may be NULL. Allocates nothing, so `can` may call it. */
+/* Tells whether an integer kernel can use these operands: their dtypes fit, their quantization is present and has the
+ * right size, and the mode can express every multiplier. `bias` may be NULL. Allocates nothing, so `can` may call
+ * it. */
 bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
                        int64_t channels, int mode);
 
@@ -72,7 +73,7 @@ static inline int64_t ln_part_of(int64_t v, int part) {
 /* Adds with wrap-around, which every kernel uses for 64-bit sums. */
 static inline int64_t ln_wrapped_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
-/* The number that ln_part_of splits into these parts. */
+/* Returns the number that ln_part_of splits into these parts. */
 static inline int64_t ln_joined_parts(int64_t high, int64_t low) {
     return (int64_t)((uint64_t)high * 256 + (uint64_t)low);
 }
@@ -133,7 +134,8 @@ static inline int32_t ln_round_clamp(float v, int32_t zero, int32_t low, int32_t
     return (int32_t)lrintf(v) + zero;
 }
 
-/* The integer to store in channel c for a 32-bit sum, and for a 64-bit sum. The output must be a quantized integer. */
+/* Returns the integer to store in channel c for a 32-bit sum, and for a 64-bit sum. The output must be a quantized
+ * integer. */
 static inline int32_t ln_requant_i32(const ln_requant *r, int64_t c, int32_t sum) {
     if (r->mode == LN_REQUANT_FLOAT_RNE) return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
     int32_t v = r->mode == LN_REQUANT_TFLITE ? ln_fixed_multiply(sum, r->fixed[c], r->shift[c])

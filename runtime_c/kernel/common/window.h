@@ -37,15 +37,15 @@ typedef struct ln_window_strides {
 } ln_window_strides;
 ln_window_strides ln_window_strides_of(const ln_tensor *t, int channel_axis);
 
-/* The number of output positions of one image, and the number of kernel taps. All sizes must be known. */
+/* Returns the number of output positions of one image, and the number of kernel taps. All sizes must be known. */
 static inline int64_t ln_window_positions(const ln_window *w) { return w->out[0] * w->out[1] * w->out[2]; }
 static inline int64_t ln_window_taps(const ln_window *w) { return w->kernel[0] * w->kernel[1] * w->kernel[2]; }
 /* Sets [*begin, *end) to the taps of one axis that read inside the input for output position o. The range may be empty.
  */
 void ln_window_valid(const ln_window *w, int axis, int64_t o, int64_t *begin, int64_t *end);
 
-/* The number of taps of one axis that read inside the padded input for output position o. An average divides by this
- * number if the pool has count_include_pad. Positions that only ceil_mode adds may have fewer taps inside. */
+/* Returns the number of taps of one axis that read inside the padded input for output position o. An average divides by
+ * this number if the pool has count_include_pad. Positions that only ceil_mode adds may have fewer taps inside. */
 static inline int64_t ln_window_padded(const ln_window *w, int axis, int64_t o) {
     int64_t room = w->in[axis] + w->pad_begin[axis] + w->pad_end[axis] - o * w->stride[axis];
     return room <= 0 ? 0 : ln_min(w->kernel[axis], (room - 1) / w->dilation[axis] + 1);

@@ -134,8 +134,8 @@ typedef struct walk {
                          not known */
 } walk;
 
-/* The length of runs of constant indices that increase by 1, if all are in range and the elements that they select are
- * adjacent in x and in y. */
+/* Returns the length of runs of constant indices that increase by 1, if all are in range and the elements that they
+ * select are adjacent in x and in y. */
 static LN_PLANNING int64_t run_length(const ln_call *call, const walk *w) {
     const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1];
     const int last = w->rank - 1;

@@ -15,8 +15,8 @@ static linnet_status wrong(const ln_infer *infer, int operand, const char *expec
 
 static bool differ(int64_t a, int64_t b) { return a >= 0 && b >= 0 && a != b; }
 
-/* The bound of the result. In each class, every box may be selected, or as many as the operand with the maximum allows.
- */
+/* Returns the bound of the result. In each class, every box may be selected, or as many as the operand with the maximum
+   allows. */
 static int64_t most_selected(const ln_infer *infer) {
     const ln_tensor *scores = &infer->inputs[1];
     const int64_t most = ln_count(scores);
@@ -78,7 +78,7 @@ typedef struct candidate {
     int64_t number;
 } candidate;
 
-/* Whether a comes before b. */
+/* Tells whether a comes before b. */
 static bool before(const candidate *a, const candidate *b) {
     return a->score > b->score || (a->score == b->score && a->number < b->number);
 }

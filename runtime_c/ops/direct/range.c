@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Number of elements; -1 if delta is 0 or the length is not finite. */
+/* Returns the number of elements; -1 if delta is 0 or the length is not finite. */
 static int64_t length(const ln_tensor *x) {
     if (ln_dtype_is_float(x[0].dtype)) {
         double start = ln_load_f64(x[0].data, x[0].dtype, 0), limit = ln_load_f64(x[1].data, x[1].dtype, 0);

@@ -47,7 +47,7 @@ typedef struct row {
     bool largest;
 } row;
 
-/* Whether element i comes before element j in the result. */
+/* Tells whether element i comes before element j in the result. */
 static bool before(const row *r, int64_t i, int64_t j) {
     int order; /* comparison of the values: -1, 0, 1 */
     int64_t at_i = r->offset + i * r->stride, at_j = r->offset + j * r->stride;

@@ -32,7 +32,8 @@ static const ln_work_value *operand(const ln_work *w, const ln_work_node *node, 
     return i < node->n_inputs && node->inputs[i] >= 0 ? ln_value_at(w, node->inputs[i]) : NULL;
 }
 
-/* Whether the loop's body returns the carried value in parameter p unchanged. Exporters carry weights this way. */
+/* Tells whether the loop's body returns the carried value in parameter p unchanged. Exporters carry weights this
+ * way. */
 static bool stays(const ln_function *f, int32_t p) {
     int32_t value = f->outputs[p - 1];
     for (int32_t i = f->n_nodes - 1; i >= 0 && value != f->inputs[p]; --i) {
@@ -146,13 +147,13 @@ static void give(ln_work *w, int32_t value, const ln_tensor *t, bool known) {
 
 static bool one_element(const ln_work_value *v) { return v == NULL || ln_count(&v->tensor) == 1; }
 
-/* The value of a scalar operand if known; `absent` if there is no operand, -1 if it must be computed. */
+/* Returns the value of a scalar operand if known; `absent` if there is no operand, -1 if it must be computed. */
 static int64_t number(const ln_work_value *v, int64_t absent) {
     if (v == NULL) return absent;
     return v->tensor.data == NULL ? -1 : ln_max(ln_load_i64(v->tensor.data, v->tensor.dtype, 0), 0);
 }
 
-/* Whether the shapes that a loop carries do not change, and the ranks of the stacked results are known. */
+/* Tells whether the shapes that a loop carries do not change, and the ranks of the stacked results are known. */
 static bool repeats(const ln_work *w, const ln_work_node *node, const ln_work *b, int32_t carried) {
     for (int32_t o = 1; o < b->n_fetches; ++o) {
         if (b->fetches[o] < 0) continue;

@@ -1,5 +1,4 @@
-/* body_steps.c - the steps that run a loop or a branch: programs of its functions, in the scratch of the step.
- */
+/* body_steps.c - builds the programs of a loop or a branch. One step runs them, in its scratch memory. */
 #include "plan/compile/body_steps.h"
 
 #include "plan/compile/contents.h"
@@ -11,8 +10,8 @@ uint64_t ln_body_size(const ln_program *body, int threads) {
     return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);
 }
 
-/* The outermost program counts a constant of a body if no program before the body has it. Returns the bytes of the
- * others, which the session does not allocate again. */
+/* Adds a body's constants to those that the outermost program counts. Returns the bytes of the constants that it has
+ * counted before, which the session does not allocate again. */
 static uint64_t join_constants(ln_device_memory *sum, const ln_device_memory *m) {
     uint64_t twice = 0;
     for (ln_device_weight *r = m->distinct, *next; r != NULL; r = next) {

@@ -10,12 +10,13 @@
 
 #include <string.h>
 
-/* Where a fact does not hold: the name of a node or of a value. NULL: it holds. */
+/* The result of a check: the name of a node or value where the fact does not hold; NULL if it holds everywhere. */
 typedef const char *where;
 
 static where here(const ln_work_node *node) { return node->name; }
 
-/* From malloc: a check takes nothing of what the host allows the plan, and its allocator's failures do not reach it. */
+/* Makes a pool that uses malloc. So a check needs none of the plan's memory, and a failure of the host's allocator does
+ * not make the check fail. */
 static void own_pool(ln_pool *pool, ln_memory *memory) {
     ln_memory_init(memory, NULL);
     ln_pool_init(pool, memory);
@@ -23,7 +24,7 @@ static void own_pool(ln_pool *pool, ln_memory *memory) {
 
 static bool ready(const ln_work_node *node) { return node->state == LN_NODE_READY; }
 
-/* Whether the value exists before any node runs. */
+/* Tells whether the value exists before any node runs. */
 static bool given(const ln_work_value *v) {
     return v->host != NULL || v->tensor.data != NULL || v->variable >= 0 || v->imported || v->input >= 0;
 }
@@ -87,7 +88,7 @@ static where check_uses(const ln_work *w) {
     return wrong;
 }
 
-/* Whether a device reads or writes the value on the host. */
+/* Tells whether a device reads or writes the value on the host. */
 static bool shared(const ln_work *w, const ln_work_node *node, const ln_work_value *v) {
     return ln_on_device(node) && ln_on_cpu(v->device) && ln_device_at(w, node->device)->limits.shared;
 }
@@ -168,7 +169,7 @@ static where check_claims(const ln_work *w) {
     return NULL;
 }
 
-/* Whether the value's buffer, if it is in an arena, is alive at this position. */
+/* Tells whether the value's buffer, if it is in an arena, is alive at this position. */
 static bool alive(const ln_work *w, int32_t value, int32_t at) {
     const int32_t buffer = value >= 0 ? ln_home_of(w, value).buffer : -1;
     if (buffer < 0) return true;
@@ -176,8 +177,8 @@ static bool alive(const ln_work *w, int32_t value, int32_t at) {
     return b->kind != LN_REGION_ARENA || (b->first <= at && at <= b->last);
 }
 
-/* Whether two values share bytes. placed: buffers of the arena have their offsets. Parts of one value that are not
- * dense have its strides, so their bytes may lie between each other's. */
+/* Tells whether two values share bytes. placed: buffers of the arena have their offsets. Parts of one value that are
+ * not dense have its strides, so their bytes may lie between each other's. */
 static bool share_bytes(const ln_work *w, int32_t x, int32_t y, bool placed) {
     const ln_home a = ln_home_of(w, x), b = ln_home_of(w, y);
     if (a.buffer < 0 || b.buffer < 0) return false;
@@ -194,7 +195,7 @@ static bool share_bytes(const ln_work *w, int32_t x, int32_t y, bool placed) {
     return first < second + (int64_t)ln_known_bytes(u) && second < first + (int64_t)ln_known_bytes(t);
 }
 
-/* Whether no other branch of the fork touches memory that this node writes. */
+/* Tells whether no other branch of the fork touches memory that this node writes. */
 static bool is_apart(const ln_work *w, int32_t at, bool placed) {
     const ln_work_node *node = ln_node_at(w, at);
     const ln_work_fork *fork = ln_fork_at(w, node->fork);
@@ -223,7 +224,7 @@ static where check_buffers(const ln_work *w) {
     return NULL;
 }
 
-/* The variable in whose memory the value is, as its old or its new value; -1: in none. */
+/* Returns the variable in whose memory the value is, as its old or its new value; -1: in none. */
 static int32_t in_variable(const ln_work *w, int32_t value) {
     const int32_t buffer = value >= 0 ? ln_home_of(w, value).buffer : -1;
     const ln_work_buffer *b = buffer >= 0 ? ln_buffer_at(w, buffer) : NULL;

@@ -1,5 +1,5 @@
-/* contents.c - the parts of a program besides its steps: what waits for a later segment, memory, ports, constants.
- * pipeline.c builds a program, for the plan itself, for bodies and for later segments. */
+/* contents.c - fills in the parts of a program other than its steps: the nodes that wait for a later segment, memory,
+ * ports, and constants. pipeline.c builds a program, for the plan itself, for bodies and for later segments. */
 #include "plan/compile/contents.h"
 
 #include "plan/compile/operands.h"

@@ -10,7 +10,8 @@ linnet_status ln_keep_rest(ln_work *w);
 linnet_status ln_take_needs(ln_work *w);
 linnet_status ln_collect_ports(ln_work *w);
 linnet_status ln_adopt_constants(ln_work *w);
-/* Bytes of scratch after the arena: a shared part, then that of each further lane, then one part per thread. */
+/* Returns the bytes of scratch after the arena: a shared part, then that of each further lane, then one part per
+ * thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
 
 #endif

@@ -1,5 +1,5 @@
-/* control.c - takes control flow apart: a call becomes the nodes of its function, an `if` with a known condition those
- * of one branch, a loop its iterations or one node. */
+/* control.c - replaces control flow. A call becomes the nodes of its function. An `if` with a known condition becomes
+ * the nodes of one branch. A loop becomes its iterations, or one node. */
 #include "plan/compile/control.h"
 
 #include "plan/compile/expand.h"

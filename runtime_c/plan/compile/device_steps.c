@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The names of all steps of the claim but the first, separated by "+". */
+/* Returns the names of all steps of the claim but the first, separated by "+". */
 static const char *join_names(ln_program *program, const ln_work_claim *c) {
     size_t length = 1;
     for (int32_t i = 1; i < c->is.count; ++i) length += strlen(c->nodes[i]->name) + 1;
@@ -70,7 +70,8 @@ void ln_note_download(ln_work *w, int32_t value, int32_t step) {
         if (moves[i].value == value) moves[i].step = step;
 }
 
-/* The run may leave out the download of the value, and the copy into the store. Returns the number of the transfer. */
+/* Returns the number of the transfer that a run may leave out because the value can stay on the device, and marks the
+ * copy into the store as optional too. Returns -1 if the run must store the value. */
 static int32_t may_leave_out(ln_program *program, const ln_work_move *move, int32_t weight) {
     if (!move->alone || move->step < 0) return -1;
     for (int32_t i = 0; i < program->n_commits; ++i)

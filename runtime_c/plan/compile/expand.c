@@ -48,7 +48,7 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
     return LINNET_OK;
 }
 
-/* The value of the working graph that readers of value i read: the fed one, if the caller feeds it. */
+/* Returns the value of the working graph that readers of value i read: the fed one, if the caller feeds it. */
 static int32_t read_at(const ln_work *w, int32_t base, int32_t i) {
     return w->request.fed != NULL && w->depth == 0 && w->request.fed[i] > 0 ? w->request.fed[i] : base + i;
 }
@@ -192,7 +192,7 @@ static linnet_status bind_value(ln_work *w, ln_work_value *v, const linnet_shape
     return LINNET_OK;
 }
 
-/* The value of the input of that name, or -1. */
+/* Returns the value of the input of that name, or -1. */
 static int32_t find_input(const ln_signature *signature, const ln_function *f, const char *name) {
     for (int32_t i = 0; name != NULL && i < f->n_inputs; ++i)
         if (strcmp(name, signature->inputs[i]) == 0 || strcmp(name, f->values[f->inputs[i]].name) == 0)
@@ -236,8 +236,8 @@ static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const 
     return near ? ln_hint(w->error, "the nearest name is '%.100s'", near) : LINNET_UNKNOWN_NAME;
 }
 
-/* Whether passes have merged equal values into this one. A run that feeds one of them must not change the readers of
- * the others. */
+/* Tells whether passes have merged equal values into this one. A run that feeds one of them must not change the readers
+ * of the others. */
 static bool merged(const ln_function *f, int32_t value) {
     for (int32_t i = 0; i < f->n_nodes; ++i)
         for (int32_t o = 0; o < f->nodes[i].n_outputs; ++o)
@@ -245,8 +245,8 @@ static bool merged(const ln_function *f, int32_t value) {
     return false;
 }
 
-/* Feed number i. Its readers get a new value, which is an input of the plan. Nodes that only the old value needs are
-   left out, like all dead nodes. */
+/* Applies feed number i. The readers of the fed tensor get a new value, which is an input of the plan. Nodes that only
+   the old value needs are left out, like all dead nodes. */
 static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_function *f, const linnet_shape *given,
                           int32_t i) {
     const char *name;

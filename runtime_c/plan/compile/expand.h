@@ -15,9 +15,9 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed);
 /* Appends the nodes of `function`, which `node` calls with its inputs from number first_input on. */
 linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input);
-/* Whether running the function changes a variable. */
+/* Tells whether running the function changes a variable. */
 bool ln_function_assigns(const linnet_model *model, int64_t function);
-/* Whether the node changes a variable, itself or in a function that it calls. */
+/* Tells whether the node changes a variable, itself or in a function that it calls. */
 bool ln_node_assigns(const linnet_model *model, const ln_node *node);
 
 #endif

@@ -180,8 +180,8 @@ static linnet_status finish(ln_work *w, const loop *l) {
     return status;
 }
 
-/* Reads a number that decides whether another iteration runs. If the number must be computed, *awaited becomes the
-   value, unless it is a value already, and *number stays. */
+/* Reads a number that decides whether another iteration runs. If a run must compute the number, *number stays as it is,
+   and *awaited becomes the value, unless *awaited names another value already. */
 static linnet_status read_number(ln_work *w, int32_t value, const char *which, int64_t *number, int32_t *awaited) {
     if (value < 0) return LINNET_OK;
     const ln_work_value *v = ln_value_at(w, value);

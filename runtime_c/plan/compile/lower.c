@@ -16,7 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number of pieces of a thread's range. A piece takes much longer than taking it. */
+/* Returns the number of pieces of a thread's range. The work of a piece takes much longer than the thread needs to get
+ * the piece. */
 static uint8_t pieces_for(const ln_call *call, int phase, double ns, int threads) {
     enum { MOST = 8, PIECE_NS = 8000 };
     const double repeated = call->phases > 2 ? call->phases - 1 : 1;
@@ -109,7 +110,7 @@ static linnet_status lower_transfer(ln_work *w, ln_program *program, const ln_wo
     return LINNET_OK;
 }
 
-/* The next node that becomes a step or a commit, from *i on; NULL: none. */
+/* Returns the next node that becomes a step or a commit, from *i on; NULL: none. */
 static ln_work_node *next_node(const ln_work *w, int32_t *i) {
     while (*i < w->nodes.count) {
         ln_work_node *node = ln_node_at(w, (*i)++);
@@ -118,7 +119,7 @@ static ln_work_node *next_node(const ln_work *w, int32_t *i) {
     return NULL;
 }
 
-/* Whether the node's first input is the last result of the node before it. Their calls then share this tensor. */
+/* Tells whether the node's first input is the last result of the node before it. Their calls then share this tensor. */
 static bool continues(const ln_work_node *before, const ln_work_node *node) {
     return before != NULL && before->n_outputs > 0 && ln_slots(node) > 0 &&
            node->inputs[0] == before->outputs[before->n_outputs - 1];

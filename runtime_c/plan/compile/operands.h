@@ -4,7 +4,7 @@
 
 #include "plan/compile/program.h"
 
-/* Where the value is. */
+/* Returns where the value is. */
 ln_operand ln_operand_of(const ln_work *w, int32_t value);
 
 #endif

@@ -65,8 +65,8 @@ static uint64_t mixed(uint64_t hash, uint64_t word) {
     return hash ^ hash >> 32;
 }
 
-/* The position of an equal step in the table, or a free position for this step. The search ends because half of the
-   table is empty. */
+/* Returns the position of an equal step in the table, or a free position for this step. The search ends because half of
+   the table is empty. */
 static int32_t slot_of(const ln_program *program, const ln_step *step) {
     uint64_t hash = mixed(mixed((uintptr_t)step->kernel, (uintptr_t)step->call.attributes), step->content[0]);
     for (int i = 0; i < step->call.n_inputs; ++i)
@@ -89,7 +89,8 @@ void ln_packs_enter(ln_program *program, const ln_step *step) {
     program->packing[slot_of(program, step)] = (int32_t)(step - program->steps) + 1;
 }
 
-/* A program that has no list yet is still being built. The step after its last one counts too. */
+/* A program without the list `packed` is still being built. In such a program, the step after the last one is searched
+ * too. */
 bool ln_packed_before(const ln_program *program, const ln_step *step) {
     const ln_step *like = ln_packs_find(program, step);
     if (like != NULL && like != step) return true;

@@ -4,15 +4,15 @@
 
 #include "plan/compile/program.h"
 
-/* Bytes that the call's rearranged constants need. */
+/* Returns the bytes that the call's rearranged constants need. */
 uint64_t ln_packed_size(const ln_call *call);
 /* Sets `folded` and `content` of a step. Its tensors must already be set. */
 void ln_packs_describe(const linnet_model *model, ln_step *step);
-/* A step of the program that rearranges the same constants in the same way; NULL if none. */
+/* Returns a step of the program that rearranges the same constants in the same way; NULL if there is none. */
 const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
 /* Registers a step of the program so that ln_packs_find finds it. */
 void ln_packs_enter(ln_program *program, const ln_step *step);
-/* Whether an earlier step of this plan, in any of its programs, packs the same constants. */
+/* Tells whether an earlier step of this plan, in any of its programs, packs the same constants. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
 /* Shares the packed constants that other programs of the model hold. Returns the bytes that packing will still
    allocate, if no session of the store has packed the same variables. */

@@ -1,5 +1,5 @@
-/* pipeline.c - builds a program: runs the passes of passes.inc in order, and keeps what each changed if somebody asks.
- * Builds with LN_CHECK_PASSES stop at the first pass after which a fact does not hold. */
+/* pipeline.c - builds a program: runs the passes of passes.inc in order, and records the changes of each pass if the
+ * caller asks for them. Builds with LN_CHECK_PASSES stop at the first pass after which a fact does not hold. */
 #include "plan/compile/pipeline.h"
 
 #include "base/sort.h"
@@ -64,7 +64,7 @@ static linnet_status look(ln_work *w, picture *p, ln_pass_change *c, int after) 
     return LINNET_OK;
 }
 
-/* Whether the node in one slot of a picture has a lower address than that in another. */
+/* Tells whether the node in one slot of a picture has a lower address than that in another. */
 static bool lower_address(const void *a, const void *b) {
     return (uintptr_t)*(const ln_work_node *const *)a < (uintptr_t)*(const ln_work_node *const *)b;
 }

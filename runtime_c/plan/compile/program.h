@@ -150,7 +150,7 @@ typedef struct ln_program {
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;
-/* The threads that take branches of the fork. */
+/* Returns the threads that take branches of the fork. */
 static inline int ln_lanes_of(const ln_fork *fork, int threads) {
     const int most = threads < LN_MOST_LANES ? threads : LN_MOST_LANES;
     return fork->n_branches < most ? fork->n_branches : most;

@@ -28,7 +28,8 @@ static void add_attributes(const ln_call *call, uint64_t sum[2]) {
     }
 }
 
-/* The segment of the file that contains the address. They are in the order of their offsets (model/structure.c). */
+/* Returns the segment of the file that contains the address. Segments are in the order of their offsets
+ * (model/structure.c). */
 static const ln_segment *segment_of(const linnet_model *model, const void *data) {
     int32_t low = 0, high = model->n_segments;
     while (low < high) {
@@ -44,7 +45,7 @@ static const ln_segment *segment_of(const linnet_model *model, const void *data)
     return NULL;
 }
 
-/* Adds what packing may depend on. Values of the file are known by the digest of their segment. */
+/* Adds what packing may depend on. Values of the file are identified by the digest of their segment. */
 static bool add_tensor(const linnet_model *model, const ln_tensor *t, bool folded, uint64_t sum[2]) {
     const bool packable = ln_packable(t);
     const ln_quant *q = t->quant;
@@ -83,7 +84,8 @@ static bool key_of(const linnet_model *model, const ln_step *step, char key[LN_S
     return known;
 }
 
-/* Several plans may find out at once. */
+/* Tells whether the stored constants have the right size and match their digest. Several plans may compute the digest
+ * at the same time; they all get the same answer. */
 static bool usable(ln_stored *s, const ln_call *call) {
     const ln_segment *from = s->segment;
     if (from->size != ln_round_up(call->packed_bytes, LN_ALIGNMENT) || (uintptr_t)from->data % LN_ALIGNMENT != 0 ||

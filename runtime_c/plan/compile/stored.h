@@ -4,8 +4,8 @@
 
 #include "plan/compile/program.h"
 
-/* The constants of the step, packed in the model's file and not damaged; -1 if there are none. Its call must
- * be configured. */
+/* Returns the constants of the step, packed in the model's file and not damaged; -1 if there are none. Its call must be
+ * configured. */
 int32_t ln_stored_find(const linnet_model *model, const ln_step *step);
 /* Step number *i of those that pack constants with a key, in bodies too, and the key; NULL if there are fewer. */
 const ln_step *ln_stored_step(const ln_program *program, int *i, char key[LN_STORED_KEY]);

@@ -46,10 +46,10 @@ static linnet_status new_buffer(alias *a, int kind, uint8_t device, uint64_t siz
     return LINNET_OK;
 }
 
-/* Whether steps of this program may write the memory. This requires that nothing outside the program uses it. */
+/* Tells whether steps of this program may write the memory. This requires that nothing outside the program uses it. */
 static bool owned(const ln_work_buffer *b) { return b->kind == LN_REGION_ARENA || b->kind == LN_REGION_IO; }
 
-/* Whether output y would be all of the buffer, which holds no input and no other output. */
+/* Tells whether output y would be all of the buffer, which holds no input and no other output. */
 static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
     for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
         if (ln_value_at(a->w, v)->fetched || ln_value_at(a->w, v)->input >= 0) return false;
@@ -150,17 +150,18 @@ static int64_t extent(const ln_tensor *t) {
     return (int64_t)ln_bytes_of(t->dtype, last + 1);
 }
 
-/* Whether a device reads and writes the operands of the node at any time between two positions. */
+/* Tells whether a device runs the node as a part of a longer step. The device may then read and write the node's
+ * operands at any time during that step. */
 static bool fused(const ln_work_node *node) { return node->claim != NULL && node->claim->is.fused; }
 
-/* Whether a device keeps both values in the same way: each element at the same offset, in a buffer that has nothing
- * else, because a kernel may write the padding behind its output. */
+/* Tells whether a device keeps both values in the same way: each element at the same offset, in a buffer that has
+ * nothing else, because a kernel may write the padding behind its output. */
 static bool alike_on_device(const ln_work *w, int32_t x, int32_t y) {
     return ln_token_of(w, x) == ln_token_of(w, y) && w->homes.of[x].offset == 0 &&
            ln_buffer_at(w, w->homes.of[x].buffer)->size == ln_device_bytes(w, y);
 }
 
-/* Whether output o may be written over input k, whose last reader is this node. */
+/* Tells whether output o may be written over input k, whose last reader is this node. */
 static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k, int32_t position) {
     const ln_work *w = a->w;
     if (node->inputs[k] < 0) return false;
@@ -270,13 +271,13 @@ static linnet_status make_input_buffers(alias *a) {
     return LINNET_OK;
 }
 
-/* Whether a device reads the constant from the host's memory, when a session is created. */
+/* Tells whether a device reads the constant from the host's memory, when a session is created. */
 static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
     return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
 }
 
-/* The position until which node i needs a value. What comes from outside its branch is kept until the fork ends,
- * because the other branches may still read it, or have not run yet. */
+/* Returns the position until which node i needs a value. What comes from outside its branch is kept until the fork
+ * ends, because the other branches may still read it, or have not run yet. */
 static int32_t needed_until(const alias *a, int32_t i, int32_t value) {
     const ln_work_node *node = ln_node_at(a->w, i);
     if (node->branch == 0 || a->branch[value] == node->branch) return i;
@@ -294,8 +295,8 @@ static linnet_status find_branches(alias *a) {
     return LINNET_OK;
 }
 
-/* A buffer that one branch uses alone belongs to it. Any other that a branch writes lives until the fork ends or
- * longer, as does all that the fork reads, so no two of them share memory. */
+/* Gives a buffer that only one branch uses to that branch. Any other buffer that a branch reads or writes lives at
+ * least until the fork ends, so none of these buffers share memory. */
 static void find_owner(const ln_work *w, ln_work_buffer *b) {
     const ln_work_node *node = ln_node_at(w, b->first);
     const bool inside = node->branch > 0 && b->last < ln_fork_at(w, node->fork)->end;

@@ -1,5 +1,5 @@
-/* call.c - the call of a node: what a kernel is told of it, and which kernel would run it.
- * Passes ask with a call of their own, and lowering makes the one that a step keeps. */
+/* call.c - makes the ln_call of a node, which describes the node to a kernel, and finds the kernel that would run it.
+ * Passes make temporary calls in order to ask for costs; lowering makes the call that a step keeps. */
 #include "plan/graph/call.h"
 
 #include "base/layout.h"
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether the value is a variable, or a part of one, that no run changes. */
+/* Tells whether the value is a variable, or a part of one, that no run changes. */
 static bool is_read_only(const ln_work *w, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
     if (w->settings.read_only == NULL || !ln_on_cpu(v->device)) return false;
@@ -113,20 +113,20 @@ linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide) {
     return LINNET_OK;
 }
 
-/* Whether the op prefers channels-last memory for an operand, or (-1) for its results. */
+/* Tells whether the op prefers channels-last memory for an operand, or (-1) for its results. */
 static bool prefers_last(const ln_call *call, int operand) {
     const int wish = call->op->layouts >> 2 * (operand < 2 ? operand + 1 : 3) & 3;
     return call->op->layout == NULL && wish == LN_PREFER_CHANNELS_LAST && ln_channels_first(call->op, call->attributes);
 }
 
-/* The cost with the operands in `layout` where the op prefers channels-last memory. `tensors` are the call's own:
- * inputs, under an epilogue the op's result, and outputs. The op's result has the layout of the output, as have
- * operands of its rank. */
+/* Returns the cost of the call if the operands for which the op prefers channels-last memory are in `layout`. `tensors`
+ * are those of the call: the inputs, then the op's result if the call has an epilogue, then the outputs. With an
+ * epilogue, the op's result and all operands of the same rank have the layout of the output. */
 static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const ln_tuning *tuning, bool reference) {
     const int n_in = call->n_inputs + call->n_extra, rank = call->n_outputs > 0 ? call->outputs->rank : 0;
     for (int k = 0; k < n_in + call->n_outputs + (call->epilogue != NULL); ++k) {
         ln_tensor *t = &tensors[k];
-        if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may */
+        if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may make it */
         const bool own = k < call->n_inputs, same = t == call->outputs || (call->epilogue != NULL && t->rank == rank);
         if (layout == LN_LAYOUT_CHANNELS_LAST && (own || same) && t->rank >= 3 && prefers_last(call, own ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);

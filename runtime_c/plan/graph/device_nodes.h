@@ -6,9 +6,9 @@
 
 /* Describes a node to its device. The call is in `pool`. */
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
-/* The place that the first matching hint names for the node; -1: no hint names one. */
+/* Returns the place that the first matching hint names for the node; -1: no hint names one. */
 int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node);
-/* Bytes that the value needs at its place, padding included. */
+/* Returns the bytes that the value needs at its place, padding included. */
 uint64_t ln_device_bytes(const ln_work *w, int32_t value);
 
 #endif

@@ -13,7 +13,7 @@
 enum { LN_CPU = 0 };
 
 static inline bool ln_on_cpu(uint8_t place) { return !LN_HAS_DEVICES || place == LN_CPU; }
-/* The number of devices of a plan, its program or its working graph; 0 in a build without devices. */
+/* Returns the number of devices of a plan, its program or its working graph; 0 in a build without devices. */
 static inline int32_t ln_device_count(int32_t n_devices) { return LN_HAS_DEVICES ? n_devices : 0; }
 
 /* Why a node runs where it runs. */
@@ -38,7 +38,8 @@ typedef struct ln_device {
     struct ln_device *next; /* in the model's list of them */
 } ln_device;
 
-/* Offset of a constant in the buffer of the model's file, if the device can read it there; UINT64_MAX: it cannot. */
+/* Returns the offset of a constant in the buffer of the model's file, if the device can read it there; UINT64_MAX: it
+ * cannot. */
 static inline uint64_t ln_in_file(const ln_device *device, const void *host, uint64_t bytes) {
     const uint64_t offset = (uint64_t)((uintptr_t)host - device->file_at), left = device->file_bytes - offset;
     const bool inside = offset < device->file_bytes && left >= bytes && left - bytes >= device->limits.padding;

@@ -1,5 +1,5 @@
-/* epilogue.c - see epilogue.h. ln_pass_places asks what such nodes cost, and ln_pass_fuse puts them into the graph.
- */
+/* epilogue.c - finds ops that can have an epilogue, and makes nodes that are an op with its epilogue. ln_pass_places
+   asks what such nodes cost, and ln_pass_fuse puts them into the graph. */
 #include "plan/graph/epilogue.h"
 
 #include "base/layout.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* The operands of the op under an epilogue. Optional ones that the node leaves out are there, but absent, so that the
- * operands of the epilogue always come after all of the op's. */
+/* Returns the operands of the op under an epilogue. Optional ones that the node leaves out are there, but absent, so
+ * that the operands of the epilogue always come after all of the op's. */
 static int32_t own_inputs(const ln_work_node *op) {
     return op->n_inputs > op->op->max_inputs ? op->n_inputs : op->op->max_inputs;
 }

@@ -5,13 +5,13 @@
 
 #include "plan/graph/work.h"
 
-/* The op whose result the map may take as its input `tile`, if both ran on `place`. `makers` is from ln_find_makers,
- * `at` the position of the map. NULL: none. */
+/* Returns the op whose result the map may take as its input `tile`, if both ran on `place`. `makers` is from
+ * ln_find_makers, `at` the position of the map. NULL: none. */
 ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_work_node *map, int32_t at, int tile,
                              uint8_t place);
-/* Makes the node of both, which is not in the graph; NULL if the shapes do not fit. layout: dense for the values as
- * they are, or channels-last for what they would be on the CPU. Whether a kernel can run the node, the caller has to
- * ask. */
+/* Makes the node of both, which is not in the graph; NULL if the shapes do not fit. layout: dense leaves the values as
+ * they are; channels-last gives them the layout that they would have on the CPU. The caller has to ask whether a kernel
+ * can run the node. */
 linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work_node *map, int tile, int layout,
                                ln_work_node **out);
 

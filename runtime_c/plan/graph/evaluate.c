@@ -125,7 +125,7 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
     return ln_evaluate_call(memory, &call, reference, NULL, data, output_dims, error);
 }
 
-/* A step without its epilogue: few kernels apply a map to operands in every layout. */
+/* Evaluates the op of a step without its epilogue, because few kernels can apply a map to operands in every layout. */
 static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const ln_tensor *inputs,
                                  const void *const *operands, void *const *outputs, linnet_error *error) {
     ln_call call = {.op = like->op,

@@ -55,7 +55,7 @@ void ln_work_unread(ln_work *w, int32_t value) {
 
 /* ---- what is folded ---------------------------------------------------------------------------------------------- */
 
-/* Whether the work of an op can grow with the product of its tensors' sizes. */
+/* Tells whether the work of an op can grow with the product of its tensors' sizes. */
 static bool heavy(const ln_op *op) { return op->work == LN_WORK_PRODUCT || op->work == LN_WORK_LINES; }
 
 static uint64_t count_of(const ln_work *w, int32_t value) {

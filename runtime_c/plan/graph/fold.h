@@ -5,7 +5,7 @@
 
 #include "plan/graph/work.h"
 
-/* Whether the node's operands are known and the budget allows computing it now. If so, the budget is charged. */
+/* Tells whether the node's operands are known and the budget allows computing it now. If so, the budget is charged. */
 bool ln_foldable(ln_work *w, const ln_work_node *node);
 /* A reshape of a constant shares its bytes under other dims. Returns false when the node is not such a reshape. */
 bool ln_fold_shared(ln_work *w, const ln_work_node *node);

@@ -1,6 +1,6 @@
-/* layouts.c - which layout each value gets: the choice without its consequences, so that passes may ask for it. Ops
- * that prefer a layout get it unless kernels and conversions together cost less without it; pointwise ops and copies
- * then follow their neighbours in groups, in the layout for which fewer bytes are converted. */
+/* layouts.c - chooses the layout of each value. It changes no value, so that passes may ask for the choice. Ops that
+ * prefer a layout get it unless kernels and conversions together cost less without it; pointwise ops and copies then
+ * follow their neighbours in groups, in the layout for which fewer bytes are converted. */
 #include "plan/graph/layouts.h"
 
 #include "base/layout.h"
@@ -15,15 +15,16 @@ enum wish { /* FOLLOW: the layout of the node's first output */
             FOLLOW = LN_PREFER_FOLLOW
 };
 
-/* Values that get the same layout, and, in its root, what each choice costs. */
+/* A set of values that get the same layout. The root of the set has the cost of each choice. */
 typedef struct group {
     int32_t parent;
-    uint8_t fixed;              /* FREE, DENSE or LAST */
-    uint8_t read;               /* regions: one bit for each of FREE (in the region's layout), DENSE and LAST */
-    uint64_t as_dense, as_last; /* bytes to convert; regions: nanoseconds */
+    uint8_t fixed; /* FREE, DENSE or LAST */
+    uint8_t
+        read; /* regions: the layouts in which nodes read the value, one bit each; FREE is the region's own layout */
+    uint64_t as_dense, as_last; /* cost of this choice: bytes to convert; for regions, nanoseconds */
 } group;
 
-/* Whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
+/* Tells whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
 static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
     return (node->n_inputs > 0 && node->inputs[0] >= 0 &&
             ln_dtype_bits(ln_value_at(w, node->inputs[0])->tensor.dtype) == 4) ||
@@ -31,7 +32,7 @@ static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
             ln_dtype_bits(ln_value_at(w, node->outputs[0])->tensor.dtype) == 4);
 }
 
-/* The layout that the node wants for input `input`, or for its outputs if input is -1. */
+/* Returns the layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
     if (!ln_is_kernel(node) || node->dense || shares_bytes(w, node)) return DENSE;
     if (node->op->layout != NULL) {
@@ -53,7 +54,7 @@ static void join(group *g, int32_t a, int32_t b) {
     g[a].as_last += g[b].as_last;
 }
 
-/* Whether an operand takes part in the layout of a FOLLOW node: full rank and not broadcast in any dimension. */
+/* Tells whether an operand takes part in the layout of a FOLLOW node: full rank and not broadcast in any dimension. */
 static bool follows(const ln_tensor *t, const ln_tensor *y, bool pointwise) {
     if (t->rank < 3 || t->rank != y->rank) return false;
     for (int d = 0; pointwise && d < t->rank; ++d)
@@ -92,7 +93,7 @@ static void begin(const ln_work *w, group *g) {
 /* ---- regions: ops that prefer a layout, and what lies between them -------------------------------------------------
  */
 
-/* Whether the node prefers a layout, in which its fastest kernels work, but could compute in another one. */
+/* Tells whether the node prefers a layout, in which its fastest kernels work, but could compute in another one. */
 static bool anchors(const ln_work *w, const ln_work_node *node) {
     if (node->state != LN_NODE_READY || !ln_is_kernel(node) || node->op->layout != NULL) return false;
     return wish_of(w, node, -1) == LAST || (node->n_inputs > 0 && wish_of(w, node, 0) == LAST);
@@ -128,7 +129,8 @@ static void bind_node(const ln_work *w, group *g, const ln_work_node *node, bool
     }
 }
 
-/* The value of an anchor by which its region is known; -1: it converts nothing. */
+/* Returns a value of the anchor, which identifies the anchor's region; -1 if no operand of the anchor could be
+ * converted. */
 static int32_t member(const ln_work *w, const ln_work_node *node) {
     if (wish_of(w, node, -1) == LAST && ln_has_layouts(w, node->outputs[0])) return node->outputs[0];
     for (int k = 0; k < node->n_inputs; ++k)
@@ -136,7 +138,7 @@ static int32_t member(const ln_work *w, const ln_work_node *node) {
     return -1;
 }
 
-/* Whether the value is converted if its region has the layout. */
+/* Tells whether the value is converted if its region has the layout. */
 static bool converted(const group *v, int layout) {
     const int made = v->fixed == FREE ? layout : v->fixed;
     const int read = v->read & 1 << FREE ? v->read | 1 << layout : v->read;
@@ -154,8 +156,9 @@ static linnet_status slower_dense(ln_work *w, const ln_work_node *node, uint64_t
     return LINNET_OK;
 }
 
-/* Marks the anchors of regions that cost less in dense memory: what their conversions cost is more than what their
- * kernels lose. Kernels are asked only until they have lost that much. */
+/* Marks the anchors of regions that cost less in dense memory, because their conversions would cost more than their
+ * kernels lose without the preferred layout. Once the kernels of a region lose more than its conversions cost, no more
+ * kernels are asked. */
 static linnet_status settle(ln_work *w, group *g) {
     bool any = false;
     for (int32_t i = 0; i < w->nodes.count; ++i) {

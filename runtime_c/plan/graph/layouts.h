@@ -8,10 +8,11 @@
 /* Sets last[value] for the values that get channels-last memory, and `dense` of the nodes that compute in dense memory
  * although their ops prefer another layout. Nodes on devices are dense. */
 linnet_status ln_choose_layouts(ln_work *w, bool *last);
-/* The layout (LN_PREFER_FREE, LN_PREFER_DENSE or LN_PREFER_CHANNELS_LAST) in which the node reads input k. `dense`:
- * whether its first output is dense, which an input may have to follow. */
+/* Returns the layout (LN_PREFER_FREE, LN_PREFER_DENSE or LN_PREFER_CHANNELS_LAST) in which the node reads input k.
+ * `dense`: whether its first output is dense, which an input may have to follow. */
 int ln_layout_read(const ln_work *w, const ln_work_node *node, int k, bool dense);
-/* Whether another layout of the value would be a conversion: it is no constant, and its bytes depend on the layout. */
+/* Tells whether another layout of the value would be a conversion: it is no constant, and its bytes depend on the
+ * layout. */
 bool ln_has_layouts(const ln_work *w, int32_t value);
 
 #endif

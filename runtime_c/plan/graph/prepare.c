@@ -15,8 +15,8 @@ int ln_phase_threads(const ln_call *call, int phase, double ns) {
     return n < 1 ? 1 : n < best ? (int)n : best;
 }
 
-/* Lets the kernel pack variables in each run, if it can. It is the kernel that would keep copies, so that max_bytes
- * changes no bit of a result. */
+/* Lets the kernel pack variables in each run, if it can. The kernel is the same that would otherwise keep packed
+ * copies, so max_bytes does not change the bits of a result. */
 static void leave_unpacked(ln_call *call, const ln_kernel *kernel) {
     ln_tensor *inputs = (ln_tensor *)call->inputs; /* ln_node_call allocated them for this call */
     for (int i = 0; i < call->n_inputs; ++i) {

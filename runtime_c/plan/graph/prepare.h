@@ -7,7 +7,7 @@
 /* Chooses the kernel of the node's call, which fills in the fields of the call that it sets. *ns: its
  * modelled time on one thread. */
 linnet_status ln_node_prepare(ln_work *w, const ln_work_node *node, ln_call *call, const ln_kernel **out, double *ns);
-/* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
+/* Returns the number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
 int ln_phase_threads(const ln_call *call, int phase, double ns);
 /* Modelled nanoseconds of the node on one thread, and on the threads that it would use alone on `machine`. The layouts
  * of its operands must be final. */

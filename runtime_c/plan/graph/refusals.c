@@ -1,5 +1,5 @@
-/* refusals.c - see refusals.h. Each build asks devices about all of their steps before it ends, so one more build is
- * enough unless a device refuses again what the first refusal has changed. */
+/* refusals.c - keeps the list of refused steps. A build asks devices about all of their steps before it ends. So one
+ * more build is enough, unless a device also refuses a step that changed because of the first refusals. */
 #include "plan/graph/refusals.h"
 
 enum { MOST_BUILDS = 8, ALL_NODES = -1 };

@@ -11,7 +11,7 @@ typedef struct ln_refusal {
     uint8_t place;         /* the device */
 } ln_refusal;
 
-/* What devices have refused while one program is built. */
+/* The steps that devices have refused while one program is built. */
 typedef struct ln_refusals {
     ln_memory memory;
     ln_pool pool;
@@ -33,7 +33,7 @@ static inline void ln_refusals_free(ln_refusals *r) {
     if (LN_HAS_DEVICES) ln_pool_free(&r->pool);
 }
 
-/* Whether to build the program again. A build that met a refusal has failed, but its status is no error. */
+/* Tells whether to build the program again. A build that met a refusal has failed, but its status is no error. */
 static inline bool ln_build_again(ln_refusals *r) {
     const bool again = LN_HAS_DEVICES && r->again;
     r->builds += again;

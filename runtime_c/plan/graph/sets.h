@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The root of the set of item i, in an array of items of `size` bytes. Halves the path to the root. */
+/* Returns the root of the set of item i, in an array of items of `size` bytes. Halves the path to the root. */
 static inline int32_t ln_root(void *items, size_t size, int32_t i) {
     char *base = items;
     int32_t *parent = (int32_t *)(void *)(base + (size_t)i * size);

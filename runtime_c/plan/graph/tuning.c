@@ -90,7 +90,7 @@ static void put_attribute(writer *w, const ln_attribute *a, const void *attribut
     const char *at = (const char *)attributes + a->offset;
     const int64_t *v = (const int64_t *)at;
     int64_t n = 1;
-    size_t size = 0; /* bytes of what is written as a hash */
+    size_t size = 0; /* bytes of the values whose hash is written */
     if (a->type == LN_ATTRIBUTE_FLOAT) {
         if (*(const double *)at == a->fallback.real) return;
         size = sizeof(double);

@@ -14,13 +14,13 @@ typedef struct ln_tuning ln_tuning; /* immutable */
  * LINNET_TUNING). */
 linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_target *log, const ln_tuning **out,
                              const struct ln_machine **machine, linnet_error *error);
-/* The kernel that the file names for the call; NULL: none. It may be one that cannot run the call. */
+/* Returns the kernel that the file names for the call; NULL: none. It may be one that cannot run the call. */
 const ln_kernel *ln_tuning_find(const ln_tuning *tuning, const ln_call *call);
-/* The kernel of least cost, or the one that the file names if it can run the call. `tuning` may be NULL. *ns
+/* Returns the kernel of least cost, or the one that the file names if it can run the call. `tuning` may be NULL. *ns
  * (may be NULL) becomes its cost. */
 const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only, double *ns);
 
-/* The key of a call, as in linnet_plan_get_key. Returns its hash. `length` may be NULL. */
+/* Returns the key of a call, as in linnet_plan_get_key. Returns its hash. `length` may be NULL. */
 uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *length);
 
 #endif

@@ -138,7 +138,7 @@ linnet_status ln_work_append(ln_work *w, ln_work_node *node) {
     ln_work_node **slot = ln_list_add(w, &w->nodes, sizeof *slot);
     if (slot == NULL) return ln_work_no_memory(w);
     *slot = node;
-    for (int32_t k = 0; k < ln_slots(node); ++k) /* steps read it, if it is known */
+    for (int32_t k = 0; k < ln_slots(node); ++k) /* keeps the values' data, because a step reads them */
         if (node->inputs[k] >= 0) ln_value_at(w, node->inputs[k])->readers = -1;
     return LINNET_OK;
 }

@@ -253,10 +253,10 @@ static inline ln_work_node *ln_node_at(const ln_work *w, int32_t i) { return ((l
 static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) {
     return (ln_work_buffer *)w->buffers.items + i;
 }
-/* Number of operands of the node and of its epilogue. */
+/* Returns the number of operands of the node and of its epilogue. */
 static inline int32_t ln_slots(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
 
-/* The variable that the value may overwrite; -1: none. */
+/* Returns the variable that the value may overwrite; -1: none. */
 static inline int32_t ln_update_of(const ln_work *w, int32_t value) {
     return value < w->updates.n ? w->updates.variable[value] : -1;
 }
@@ -307,12 +307,12 @@ linnet_status ln_work_sweep(ln_work *w);
  * because the record that `from` was planned with may no longer exist. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
-/* Whether a kernel of the CPU computes the node. */
+/* Tells whether a kernel of the CPU computes the node. */
 static inline bool ln_is_kernel(const ln_work_node *node) { return node->op != NULL && ln_on_cpu(node->device); }
-/* Whether a device computes the node. */
+/* Tells whether a device computes the node. */
 static inline bool ln_on_device(const ln_work_node *node) { return node->op != NULL && !ln_on_cpu(node->device); }
 static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->settings.devices[place - 1]; }
-/* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
+/* Tells whether the op of the node belongs to the family. A transfer between devices belongs to none. */
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;
 }

@@ -38,8 +38,8 @@ typedef struct search {
 
 /* ---- which nodes may move ---------------------------------------------------------------------------------------- */
 
-/* Whether the node must not be in a branch: it runs a body, or calls the user's code, which may not expect that other
- * threads run at the same time. */
+/* Tells whether the node must not be in a branch: it runs a body, or calls the user's code, which may not expect that
+ * other threads run at the same time. */
 static bool stays(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_kernel(node) || ln_is_assign(node) || node->bodies[0] != NULL) return true;
     if (node->op->flags & LN_OP_REGISTERED) return true;
@@ -82,7 +82,7 @@ static int32_t join(search *s, int32_t first, int32_t i) {
     return joined;
 }
 
-/* The number of branches that node i reads. */
+/* Returns the number of branches that node i reads. */
 static int32_t reads(search *s, int32_t first, int32_t i) {
     enum { FEW = 64 };
     int32_t seen[FEW], n = 0;
@@ -111,7 +111,7 @@ static void list_branches(search *s, int32_t first, int32_t end) {
     }
 }
 
-/* The modelled time of the branches of [first, end) side by side, on cores that do not slow each other down. */
+/* Returns the modelled time of the branches of [first, end) side by side, on cores that do not slow each other down. */
 static double branches_ns(search *s, int32_t first, int32_t end) {
     double lanes[LN_MOST_LANES] = {0};
     list_branches(s, first, end);

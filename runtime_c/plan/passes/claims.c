@@ -9,7 +9,7 @@
 
 /* ---- private layouts --------------------------------------------------------------------------------------------- */
 
-/* Whether the node is a step on a device. Views are no steps, because they compute nothing. */
+/* Tells whether the node is a step on a device. Views are no steps, because they compute nothing. */
 static bool is_step(const ln_work *w, const ln_work_node *node) {
     return node->state == LN_NODE_READY && ln_on_device(node) && !ln_is_view(w, node);
 }
@@ -95,7 +95,7 @@ static void collect(const ln_work *w, run *r, int32_t at) {
     }
 }
 
-/* Number of steps from `first` on, at most `count`, that have no other nodes between them. */
+/* Returns the number of steps from `first` on, at most `count`, that have no other nodes between them. */
 static int32_t close_steps(const ln_work *w, const run *r, int32_t first, int32_t count) {
     for (int32_t k = first + 1; k < first + count; ++k)
         for (int32_t at = r->positions[k - 1] + 1; at < r->positions[k]; ++at)

@@ -9,7 +9,8 @@
 
 enum wish { FREE = LN_PREFER_FREE, DENSE = LN_PREFER_DENSE, LAST = LN_PREFER_CHANNELS_LAST };
 
-/* The value in the wanted layout: itself, a constant folded into that layout, or the result of a new identity node. */
+/* Replaces *value by a value in the wanted layout: the same value, a constant folded into that layout, or the result of
+ * a new identity node. */
 static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, const char *name, int32_t *value,
                              int wish) {
     const ln_work_value *v = ln_value_at(w, *value);
@@ -31,8 +32,8 @@ static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, cons
     return ln_work_append(w, node);
 }
 
-/* A fetched or exported value is dense. If the node computes channels-last data, it writes a second value, which is
-   then converted. */
+/* Makes a fetched or exported value dense. The node, which computes channels-last data, then writes another value,
+   which is converted. */
 static linnet_status give_dense(ln_work *w, int32_t *others, ln_work_node *node, int o, ln_work_node **after) {
     const int32_t value = node->outputs[o], twin = ln_work_twin(w, value);
     if (twin < 0) return ln_work_no_memory(w);

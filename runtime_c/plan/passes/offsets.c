@@ -5,7 +5,7 @@
 
 enum { NEVER = INT32_MAX };
 
-/* The largest total size of the operands of updates that are in the arena at once. */
+/* Returns the largest total size of the operands of updates that are in the arena at once. */
 static uint64_t gradient_bytes(const ln_work *w) {
     uint64_t most = 0;
     for (int32_t i = 0; i < w->buffers.count; ++i) {

@@ -81,8 +81,8 @@ static range range_of(const order *s, const ln_work_node *node) {
     return r;
 }
 
-/* Whether the value is cheap to compute. `led` receives the nodes that compute it, and the sizes of their results are
-   subtracted from `bytes`. */
+/* Tells whether the value is cheap to compute. `led` receives the nodes that compute it, and the sizes of their results
+   are subtracted from `bytes`. */
 static bool light(order *s, int32_t value, int64_t *bytes) {
     const int32_t made = s->maker[value];
     if (made < 0 || s->seen[made] == s->stamp) return true;
@@ -240,7 +240,7 @@ static linnet_status connect_nodes(order *s) {
     return LINNET_OK;
 }
 
-/* Number of slots of the node that read the variable's old value. */
+/* Returns the number of slots of the node that read the variable's old value. */
 static int32_t own_reads(const order *s, const ln_work_node *node, int32_t variable) {
     int32_t reads = 0;
     for (int32_t k = first_slot(node); k < ln_slots(node); ++k)
@@ -248,8 +248,8 @@ static int32_t own_reads(const order *s, const ln_work_node *node, int32_t varia
     return reads;
 }
 
-/* Whether the node is an update that would run too early, so that its new value would need memory of its own until the
-   end of the run. */
+/* Tells whether the node is an update that would run too early, so that its new value would need memory of its own
+   until the end of the run. */
 static bool early(const order *s, int32_t i) {
     for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o) {
         const int32_t v = s->nodes[i]->outputs[o], variable = v >= 0 ? ln_update_of(s->w, v) : -1;
@@ -259,7 +259,7 @@ static bool early(const order *s, int32_t i) {
     return false;
 }
 
-/* Whether the node allocates nothing, or frees more than it allocates. */
+/* Tells whether the node allocates nothing, or frees more than it allocates. */
 static bool frees(const order *s, int32_t i) {
     const ln_work_node *node = s->nodes[i];
     int64_t taken = 0;
@@ -334,7 +334,7 @@ static linnet_status arrange(order *s) {
     return LINNET_OK;
 }
 
-/* Whether updates may run in place. There are two conditions. No node waits for a later segment, because then all
+/* Tells whether updates may run in place. There are two conditions. No node waits for a later segment, because then all
    segments keep their new values until the end of the run. Every variable is assigned only once, because only the last
    of several assignments takes effect. */
 static bool updates_variables(const ln_work *w, bool *assigned) {

@@ -41,7 +41,7 @@ enum { AS_DENSE = 1 << LN_PREFER_DENSE, AS_LAST = 1 << LN_PREFER_CHANNELS_LAST, 
 
 static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_bytes(&ln_value_at(w, value)->tensor); }
 
-/* The time of a step of the CPU on as many threads as it would get. */
+/* Returns the time of a step of the CPU on as many threads as it would get. */
 static double on_threads(const ln_work *w, double ns) {
     return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
 }
@@ -51,7 +51,8 @@ static double transfer_cost(const ln_device *d, uint64_t bytes) {
     return (double)d->limits.transfer_ns + (rate > 0 ? 1000 * (double)bytes / rate : 0);
 }
 
-/* Whether the node is a copy that takes no time on any device, because its result is part of its operand's memory. */
+/* Tells whether the node is a copy that takes no time on any device, because its result is part of its operand's
+ * memory. */
 static bool is_free(const choice *c, const ln_work_node *node) {
     const ln_work *w = c->w;
     if (!ln_is_family(node, LN_FAMILY_COPY) || node->n_inputs != 1 || node->n_outputs != 1 || node->outputs[0] < 0)
@@ -86,7 +87,7 @@ static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
 
 static int32_t root(island *islands, int32_t i) { return ln_root(islands, sizeof *islands, i); }
 
-/* The island of a candidate; -1 for other nodes. */
+/* Returns the island of a candidate; -1 for other nodes. */
 static int32_t island_of(const choice *c, int32_t node) {
     return node >= 0 && c->costs[node] >= 0 ? root(c->islands, node) : -1;
 }
@@ -157,8 +158,8 @@ static double cast_cost(const ln_work *w, const ln_tensor *t) {
     return (double)w->settings.machine->step + ln_counts_ns(w->settings.machine, w->settings.features, &counts);
 }
 
-/* The nanoseconds that the CPU needs to convert the value so that it can be read in the ways `readers`. On a device,
- * and in transfers, values are dense and have the dtype of the graph. */
+/* Returns the nanoseconds that the CPU needs to convert the value so that it can be read in the ways `readers`. On a
+ * device, and in transfers, values are dense and have the dtype of the graph. */
 static double converting(const choice *c, int32_t value, int readers, bool made_there, bool read_there) {
     const ln_work *w = c->w;
     const ln_work_value *v = ln_value_at(w, value);
@@ -194,7 +195,8 @@ static void count_conversions(choice *c) {
 
 /* ---- epilogues --------------------------------------------------------------------------------------------------- */
 
-/* What the CPU saves if node i is the epilogue of the op before it, whose position is *op; 0: nothing. */
+/* Computes how much time the CPU saves if node i is the epilogue of the op before it. *op becomes the position of this
+ * op, and *saved is 0 if nothing is saved. */
 static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *saved) {
     ln_work *w = c->w;
     const ln_work_node *map = ln_node_at(w, i);
@@ -220,8 +222,8 @@ static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *sav
     return LINNET_OK;
 }
 
-/* Credits the CPU with what it saves by epilogues. Where only one of the two nodes would move, charges the device for
- * what the CPU would lose. */
+/* Subtracts the time that epilogues save from the cost of the CPU. If only one of the two nodes would move to the
+ * device, the time that the CPU then loses is added to the cost of the device. */
 static linnet_status count_savings(choice *c) {
     const ln_work *w = c->w;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -271,7 +273,7 @@ static linnet_status ask_pairs(choice *c) {
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
-/* The node as the device would run it, with its op if it is an epilogue. */
+/* Returns the node as the device would run it, with its op if it is an epilogue. */
 static const ln_work_node *step_node(const choice *c, int32_t i) {
     return c->fused[i] != NULL ? c->fused[i] : ln_node_at(c->w, i);
 }

@@ -107,8 +107,8 @@ static double work_of(const ln_work *w, const ln_work_node *node) {
     return (node->op->flags & LN_OP_EPILOGUE) ? bytes + 2 * sqrt(product) / FLOPS_PER_BYTE : bytes;
 }
 
-/* The bytes that giving up the value's buffer saves per unit of work. The score is lower if an operand of the value is
- * no longer available, too. */
+/* Returns the bytes that giving up the value's buffer saves per unit of work. The score is lower if an operand of the
+ * value is no longer available, too. */
 static double score_of(const recompute *r, int32_t value, int32_t at) {
     const ln_work_node *maker = r->maker[value];
     const held *b = &r->buffers[r->home[value]];

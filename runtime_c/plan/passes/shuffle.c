@@ -11,13 +11,13 @@ static bool is_copy(const ln_work_node *node, int64_t kind) {
            ln_copy_is(node->attributes, kind) && node->n_outputs == 1 && node->outputs[0] >= 0 && node->inputs[0] >= 0;
 }
 
-/* Whether only one node reads the value. */
+/* Tells whether only one node reads the value. */
 static bool is_inner(const ln_work *w, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
     return v->uses == 1 && v->host == NULL && !v->fetched && !v->exported && !v->committed && v->known;
 }
 
-/* The number of groups if x becomes `split` by splitting its channels; 0: it does not. */
+/* Returns the number of groups if x becomes `split` by splitting its channels; 0: it does not. */
 static int64_t groups_of(const ln_tensor *x, const ln_tensor *split) {
     if (x->rank < 3 || split->rank != x->rank + 1) return 0;
     for (int d = 0; d < x->rank; ++d)

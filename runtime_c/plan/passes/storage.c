@@ -32,7 +32,7 @@ static linnet_status widened(ln_work *w, int32_t value, int32_t *out) {
     return LINNET_OK;
 }
 
-/* Whether only a map reads the value. The map can then take it in f32 and become the op's epilogue. */
+/* Tells whether only a map reads the value. The map can then take it in f32 and become the op's epilogue. */
 static bool only_a_map_reads(const ln_work *w, ln_work_node *const *order, int32_t n_nodes, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
     if (v->uses != 1 || v->fetched || v->exported || v->committed) return false;
@@ -73,7 +73,7 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
 
 /* ---- values kept in f32 ------------------------------------------------------------------------------------------ */
 
-/* Whether the node can take f32 instead of f16 and bf16: it computes in f32 anyway, or it only moves elements. */
+/* Tells whether the node can take f32 instead of f16 and bf16: it computes in f32 anyway, or it only moves elements. */
 static bool takes_f32(const ln_work_node *node) {
     return node->state == LN_NODE_READY && ln_is_kernel(node) && node->bodies[0] == NULL &&
            (node->op->flags & LN_OP_COMPUTES_F32 || ln_is_family(node, LN_FAMILY_MAP) ||
@@ -111,7 +111,7 @@ static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
     }
 }
 
-/* Whether a ready node reads or writes a variable. */
+/* Tells whether a ready node reads or writes a variable. */
 static bool has_variables(const ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);

@@ -66,7 +66,7 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
     return LINNET_OK;
 }
 
-/* Whether the device can use the memory of inputs and outputs. The memory of bodies and later segments begins at
+/* Tells whether the device can use the memory of inputs and outputs. The memory of bodies and later segments begins at
  * multiples of 64 only. A device that must be told of the host's accesses has all of the memory or none, because the
  * host cannot touch a part of it in between. */
 static bool shares(const transfers *p, const ln_work_node *node) {
@@ -75,7 +75,7 @@ static bool shares(const transfers *p, const ln_work_node *node) {
            (device->limits.import_alignment <= LN_ALIGNMENT || p->w->kind == LN_WORK_SIGNATURE);
 }
 
-/* Whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
+/* Tells whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
  * session. */
 static bool shared_input(const transfers *p, const ln_work_node *node, int32_t value) {
     const ln_work *w = p->w;
@@ -120,7 +120,7 @@ static linnet_status give_operands(transfers *p, ln_work_node *node) {
     return LINNET_OK;
 }
 
-/* Whether the value is a view of a variable's memory on a device. */
+/* Tells whether the value is a view of a variable's memory on a device. */
 static bool views_variable(const ln_work *w, int32_t value) {
     for (int32_t i = w->nodes.count - 1; i >= 0; --i) { /* an operand comes from a node before its reader */
         const ln_work_node *node = ln_node_at(w, i);
@@ -137,8 +137,8 @@ static bool reads(const ln_work_node *node, int32_t value) {
     return false;
 }
 
-/* Whether the host needs the new value for its store alone, and the copy on the device is all that the plan reads of
- * the variable. The value may then stay on the device until somebody reads the store. */
+/* Tells whether the host needs the new value for its store alone, and the copy on the device is all that the plan reads
+ * of the variable. The value may then stay on the device until somebody reads the store. */
 static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
     const int32_t number = ln_value_at(w, move->variable)->variable;
     int32_t host = -1; /* the value on the host */
@@ -162,7 +162,7 @@ static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
     return host >= 0;
 }
 
-/* Keeps the moves whose variable the same device reads. */
+/* Keeps the moves (new values of variables that a device computes) whose variable the same device also reads. */
 static void find_moves(transfers *p) {
     ln_work *w = p->w;
     ln_work_move *moves = w->offload.moves.items;
@@ -185,7 +185,7 @@ static void find_moves(transfers *p) {
     w->offload.moves.count = kept;
 }
 
-/* The place of all nodes that use inputs and outputs of the graph, if none of these is transferred; else -1. */
+/* Returns the place of all nodes that use inputs and outputs of the graph, if none of these is transferred; else -1. */
 static int32_t place_of_ports(const ln_work *w, ln_work_node *const *order, int32_t n) {
     int32_t only = LN_CPU;
     for (int32_t i = 0; i < n; ++i) {
