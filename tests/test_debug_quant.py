@@ -17,7 +17,7 @@ import pytest
 
 import linnet
 from linnet.quantization.debug import debug_quantization
-from linnet.quantization.debug_fix import find_fix
+from linnet.quantization.debug_fix import FixOptions, find_fix
 from linnet.quantization.table import Row, Table
 from tests.hostile_nets import HOSTILE, Hostile
 from tests.test_cli import refused
@@ -58,7 +58,7 @@ def test_the_same_network_without_the_cause_needs_no_fix(name: str) -> None:
     made = linnet.quantize(graph, case.samples(8, first=50), case.dtype, **FAST)  # type: ignore[arg-type]
     report = debug_quantization(graph, made, data)
     assert report.output_db > 25
-    fix = find_fix(report, graph, made, lambda table: made, data, target=20)
+    fix = find_fix(report, graph, made, lambda table: made, data, FixOptions(target=20))
     assert fix.reached and fix.rows == {} and fix.tries == [] and "nothing has to be fixed" in fix.note
     # The layers' own errors, each followed to the outputs, add up to the error that is measured there.
     assert 10 * math.log10(1 / report.hurt) == pytest.approx(report.output_db, abs=5)
@@ -145,10 +145,10 @@ def test_a_target(tmp_path: Path) -> None:
     made = quantized(graph, case)
     report = debug_quantization(graph, made, data)
     default = find_fix(report, graph, made, lambda table: quantized(graph, case, table), data)
-    more = find_fix(report, graph, made, lambda table: quantized(graph, case, table), data, target=36)
+    more = find_fix(report, graph, made, lambda table: quantized(graph, case, table), data, FixOptions(target=36))
     assert more.reached and more.after >= 36 > default.after and len(more.rows) > len(default.rows)
     with pytest.raises(linnet.UsageError, match="not finite"):
-        find_fix(report, graph, made, lambda table: made, data, target=math.nan)
+        find_fix(report, graph, made, lambda table: made, data, FixOptions(target=math.nan))
 
 
 @pytest.fixture

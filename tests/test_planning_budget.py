@@ -19,7 +19,7 @@ from linnet.builder.mapping import pointwise
 from linnet.converters.onnx.rules import spectral
 from linnet.converters.tflite import operation as tflite_operation
 from linnet.facade import Graph
-from linnet.ir.function import Function, Tensor, emit
+from linnet.ir.function import Function, Tensor
 from tests.capi import Allocator, Chain, Failure
 from tests.tflite_models import G, O, T, build
 
@@ -28,7 +28,7 @@ MB = 1 << 20
 
 def node(op: str, inputs: list[Tensor | None], function: Function, **attributes: Any) -> Tensor:
     """A node that is kept even if its operands are constants."""
-    return emit(op, inputs, attributes, 1, function=function, fold=False)[0]
+    return function.emit(op, inputs, attributes, fold=False)[0]
 
 
 def add(a: Tensor, b: Tensor) -> Tensor:

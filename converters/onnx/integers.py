@@ -11,7 +11,7 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.quantized_numbers import signed
 from linnet.ir.dtypes import Quantization
-from linnet.ir.function import Tensor, emit
+from linnet.ir.function import Tensor
 
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
 
@@ -29,7 +29,7 @@ def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int
         raise op.unsupported(f"the quantized input has element type {x.dtype}", f"use {', '.join(RANGES)} or i32")
     operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
     attributes: dict[str, Any] = {"dtype": "f32"} if operands[1] is None or not operands[1].rank else {"axis": axis}
-    return emit("dequantize", operands, {"dtype": "f32", **attributes}, 1, "", op.function, fold=False)[0]
+    return op.function.emit("dequantize", operands, {"dtype": "f32", **attributes}, fold=False)[0]
 
 
 def integers(op: Operation, y: Tensor, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:

@@ -10,7 +10,7 @@ from functools import partial
 
 from linnet.builder.mapping import program_of
 from linnet.ir import traits
-from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.ir.function import Function, Node, Tensor
 from linnet.passes.affine import only_reader
 from linnet.passes.rewrite import join_sources, splice
 
@@ -36,7 +36,7 @@ def find_layer_norms(function: Function) -> None:
             scale, bias, last = _scale_and_bias(follower, node, x, first)
         else:
             bias, last = _following(follower, node, "add", x, first)
-        emit("layer_norm", [x, scale, bias], {"axis": first, "epsilon": epsilon}, function=function, fold=False)
+        function.emit("layer_norm", [x, scale, bias], {"axis": first, "epsilon": epsilon}, fold=False)
         fresh = function.nodes.pop()
         fresh.source = join_sources(*(n.source for n in (*taken, node, last)))
         fresh.outputs = list(last.outputs)

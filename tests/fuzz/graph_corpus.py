@@ -123,9 +123,7 @@ def _scans() -> list[Graph]:
         body.outputs = [goes_on, ops.relu(s), ops.add(s, 1.0)]
         x = main.placeholder("x", "f32", (1,) * rank)
         number = main.placeholder("n", "i64", ()) if trips is None else main.constant(np.int64(trips))
-        last, stacked = main.emit(
-            "while", [number, None, x], {"body_function": body, "carried": 1}, 2, fold=False, specs=None
-        )
+        last, stacked = main.emit("while", [number, None, x], {"body_function": body, "carried": 1}, 2, fold=False)
         stacked.shape = None
         main.outputs = [last, stacked, *main.emit("shape", [stacked], {}, fold=False)]
         graph.signature("infer", main)

@@ -11,7 +11,7 @@ from linnet.converters.onnx.narrow import KINDS
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of, storage_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
-from linnet.ir.function import Tensor, emit
+from linnet.ir.function import Tensor
 
 
 def _scalar(op: Operation, tensor: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def dequantize_linear(op: Operation) -> Tensor:
     if zero is not None:
         operands.append(_scalar(op, zero) if per_tensor else zero)
     # constants stay integers until the rewrites know their use
-    return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
+    return op.cast(op.function.emit("dequantize", list(operands), attributes, fold=False)[0], dtype)
 
 
 def _step_of(span: Expr) -> Expr:

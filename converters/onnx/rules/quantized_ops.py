@@ -26,7 +26,7 @@ from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, find, rule
 from linnet.converters.onnx.rules.pooling import pool_attributes
 from linnet.converters.onnx.rules.quantization import dequantize_linear, dynamic_quantize_linear, quantize_linear
-from linnet.ir.function import Tensor, emit
+from linnet.ir.function import Tensor
 
 
 def standing_in(op: Operation, inputs: Sequence[Tensor | None]) -> Operation:
@@ -246,5 +246,5 @@ def _widened(
 ) -> Tensor:
     operands: list[Tensor | None] = [op.constant(stored), op.cast(scale, "f32"), op.constant(zeros)]
     attributes = {"dtype": "f32", "axis": 1, "block": block}
-    w = emit("dequantize", operands, attributes, 1, "", op.function, fold=False)[0]
+    w = op.function.emit("dequantize", operands, attributes, fold=False)[0]
     return w if stored.shape[1] == k else op.slice(w, 1, 0, k)

@@ -131,12 +131,19 @@ def debug_quant(model: Path, given: DebugQuantOptions) -> None:
         graph, made, samples, limit=given.limit, table=base, threads=given.threads, draw=given.html is not None
     )
     if not no_fix:
-        from linnet.quantization.debug_fix import find_fix
+        from linnet.quantization.debug_fix import FixOptions, find_fix
 
+        options = FixOptions(
+            table=base,
+            target=given.target,
+            limit=given.limit,
+            seconds=given.seconds,
+            threads=given.threads,
+            progress=say,
+        )
         report.fix = find_fix(
-            report, graph, made, lambda table: dataclasses.replace(plain, table=table).apply(graph), samples, table=base,
-            target=given.target, limit=given.limit, seconds=given.seconds, threads=given.threads, progress=say,
-        )  # fmt: skip
+            report, graph, made, lambda table: dataclasses.replace(plain, table=table).apply(graph), samples, options
+        )
     say("")
     if given.json_file is not None:
         write_atomic(given.json_file, iter([json.dumps(finite(_plain(report.to_dict()))).encode()]))

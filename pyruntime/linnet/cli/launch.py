@@ -87,7 +87,7 @@ def launch(program: str, arguments: tuple[str, ...], given: LaunchOptions) -> in
     processes are stopped and the command returns its exit status.
     """
     address = given.address
-    from linnet.sync.processes import Job, command_of
+    from linnet.sync.processes import Job, Layout, command_of
     from linnet.sync.roles import checked_address
 
     if not given.module and program.endswith(".py"):
@@ -122,7 +122,8 @@ def launch(program: str, arguments: tuple[str, ...], given: LaunchOptions) -> in
                 got=str(given.servers),
                 hint="to use servers on several machines, start linnet parameter-server on each and set LINNET_SERVERS",
             )
-    return Job(
-        command_of(program, arguments, given.module), given.workers, given.servers,
-        restarts=given.restarts, grace=given.grace, nodes=given.nodes, node=given.node, address=address, device=given.device,
-    ).run()  # fmt: skip
+    layout = Layout(
+        workers=given.workers, servers=given.servers, nodes=given.nodes, node=given.node, address=address,
+        device=given.device,
+    )  # fmt: skip
+    return Job(command_of(program, arguments, given.module), layout, restarts=given.restarts, grace=given.grace).run()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import builtins
 import collections.abc
+import dataclasses
 import enum
 import functools
 import inspect
@@ -14,13 +15,13 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 
-from linnet.clib.errors import Error, UsageError
+from linnet.clib.errors import Error, UsageError, nearest
 
 _WORDS = {
     int: "an integer", float: "a number", str: "a string", bool: "True or False", bytes: "bytes", type(None): "None",
@@ -31,6 +32,7 @@ _WORDS = {
 }  # fmt: skip
 _NUMBERS: dict[Any, Any] = {int: ("iu", numbers.Integral), float: ("iuf", numbers.Real), bool: ("b", numbers.Integral)}
 F = TypeVar("F", bound=Callable[..., Any])
+Kind = TypeVar("Kind")
 _UNIONS = (typing.Union, types.UnionType)
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __init__ lists them
@@ -56,6 +58,37 @@ def at_least(name: str, value: int, least: int) -> int:
     if value < least:
         raise UsageError(f"'{name}' is out of range", code=101, expected=f"{least} or more", got=str(value))
     return value
+
+
+# ---- keywords that are the fields of a dataclass ------------------------------------------------------------------------
+
+
+def with_fields(kind: type) -> Callable[[F], F]:
+    """Shows the fields of a dataclass in the signature of a function that takes them as **keywords, for help(), for the
+    documentation, and for the check of arguments."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        fields = [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for field in dataclasses.fields(kind)
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def fields_of(kind: type[Kind], given: Mapping[str, Any], function: str) -> Kind:
+    """The dataclass with the **keywords that a function was given. Raises TypeError for a keyword that is no field."""
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f". Did you mean {near}?" if near else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+    return kind(**given)
 
 
 # ---- reading annotations -----------------------------------------------------------------------------------------------

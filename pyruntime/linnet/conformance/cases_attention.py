@@ -21,7 +21,7 @@ def attentions() -> Iterator[Case]:
     yield _case("f32", (2, 17, 16), (2, 64, 16), 16, usual=True, cap=1.5, key_transposed=True)
     yield _case("f32", (2, 9, 4), (2, 11, 4), 4, mask=Operand("bool", (9, 11)), usual=True)
     yield _case("f32", (2, 9, 4), (2, 11, 4), 4, mask=fed("f32", 2, 1, 11), usual=True)
-    yield _case("f32", (3, 4, 1, 16), (3, 2, 70, 16), 16, grouped=2, lengths=(0, 70, 65), usual=True)
+    yield _case("f32", (3, 2, 2, 16), (3, 2, 70, 16), 16, lengths=(0, 70, 65), usual=True)
     yield _case("f32", (3, 2, 8), (3, 2, 8), 8, past=66, lengths=(0, 65, 66), causal="end", usual=True)
     yield _case("f16", (2, 1, 8), (2, 1, 8), 8, past=130, lengths=(129,), causal="end")
     yield _case("f16", (2, 33, 16), (2, 33, 16), 16, mask=fed("f16", 33, 33), causal="start", key_transposed=True)
@@ -29,12 +29,10 @@ def attentions() -> Iterator[Case]:
 
 def _case(
     dtype: str, query: tuple[int, ...], key: tuple[int, ...], size: int, mask: Operand | None = None,
-    lengths: tuple[int, ...] = (), past: int = 0, grouped: int = 1, usual: bool = False, **attributes: Any,
+    lengths: tuple[int, ...] = (), past: int = 0, usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
     """key: [..., n, depth], also if the case has it transposed; size: of a value; past: keys of a cache before those of
-    the case; grouped: the queries of so many heads see the same keys."""
-    if grouped > 1:  # [b, h, m, d] and [b, h / grouped, n, d] as [b, h / grouped, grouped * m, d]
-        query = (query[0], query[1] // grouped, grouped * query[2], query[3])
+    the case."""
     front, depth = key[:-2], key[-1]
 
     def turned(rows: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@ as the CPU's."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,28 +16,44 @@ _Y = {"i8": (0.3, 5), "u8": (0.35, 100), "i16": (0.004, 0)}
 _EPILOGUES = ("relu", "clip", "residual", "scale", "sigmoid")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Form:
+    """How a case is quantized. channels: whether scales are per channel. output: the dtype of the result; "": that of x.
+    zeros: whether the weights have zero points. w: the dtype of the weights."""
+
+    channels: bool
+    requant: str = "float_rne"
+    output: str = ""
+    zeros: bool = False
+    bias: bool = True
+    w: str = "i8"
+    epilogue: str = ""
+    usual: bool = False
+
+
 def _case(
-    op: str, dtype: str, shape: tuple[int, ...], weights: tuple[int, ...], axis: int, *, channels: bool, depth: int,
-    requant: str = "float_rne", output: str = "", zeros: bool = False, bias: bool = True, w: str = "i8", epilogue: str = "",
-    usual: bool = False, **attributes: Any,
-) -> Case:  # fmt: skip
-    """axis: the axis of the output channels in the weights. channels: whether scales are per channel. zeros: whether
-    the weights have zero points."""
-    output = output or dtype
-    count = weights[axis] * (attributes.get("group", 1) if op == "conv_transpose" else 1)
+    op: str, dtype: str, shape: tuple[int, ...], weights: tuple[int, ...], axis: int, *, depth: int, **more: Any
+) -> Case:
+    """axis: the axis of the output channels in the weights. more: the fields of the form, and the attributes of the op."""
+    form = _Form(**{field.name: more.pop(field.name) for field in dataclasses.fields(_Form) if field.name in more})
+    output, w = form.output or dtype, form.w
+    count = weights[axis] * (more.get("group", 1) if op == "conv_transpose" else 1)
     kept: tuple[Quantization | None, ...] = (per_tensor(*_Y[output]),) if output in _Y else ()
     step = 0.01 if w != "i16" else 4e-5
-    scheme = per_axis(weights[axis], axis, step, zeros) if channels else per_tensor(0.02, 2 if zeros else 0)
+    zero = 2 if form.zeros else 0
+    scheme = per_axis(weights[axis], axis, step, form.zeros) if form.channels else per_tensor(0.02, zero)
     if w == "u8":
         scheme = per_tensor(0.02, 130)
     values = "full" if dtype != "i16" else "-4000..4000"
     operands: list[Operand | None] = [
         fed(dtype, *shape, values=values, quantization=per_tensor(*_X[dtype])),
         const(w, *weights, values="full", quantization=scheme),
-        const("i64" if dtype == "i16" else "i32", count, values="-3000..3000") if bias else None,
+        const("i64" if dtype == "i16" else "i32", count, values="-3000..3000") if form.bias else None,
     ]
-    given = {"requant": requant, **({"output_dtype": output} if output != dtype else {}), **attributes}
-    return Case(op, dtype, tuple(operands), given, quantization=kept, epilogue=epilogue, depth=depth, usual=usual)
+    given = {"requant": form.requant, **({"output_dtype": output} if output != dtype else {}), **more}
+    return Case(
+        op, dtype, tuple(operands), given, quantization=kept, epilogue=form.epilogue, depth=depth, usual=form.usual
+    )
 
 
 def _schemes() -> Iterator[tuple[str, str, bool, bool]]:

@@ -30,18 +30,23 @@ def _scheme(scheme: str, shape: tuple[int, ...], along: int, zeros: bool, dtype:
 
 
 def _case(
-    dtype: str, w: str, size: tuple[int, int, int], scheme: str, turned: bool, zeros: bool, epilogue: str = "",
-    bias: bool = False, usual: bool = False,
-) -> Case:  # fmt: skip
+    dtype: str,
+    w: str,
+    size: tuple[int, int, int],
+    scheme: str,
+    turned: bool,
+    zeros: bool,
+    bias: bool = False,
+    **more: Any,
+) -> Case:
+    """more: further fields of the case."""
     m, k, n = size
     shape = (n, k) if turned else (k, n)
     quantization = _scheme(scheme, shape, 1 if turned else 0, zeros, w)
     operands = [fed(dtype, m, k), const(w, *shape, values=_VALUES[w], quantization=quantization)]
     operands += [const(dtype, n)] if bias else []
     attributes: dict[str, Any] = {"transpose_b": True} if turned else {}
-    return Case(
-        "matmul", dtype, tuple(operands), attributes, depth=k, epilogue=epilogue, usual=usual, note=f"{w} by {scheme}"
-    )
+    return Case("matmul", dtype, tuple(operands), attributes, depth=k, note=f"{w} by {scheme}", **more)
 
 
 def weights() -> Iterator[Case]:

@@ -85,6 +85,7 @@ def prepare(
     FileError and ConversionError."""
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
+    from linnet.quantization.entry import quantize
     from linnet.quantization.sources import samples_of
 
     calibration = source.calibration
@@ -108,7 +109,11 @@ def prepare(
     if calibration is not None:
         batches = samples_of(graph, calibration, source.samples, image=source.image, note=source.note)
     first = None if batches is None else next(iter(batches), None)
-    return make(graph, content, dtypes, batches, first, shapes, progress, verify)
+
+    def quantized(dtype: str) -> Graph:
+        return quantize(graph, batches, dtype=dtype, progress=progress)
+
+    return make(graph, content, dtypes, quantized, first, shapes, verify)
 
 
 def own_dtype(graph: Graph) -> str:
@@ -119,20 +124,18 @@ def own_dtype(graph: Graph) -> str:
 
 
 def make(
-    graph: Graph, content: bytes, dtypes: Sequence[str], batches: Iterable[Feeds] | None, first: Feeds | None,
-    shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True, effort: str = "normal",
+    graph: Graph, content: bytes, dtypes: Sequence[str], quantized: Callable[[str], Graph], first: Feeds | None,
+    shapes: Mapping[str, tuple[int, ...]], verify: bool = True,
 ) -> Models:  # fmt: skip
-    """Makes a graph in each of `dtypes`. content: the file of the graph. batches: samples for the dtypes that need
-    calibration. first: the sample, None for a random one. effort: the effort of the quantization."""
-    from linnet.quantization.entry import quantize
-
+    """Makes a graph in each of `dtypes`. content: the file of the graph. quantized: makes the graph in another dtype than
+    its own. first: the sample, None for a random one."""
     own = own_dtype(graph)
     variants = []
     for dtype in dtypes:
         if dtype == own:
             variants.append(Variant(own, graph, content, is_exact(graph)))
             continue
-        made = quantize(graph, batches, dtype=dtype, progress=progress, effort=effort)
+        made = quantized(dtype)
         made.metadata.setdefault("dtype", dtype)
         variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
     reference = next((v for v in variants if v.dtype == "f32"), None)

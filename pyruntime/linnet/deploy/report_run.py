@@ -105,6 +105,7 @@ def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> 
 def _prepared(model: str | Path, prefix: str, request: Request, found: Found) -> _Subject:
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
+    from linnet.quantization.entry import quantize
     from linnet.report.report import operations
     from linnet.session.model import Model
     from linnet.session.session import Session
@@ -124,7 +125,9 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
     own = own_dtype(graph)
     dtypes = (request.dtypes or DTYPES) if own == "f32" else (own,)
     sample, *_ = random_sample(content, "infer", shapes)
-    models = make(graph, content, dtypes, [sample], None, shapes, False, effort="fast")
+    models = make(
+        graph, content, dtypes, lambda dtype: quantize(graph, [sample], dtype=dtype, effort="fast"), None, shapes
+    )
     for variant in models.variants:
         variant.prefix = prefix
     floats = models.reference or models.variants[0]

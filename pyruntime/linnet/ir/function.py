@@ -219,34 +219,16 @@ class Function:
         return tensor
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        attributes: dict[str, Any],
-        outputs: int = 1,
-        name: str = "",
-        quantization: Sequence[Quantization | None] = (),
-        dtypes: Sequence[str] = (),
-        fold: bool = True,
-        specs: Sequence[Spec] | None = None,
-    ) -> list[Tensor]:
+        self, op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], outputs: int = 1, name: str = "",
+        quantization: Sequence[Quantization | None] = (), dtypes: Sequence[str] = (), fold: bool = True,
+    ) -> list[Tensor]:  # fmt: skip
         """Appends a node to this function, or to the branch or loop under construction: see `emit` below. fold: False
-        keeps a node even if all its operands are constants. specs: dtypes and shapes of the outputs of a user op, if they
-        are declared."""
-        from linnet.ir import encode, infer, traits  # these modules load the C library on first use
+        keeps a node even if all its operands are constants."""
+        from linnet.ir import infer, traits  # these modules load the C library on first use
 
-        _check_op(op, name)
-        refuse_other_graphs(self.graph, *inputs, *(v for v in attributes.values() if isinstance(v, Function)))
-        attributes = encode.complete(op, attributes)
-        function: Function = self
-        if bodies := self.graph.bodies:
-            function = bodies[-1]
-            inputs = [None if t is None else function.own(t) for t in inputs]
-        while inputs and inputs[-1] is None:
-            inputs = inputs[:-1]
+        function, inputs, attributes = self._placed(op, inputs, attributes, name)
         if op in traits.CONTROL:
             specs = infer.control_flow(op, inputs, attributes, outputs, name)
-        if specs is not None:
             return function._append(op, inputs, attributes, specs, name, quantization)
         try:
             may_fold = self.graph.may_fold if fold else None
@@ -272,15 +254,35 @@ class Function:
             for i, (value, (dtype, _)) in enumerate(zip(found.values, found.specs, strict=True))
         ]
 
-    def _append(
-        self,
-        op: str,
-        inputs: Sequence[Tensor | None],
-        attributes: dict[str, Any],
-        specs: Sequence[Spec],
-        name: str,
-        quantization: Sequence[Quantization | None],
+    def emit_declared(
+        self, op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], specs: Sequence[Spec], name: str
     ) -> list[Tensor]:
+        """Appends a node as `emit` does. specs: the dtypes and shapes of its outputs, which the caller knows."""
+        function, inputs, attributes = self._placed(op, inputs, attributes, name)
+        return function._append(op, inputs, attributes, specs, name, ())
+
+    def _placed(
+        self, op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], name: str
+    ) -> tuple[Function, Sequence[Tensor | None], dict[str, Any]]:
+        """The function to which a node is appended: this one, or the branch or loop under construction. Also the
+        operands as seen from there, and all attributes."""
+        from linnet.ir import encode
+
+        _check_op(op, name)
+        refuse_other_graphs(self.graph, *inputs, *(v for v in attributes.values() if isinstance(v, Function)))
+        attributes = encode.complete(op, attributes)
+        function: Function = self
+        if bodies := self.graph.bodies:
+            function = bodies[-1]
+            inputs = [None if t is None else function.own(t) for t in inputs]
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        return function, inputs, attributes
+
+    def _append(
+        self, op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], specs: Sequence[Spec], name: str,
+        quantization: Sequence[Quantization | None],
+    ) -> list[Tensor]:  # fmt: skip
         made = []
         for i, (dtype, shape) in enumerate(specs):
             tensor = self.tensor((name or op) if i == 0 else f"{name or op}_{i}", dtype, shape)
@@ -360,7 +362,6 @@ def emit(
     function: Function | None = None,
     quantization: Sequence[Quantization | None] = (),
     dtypes: Sequence[str] = (),
-    fold: bool = True,
 ) -> list[Tensor]:
     """Appends a node to the function of its operands and returns its outputs. The C library infers their shapes.
 
@@ -369,8 +370,7 @@ def emit(
     quantization, dtypes: the quantizations and dtypes of the outputs, if the op leaves them open (quantize, conv,
         matmul, map, ...).
     name: the name of the node and of its first output.
-    fold: False keeps a node even if all its operands are constants. Raises linnet.GraphError if the operands do not
-        match the op.
+    Raises linnet.GraphError if the operands do not match the op.
     """
     like = next((x for x in inputs if isinstance(x, Tensor)), None)
     if like is None and function is not None:
@@ -381,7 +381,7 @@ def emit(
         if function is None:
             _check_op(op, name)
             raise GraphError(f"{op} without inputs needs the argument function", code=302, op=name or op)
-    return function.emit(op, tensors, attributes, outputs, name, quantization, dtypes, fold)
+    return function.emit(op, tensors, attributes, outputs, name, quantization, dtypes)
 
 
 def refuse_other_graphs(graph: Home, *items: Operators | Function | None) -> None:

@@ -215,10 +215,12 @@ class UserOp:
                 f"user op {self.name} has no shape rule", code=304, op=name or self.name,
                 hint="give the op a shape rule, or say outputs=[(dtype, shape), ...] in the call",
             )  # fmt: skip
-        count = len(specs) if specs is not None else outputs if isinstance(outputs, int) else max(1, self.outputs[0])
+        count = outputs if isinstance(outputs, int) else max(1, self.outputs[0])
         register(graph_of(function).user_ops, [self])
         packed = {"op": self.name.encode() + b"\0", "version": version or self.version, **pack(attributes)}
-        return function.emit("user", tensors, packed, count, name or self.name, specs=specs)
+        if specs is not None:
+            return function.emit_declared("user", tensors, packed, specs, name or self.name)
+        return function.emit("user", tensors, packed, count, name or self.name)
 
     @staticmethod
     def at_most(size: int | None) -> AtMost | None:

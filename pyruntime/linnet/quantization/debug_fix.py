@@ -8,6 +8,7 @@ estimated.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import time
@@ -33,9 +34,29 @@ _SHARE = 0.05  # of the noise of all layers: a layer with less is no candidate
 _BEYOND = 0.001  # share of values beyond the range from which another range is tried
 _CLOSE = 0.5  # dB: how much worse a cheaper way may be
 _GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
+_WITHIN = 1.0  # dB: without a target, how far the outputs may stay below what all candidates together reach
+_MOST = 8  # candidates, and four times as many with a target
 _SOME = 0.1  # dB: the same with a target
 ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, no further layer is tried from here on
 _ENOUGH_16 = 50.0  # dB: the same for dtypes of 16 bits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixOptions:
+    """How a fix is searched.
+
+    table: the table with which the quantized graph was made; the rows of the fix are appended to it.
+    target: the SQNR of the outputs to reach, in dB. None: within 1 dB of what all candidates together reach.
+    limit: how many samples are used. seconds: no further candidate is tried after this time.
+    progress: is called with a line before each try.
+    """
+
+    table: Table = dataclasses.field(default_factory=Table)
+    target: float | None = None
+    limit: int | None = 16
+    seconds: float = 120.0
+    threads: int | None = None
+    progress: Callable[[str], object] = lambda text: None
 
 
 def find_fix(
@@ -44,38 +65,29 @@ def find_fix(
     quantized_graph: Graph,
     requantize: Callable[[Table], Graph],
     samples: Iterable[Feeds],
-    *,
-    table: Table | None = None,
-    target: float | None = None,
-    within: float = 1.0,
-    most: int = 8,
-    limit: int | None = 16,
-    seconds: float = 120.0,
-    threads: int | None = None,
-    progress: Callable[[str], object] | None = None,
+    options: FixOptions | None = None,
 ) -> Fix:
     """Tries the layers that a report ranks worst at higher precisions, and chooses the fewest that are needed.
 
     requantize: quantizes the float graph with a table, on the calibration data with which the quantized graph was made.
-    table: the table with which that graph was made; the rows of the fix are appended to it. target: the SQNR of the
-    outputs to reach, in dB. None: within `within` dB of what all candidates together reach. most: how many layers are
-    candidates at first. seconds: no further candidate is tried after this time. progress: is called with a line before
-    each try. Raises UsageError for a target that is not finite.
+    Raises UsageError for a target that is not finite.
     """
+    options = options or FixOptions()
+    target = options.target
     if target is not None and not math.isfinite(target):
         raise UsageError("the target is not finite", code=101, expected="an SQNR in dB, such as 30", got=str(target))
-    search = _Search(float_graph, requantize, _first(samples, limit), table or Table(), threads, progress)
+    search = _Search(float_graph, requantize, list(itertools.islice(samples, options.limit)), options)
     before = search.measured(quantized_graph)
     pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
-    ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + seconds
+    ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + options.seconds
     good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
     tries, waiting, chosen, note = list[Try](), list[Try](), list[Try](), ""
     noise = before
-    for layer in _candidates(report, most if target is None else 4 * most):
+    for layer in _candidates(report, _MOST if target is None else 4 * _MOST):
         if decibel(1.0, noise) >= good:
             break
         if tries and time.monotonic() > end:
-            note = f"stopped after {seconds:g} seconds; more layers may hurt"
+            note = f"stopped after {options.seconds:g} seconds; more layers may hurt"
             break
         done = {layer.name, *(t.name for t in chosen)}
         left = sum(o.hurt or 0.0 for o in report.layers if o.name not in done and math.isfinite(o.hurt or 0.0))
@@ -101,7 +113,7 @@ def find_fix(
         note += (
             f": the outputs have {decibel(1.0, before):.1f} dB; a higher target finds more" if target is None else ""
         )
-    goal = best - within if target is None else target
+    goal = best - _WITHIN if target is None else target
     kept = search.fewest(chosen, min(goal, best))
     rows = _union(kept)
     after = decibel(1.0, search.noise(rows)) if rows else decibel(1.0, before)
@@ -110,10 +122,6 @@ def find_fix(
     return Fix(
         decibel(1.0, before), after, best, goal, after >= goal, [t.name for t in kept], rows, tries, search.count, note, made
     )  # fmt: skip
-
-
-def _first(samples: Iterable[Feeds], limit: int | None) -> list[Feeds]:
-    return list(itertools.islice(iter(samples), limit))
 
 
 def _candidates(report: DebugReport, most: int) -> list[Layer]:
@@ -189,12 +197,11 @@ class _Search:
     """Quantizes with rows of a table and measures the outputs. No set of rows is tried twice."""
 
     def __init__(
-        self, graph: Graph, requantize: Callable[[Table], Graph], samples: list[Feeds], table: Table, threads: int | None,
-        progress: Callable[[str], object] | None,
-    ) -> None:  # fmt: skip
-        self.requantize, self.samples, self.table = requantize, samples, table
-        self.threads, self.progress = threads, progress or (lambda text: None)
-        session = Session(Model(graph), threads=threads)
+        self, graph: Graph, requantize: Callable[[Table], Graph], samples: list[Feeds], options: FixOptions
+    ) -> None:
+        self.requantize, self.samples, self.table = requantize, samples, options.table
+        self.threads, self.progress = options.threads, options.progress
+        session = Session(Model(graph), threads=self.threads)
         self.wanted = [session.run(feeds) for feeds in samples]
         self.names = list(graph.signatures["infer"].outputs)
         self.known: dict[frozenset[tuple[str, str]], float] = {}

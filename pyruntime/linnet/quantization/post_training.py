@@ -340,7 +340,7 @@ class Quantizer(Decisions):
             return constant
         program = [_OPCODE["load_dequantized"], 1, 0, 0, 0, _OPCODE["store"], 1, 0, 0, 0]
         attributes = {"program": program, "dtypes": [DTYPE_IDS["f32"]]}
-        return emit("map", [constant], attributes, 1, f"{w.name}/f32", self.function, (), ["f32"], fold=False)[0]
+        return self.function.emit("map", [constant], attributes, 1, f"{w.name}/f32", dtypes=["f32"], fold=False)[0]
 
     # ---- report ------------------------------------------------------------------------------------------------
 

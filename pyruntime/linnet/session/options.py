@@ -5,13 +5,12 @@ and an option of the command line in `linnet.cli.session_options`."""
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from linnet.clib.arguments import at_least
-from linnet.clib.errors import UsageError, nearest
+from linnet.clib.errors import UsageError
 from linnet.clib.precision import precision_number
 from linnet.session.model import isa_names, wrong_type
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from linnet.session.device import Device
-
-Made = TypeVar("Made", bound=Callable[..., None])
 
 
 class SessionFields(TypedDict, total=False):
@@ -97,17 +94,6 @@ class SessionOptions:
                 )  # fmt: skip
         return dataclasses.replace(options, **named).opened()
 
-    @staticmethod
-    def from_fields(given: Mapping[str, Any]) -> SessionOptions:
-        """The options of Session's keyword arguments. Raises TypeError for a keyword that Session does not have."""
-        known = [field.name for field in dataclasses.fields(SessionOptions)]
-        for name in given:
-            if name not in known:
-                near = nearest(name, known)
-                hint = f". Did you mean {near}?" if near else ""
-                raise TypeError(f"Session() got an unexpected keyword argument {name!r}{hint}")
-        return SessionOptions(**given)
-
     def opened(self) -> Self:
         """The same options with loaded devices, all of them in `devices`. Raises the errors of load_device."""
         return dataclasses.replace(self, device=None, devices=devices_of(self.device, self.devices))
@@ -138,17 +124,3 @@ def devices_of(device: str | Device | None, devices: Sequence[str | Device]) -> 
     from linnet.session.device import chosen
 
     return chosen(device, devices)
-
-
-def with_session_options(function: Made) -> Made:
-    """Shows the fields of SessionOptions in the signature of a function that takes them as **options, for help(), for the
-    documentation, and for the check of arguments."""
-    signature = inspect.signature(function)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    fields = [
-        inspect.Parameter(field.name, keyword, default=field.default, annotation=field.type)
-        for field in dataclasses.fields(SessionOptions)
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]
-    return function

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.clib.arguments import unchecked
+from linnet.clib.arguments import fields_of, unchecked, with_fields
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
@@ -21,7 +21,7 @@ from linnet.ir.dtypes import packed
 from linnet.session import bounding, c_plan
 from linnet.session.lifetime import Closes
 from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, wrong_shape, wrong_type
-from linnet.session.options import SessionOptions, with_session_options
+from linnet.session.options import SessionOptions
 from linnet.session.planned import REGIONS, Planned, facts_of, info_of, special_of, steps_of
 from linnet.session.running import Runner
 
@@ -71,7 +71,7 @@ class Session(Closes):
 
     _keeps_changes = False  # whether plans keep what each pass changed: session/planner.py
 
-    @with_session_options
+    @with_fields(SessionOptions)
     def __init__(
         self,
         model: str | Path | bytes | Graph | Model,
@@ -91,7 +91,7 @@ class Session(Closes):
         user_ops: Iterable[UserOp] = (),
         **options: Unpack[SessionFields],
     ) -> None:
-        self._options = SessionOptions.from_fields(options).opened()
+        self._options = fields_of(SessionOptions, options, "Session").opened()
         self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
             model.verify()

@@ -42,24 +42,36 @@ class _Process:
         return f"{self.role} {self.rank}"
 
 
-class Job:
-    """The processes of a job on this machine. `run` returns the exit status for the shell.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The processes of a job, and where they run.
 
-    command: what every process runs. workers, servers: number of each. If there are no servers, worker 0 runs the
-        server.
-    restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
-        program gives them a directory. grace: seconds between asking a process to exit and killing it.
+    workers, servers: number of each on this machine. If there are no servers, worker 0 runs the server.
     device: what LINNET_DEVICE is in workers. In `device` and in the command, {rank} stands for the rank of the process,
         and {local_rank} for its index on this machine.
     nodes, node, address: for several machines, which all run the same number of workers: the number of machines, the
         index of this machine, and HOST:PORT of the server on the first machine.
     """
 
-    def __init__(
-        self, command: Sequence[str], workers: int, servers: int = 0, *, restarts: int = 0, grace: float = 10.0,
-        nodes: int = 1, node: int = 0, address: str = "", device: str = "",
-    ) -> None:  # fmt: skip
+    workers: int
+    servers: int = 0
+    nodes: int = 1
+    node: int = 0
+    address: str = ""
+    device: str = ""
+
+
+class Job:
+    """The processes of a job on this machine. `run` returns the exit status for the shell.
+
+    command: what every process runs.
+    restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
+        program gives them a directory. grace: seconds between asking a process to exit and killing it.
+    """
+
+    def __init__(self, command: Sequence[str], layout: Layout, *, restarts: int = 0, grace: float = 10.0) -> None:
         self.command, self.restarts, self.grace = list(command), restarts, grace
+        workers, servers, nodes, address = layout.workers, layout.servers, layout.nodes, layout.address
         self.token = secrets.token_hex(8)
         name = f"launch-{self.token}"
         self.addresses = [launchers.local_socket(f"{name}/{k}") for k in range(servers)]
@@ -76,18 +88,18 @@ class Job:
             self.addresses = [launchers.local_socket(name)]  # where worker 0 will run its server
         # Where `linnet top` finds the servers of this machine; a process alone needs none.
         self.watched = (
-            ([address] if node == 0 else []) if nodes > 1 else self.addresses if servers or workers > 1 else []
+            ([address] if layout.node == 0 else []) if nodes > 1 else self.addresses if servers or workers > 1 else []
         )
 
         def process(role: str, local: int, rank: int, count: int) -> _Process:
             place = {"LINNET_ROLE": role, "LINNET_RANK": rank, "LINNET_LOCAL_RANK": local, "LINNET_LOCAL_SIZE": count}
             env = {**shared, **{k: str(v) for k, v in place.items()}}
-            if device and role == "worker":
-                env["LINNET_DEVICE"] = _placed(device, env)
+            if layout.device and role == "worker":
+                env["LINNET_DEVICE"] = _placed(layout.device, env)
             return _Process(role, rank, env)
 
         self.processes = [process("server", k, k, servers) for k in range(servers)]
-        self.processes += [process("worker", i, node * workers + i, workers) for i in range(workers)]
+        self.processes += [process("worker", i, layout.node * workers + i, workers) for i in range(workers)]
         self._width = max(len(p.name) for p in self.processes)
         self._selector = selectors.DefaultSelector()
         self._rests: dict[IO[bytes], bytes] = {}
