@@ -14,10 +14,16 @@ import linnet
 from linnet import nn, ops
 from linnet.autodiff import gradients
 from linnet.builder.mapping import pointwise
+from linnet.ir.function import Tensor
 from linnet.passes.attention import expand_attention, find_attention
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def _the_same_numbers_in_any_order() -> None:
+    RANDOM.bit_generator.state = np.random.default_rng(7).bit_generator.state
 
 
 def some(*shape: int) -> Array:
@@ -94,6 +100,37 @@ def test_heads_that_share_keys_and_a_query_that_sees_nothing() -> None:
     got = run(ops.attention, query=q, key=k, value=v, mask=mask)
     np.testing.assert_allclose(got, expected(q, k, v, mask), rtol=0, atol=2e-6)
     assert not got[..., 2, :].any()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("lead", "of_mask"),
+    [((1,), (3,)), ((1, 2), (3, 2)), ((2, 1), (3, 1, 2)), ((2,), (3, 1)), ((2,), (1, 1)), ((), (4,)), ((3, 2), (3, 1))],
+)
+@pytest.mark.parametrize("kind", [bool, np.float32])
+def test_masks_of_more_examples_than_the_query(
+    lead: tuple[int, ...], of_mask: tuple[int, ...], kind: type, causal: bool, training: bool
+) -> None:
+    q, k, v, added = some(*lead, 5, 8), some(*lead, 5, 8), some(*lead, 5, 4), some(*of_mask, 5, 5)
+    mask = added > 0 if kind is bool else added
+    want = expected(q, k, v, mask, causal="start" if causal else "none")
+
+    def build(mask: Tensor, **t: Tensor) -> Tensor:
+        return nn.scaled_dot_product_attention(**t, mask=mask, causal=causal, training=training)
+
+    got = run(build, query=q, key=k, value=v, mask=mask)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
+
+
+def test_a_mask_of_an_open_number_of_examples() -> None:
+    q, mask = some(1, 4, 8), RANDOM.random((3, 4, 4)) < 0.7
+    graph = linnet.Graph()
+    x, m = graph.placeholder("x", (1, 4, 8)), graph.placeholder("m", ("batch", 4, 4), "bool")
+    graph.signature("infer", {"x": x, "m": m}, {"y": nn.scaled_dot_product_attention(x, x, x, mask=m)})
+    got = linnet.Session(graph).run({"x": q, "m": mask})["y"]
+    np.testing.assert_allclose(got, expected(q, q, q, mask), rtol=0, atol=2e-6)
 
 
 def test_rows_behind_the_length_are_not_read() -> None:
@@ -203,6 +240,8 @@ def test_forms_that_are_found(name: str, turned: bool) -> None:
     form, masks = FORMS[name]
     graph = layer(form, turned, masks)
     feeds = {t.name: some(*t.shape) for t in graph.signatures["infer"].function.inputs}
+    for mask in (feeds[name] for name in feeds if name.startswith("m")):
+        mask[..., :2] = [1, -1]  # each choice leaves a key to be seen; without one, only the op gives zeros
     want = values(graph, feeds)["y"]
     for function in graph.functions:
         find_attention(function)

@@ -32,8 +32,17 @@ def attention_in_parts(inputs: Sequence[Tensor | None], attributes: Mapping[str,
         past = ops.shape(past_key, start=start, end=start + 1)
         key, value = _joined(past_key, key, axis), _joined(past_value, value, -2)
     scores = ops.matmul(query, key, transpose_b=not turned)
-    weights = _weights(scores, query, attributes, mask, lengths, past)
-    return ops.matmul(weights, value)
+    scale = float(attributes["scale"]) or _usual_scale(query)
+    return ops.matmul(attention_weights(scores, scale, attributes, mask, lengths, past), value)
+
+
+def _usual_scale(query: Tensor) -> float:
+    size = (query.shape or (None,))[-1]
+    if not isinstance(size, int):
+        raise GraphError(
+            f"the last dimension of '{query.name}' is unknown", code=304, hint="give the attribute scale a value"
+        )
+    return 1 / math.sqrt(size) if size else 1.0
 
 
 def _joined(past: Tensor, new: Tensor, axis: int) -> Tensor:
@@ -60,25 +69,18 @@ def _rank(x: Tensor) -> int:
     return len(x.shape)
 
 
-def _weights(
+def attention_weights(
     scores: Tensor,
-    query: Tensor,
+    scale: float,
     attributes: Mapping[str, Any],
     mask: Tensor | None,
-    lengths: Tensor | None,
-    past: Tensor | None,
+    lengths: Tensor | None = None,
+    past: Tensor | None = None,
 ) -> Tensor:
-    """The softmax of the scores, with zeros for hidden keys. past: i64 [1], the keys before those of this call."""
+    """The softmax of the scaled scores, with zeros for hidden keys. past: i64 [1], the keys before those of this call."""
     rank, dtype = _rank(scores), scores.dtype
-    lowest, size = LOWEST[dtype], (query.shape or (None,))[-1]
-    scale, cap, window = (float(attributes[name]) for name in ("scale", "cap", "window"))
-    causal = str(attributes["causal"])
-    if scale == 0:
-        if not isinstance(size, int):
-            raise GraphError(
-                f"the last dimension of '{query.name}' is unknown", code=304, hint="give the attribute scale a value"
-            )
-        scale = 1 / math.sqrt(size) if size else 1.0
+    lowest = LOWEST[dtype]
+    cap, window, causal = float(attributes["cap"]), float(attributes["window"]), str(attributes["causal"])
     counts = lengths if lengths is None else reshape(ops.cast(lengths, dtype="i64"), [-1, *[1] * (rank - 1)])
     if rank == 2 and counts is not None:
         counts = reshape(counts, [1, 1])
@@ -116,7 +118,8 @@ def _weights(
 
     if end is not None:
         named.append(("queries", ops.shape(scores, start=rank - 2, end=rank - 1)))
-    hidden = mask is not None or counts is not None or causal != "none"
+    # Without a mask and a window, query i sees key 0 at least, and the softmax gives zeros for the others by itself.
+    hidden = mask is not None or counts is not None or causal == "end" or (causal != "none" and window > 0)
     scores = pointwise([scores, *(tensor for _, tensor in named)], body, dtype)
     weights = ops.softmax(scores)
     if not hidden:

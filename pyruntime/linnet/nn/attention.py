@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from linnet import init
 from linnet.builder import ops
-from linnet.builder.attention import LOWEST
-from linnet.builder.mapping import pointwise
+from linnet.builder.attention import attention_weights
+from linnet.clib.arguments import fields_of, with_fields
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
-from linnet.ir.expr import Expr
 from linnet.ir.function import Operators, Tensor
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
 from linnet.nn.activations import Activation
@@ -20,55 +21,87 @@ from linnet.nn.linear import dense
 from linnet.nn.normalization import layer_norm
 from linnet.nn.randomness import dropout as _dropout
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+
+class AttentionFields(TypedDict, total=False):
+    """The fields of AttentionSettings, as keyword arguments."""
+
+    mask: Operators | None
+    causal: bool
+    dropout: float
+    training: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionSettings:
+    """What all functions with an attention take."""
+
+    mask: Operators | None = None
+    causal: bool = False
+    dropout: float = 0.0
+    training: bool = False
+
+
+@with_fields(AttentionSettings)
 def scaled_dot_product_attention(
     query: Operators,
     key: Operators,
     value: Operators,
     *,
-    mask: Operators | None = None,
-    causal: bool = False,
     scale: float | None = None,
-    dropout: float = 0.0,
-    training: bool = False,
+    **settings: Unpack[AttentionFields],
 ) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value (Vaswani et al. 2017).
 
     query [..., times, size], key [..., times', size], value [..., times', size'] -> [..., times, size']. mask: bool,
-    True where a query may attend, or floats to add; broadcast to [..., times, times']. causal: no query attends to
-    later keys. scale: default 1 / sqrt(size). dropout: rate on the attention weights while training.
+    True where a query may attend, or floats to add. Leading dimensions, also those of the mask, are broadcast by the
+    rules of NumPy. A query that may attend to no key gives zeros. causal: no query attends to later keys. scale:
+    default 1 / sqrt(size). dropout: rate on the attention weights while training.
     """
-    rank, size = rank_of(query, "attention", 2), size_of(query, -1, "attention")
-    fits = mask is None or (rank_of(mask, "attention", 0) <= rank and mask.dtype in ("bool", query.dtype))
-    if not training and fits and scale != 0:
-        return ops.attention(query, key, value, mask, scale=scale or 0.0, causal="start" if causal else "none")
+    given = fields_of(AttentionSettings, settings, "scaled_dot_product_attention")
+    size, mask, causal = size_of(query, -1, "attention"), given.mask, "start" if given.causal else "none"
+    rank_of(query, "attention", 2)
+    if mask is not None:
+        query = _as_many(query, key, value, mask)
+    fits = mask is None or mask.dtype in ("bool", query.dtype)
+    if not given.training and fits and scale != 0:
+        return ops.attention(query, key, value, mask, scale=scale or 0.0, causal=causal)
     factor = 1.0 / math.sqrt(size) if scale is None else scale
-    lowest = LOWEST[query.dtype]
     scores = ops.matmul(query, key, transpose_b=True)
-
-    def body(s: Expr, *masks: Expr) -> Expr:
-        s = s * factor
-        if mask is not None:
-            s = masks[0].select(s, lowest) if mask.dtype == "bool" else s + masks[0]
-        return (s.iota(rank - 1, "i32") <= s.iota(rank - 2, "i32")).select(s, lowest) if causal else s
-
-    scores = pointwise([scores] if mask is None else [scores, mask], body, query.dtype)
-    return ops.matmul(_dropout(ops.softmax(scores), dropout, training), value)
+    weights = attention_weights(
+        scores, factor, {"causal": causal, "cap": 0, "window": 0}, None if mask is None else mask.tensor(scores)
+    )
+    return ops.matmul(_dropout(weights, given.dropout, given.training), value)
 
 
+def _as_many(query: Operators, key: Operators, value: Operators, mask: Operators) -> Operators:
+    """The query, repeated if the mask has leading dimensions that are larger than those of query, key and value. The op
+    does not broadcast them."""
+    rank = rank_of(mask, "attention", 0)
+    shapes = [t.shape for t in (query, key, value) if t.shape is not None]
+    if len(shapes) < 3 or rank <= 2:
+        return query
+    own = [[s[-i] for s in shapes if len(s) >= i] for i in range(rank, 2, -1)]
+    sizes = (mask.shape or ())[:-2]
+    if not any(not s or (size != 1 and all(d == 1 for d in s)) for size, s in zip(sizes, own, strict=True)):
+        return query
+    one = query.tensor().function.constant(np.array([1, 1], np.int64))
+    return ops.copy([query, ops.concat([ops.shape(mask, start=0, end=rank - 2), one], 0)], kind="expand")[0]
+
+
+@with_fields(AttentionSettings)
 def multi_head_attention(
     query: Operators,
     key: Operators | None = None,
     value: Operators | None = None,
     *,
     heads: int,
-    mask: Operators | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    training: bool = False,
     bias: bool = True,
     weight_start: Start = init.glorot,
     name: str = "",
+    **settings: Unpack[AttentionFields],
 ) -> Tensor:
     """Attention with several parallel heads: query [batch, times, size], key and value [batch, times', ...] -> the
     shape of query.
@@ -76,6 +109,7 @@ def multi_head_attention(
     key: default the query (self-attention). value: default the key. mask: broadcast to [batch, heads, times, times'].
     Layers `query`, `key`, `value` and `output`, each dense to `size`.
     """
+    fields_of(AttentionSettings, settings, "multi_head_attention")
     with layer(query, "attention", name):
         rank_of(query, "multi_head_attention", 3, 3)
         size = size_of(query, -1, "multi_head_attention")
@@ -90,24 +124,22 @@ def multi_head_attention(
         for part, tensor in (("query", query), ("key", key), ("value", value)):
             made = dense(tensor, size, bias=bias, weight_start=weight_start, name=part)
             split.append(ops.transpose(ops.reshape(made, [0, 0, heads, size // heads]), [0, 2, 1, 3]))
-        y = scaled_dot_product_attention(*split, mask=mask, causal=causal, dropout=dropout, training=training)
+        y = scaled_dot_product_attention(*split, **settings)
         y = ops.reshape(ops.transpose(y, [0, 2, 1, 3]), [0, 0, size])
         return dense(y, size, bias=bias, weight_start=weight_start, name="output")
 
 
+@with_fields(AttentionSettings)
 def transformer_encoder_layer(
     x: Operators,
     heads: int,
     hidden: int,
     *,
-    mask: Operators | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    training: bool = False,
     activation: Activation = "relu",
     norm_first: bool = False,
     epsilon: float = 1e-5,
     name: str = "",
+    **settings: Unpack[AttentionFields],
 ) -> Tensor:
     """Self-attention and a network of two dense layers, each with a residual connection and a layer norm (Vaswani et
     al. 2017): x [batch, times, size] -> the same shape.
@@ -115,18 +147,19 @@ def transformer_encoder_layer(
     hidden: units between the two dense layers. norm_first: normalize before each part instead of after it (Xiong et al.
     2020). The other arguments are those of multi_head_attention. With causal=True, it is a layer of a language model.
     """
+    given = fields_of(AttentionSettings, settings, "transformer_encoder_layer")
     with layer(x, "encoder", name):
         size = size_of(x, -1, "transformer_encoder_layer")
 
+        def drop(t: Tensor) -> Tensor:
+            return _dropout(t, given.dropout, given.training)
+
         def attend(t: Operators) -> Tensor:
-            y = multi_head_attention(
-                t, heads=heads, mask=mask, causal=causal, dropout=dropout, training=training, name="attention"
-            )
-            return _dropout(y, dropout, training)
+            return drop(multi_head_attention(t, heads=heads, name="attention", **settings))
 
         def feed(t: Operators) -> Tensor:
-            y = _dropout(dense(t, hidden, activation=activation, name="dense_in"), dropout, training)
-            return _dropout(dense(y, size, name="dense_out"), dropout, training)
+            y = drop(dense(t, hidden, activation=activation, name="dense_in"))
+            return drop(dense(y, size, name="dense_out"))
 
         for i, part in enumerate((attend, feed)):
             norm = f"norm_{i}"
