@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,16 +208,43 @@ def test_sessions_take_names(toy: Path, two: Path, model: Path) -> None:
     assert [step.device for step in linnet.Session(model, device=None).steps] == ["cpu", "cpu"]
     with pytest.raises(linnet.UsageError, match="both 'device' and 'devices' are given"):
         linnet.Session(model, device=str(toy), devices=[loaded])
-    with pytest.raises(
-        linnet.UsageError, match=r"'devices' is (one name; expected a list|of the wrong kind; expected a seq)"
-    ):
-        linnet.Session(model, devices=str(toy))
     with pytest.raises(linnet.FileError, match=r"no device '.*:2' on this machine; expected a device with number 2"):
         linnet.Session(model, device=f"{two}:2")
     with pytest.raises(linnet.UsageError, match="the only option is count=N"):
         linnet.load_device(f"{two},speed=1")
     with pytest.raises(linnet.UsageError):
         linnet.Session(model, device=3)  # type: ignore[arg-type]
+
+
+ONE_NAME = """
+import sys, linnet
+for name in sys.argv[2].split():
+    getattr(linnet, name)
+for call in (linnet.Session, linnet.check, lambda model, devices: linnet.SessionOptions(devices=devices)):
+    try:
+        call(sys.argv[1], devices="toy")
+    except linnet.UsageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("used_before", ["", "SessionOptions load_device"])
+def test_one_name_is_no_list(model: Path, used_before: str) -> None:
+    """The text does not depend on what was imported before."""
+    arguments = [sys.executable, "-c", ONE_NAME, str(model), used_before]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == 3 * [
+        "invalid_argument: 'devices' is one name; expected a list of devices, got 'toy'; give device= for one device, or "
+        "devices=[...]"
+    ]
+
+
+def test_options_take_a_device_that_is_loaded_after_other_options_were_made(toy: Path) -> None:
+    """The types of devices are known only then."""
+    code = "import sys, linnet; linnet.SessionOptions(devices=['other']); device = linnet.load_device(sys.argv[1]); "
+    code += "print(linnet.SessionOptions(devices=[device]).device_names)"
+    done = subprocess.run([sys.executable, "-c", code, f"{toy}:0"], capture_output=True, text=True, check=False)
+    assert done.stdout == "['toy']\n", done.stderr
 
 
 def test_devices_of_a_library_in_python(toy: Path, two: Path) -> None:

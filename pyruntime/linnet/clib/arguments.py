@@ -39,10 +39,19 @@ PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __in
 
 
 class _Absent:
-    """Stands for a module that is not imported, and for the module's types. No value is an instance of these types."""
+    """Stands for a module that is not imported yet."""
 
-    def __getattr__(self, name: str) -> type[_Absent]:
-        return _Absent
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> type[_AbsentType]:
+        return type(name, (_AbsentType,), {"module": self._module})
+
+
+class _AbsentType:
+    """Stands for a type of such a module. No value is an instance of it before the module is imported."""
+
+    module: str
 
 
 class _WrongKind(UsageError):
@@ -119,7 +128,7 @@ def _named(name: str, function: Any) -> Any:
             return place[name]
     module, inner = _imported_for_types(function.__module__)[name]
     # Nobody passes a path before pathlib is imported, which takes 4 ms; here an error needs its name.
-    found = import_module(module) if module == "pathlib" else sys.modules.get(module, _Absent())
+    found = import_module(module) if module == "pathlib" else sys.modules.get(module, _Absent(module))
     return getattr(found, inner) if inner else found
 
 
@@ -200,6 +209,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(hint, typing.TypeVar):
         bound = hint.__bound__
         return bound is None or isinstance(bound, typing.ForwardRef) or _fits(value, bound)
+    if isinstance(hint, type) and issubclass(hint, _AbsentType):
+        found = sys.modules.get(hint.module)
+        return found is not None and _fits(value, getattr(found, hint.__name__))
     origin = typing.get_origin(hint)
     if origin in _UNIONS:
         return any(_fits(value, choice) for choice in typing.get_args(hint))

@@ -68,9 +68,10 @@ def check(
     are not raised; they are in `Report.problems`.
     """
     from linnet.report import concerns
-    from linnet.session.device import chosen
+    from linnet.session.options import SessionOptions, devices_of
 
-    used, dtype = chosen(device, devices), named(dtype)
+    options, dtype = SessionOptions(device=device, devices=devices), named(dtype)
+    used = devices_of(options.device, options.devices)
     conversion = _convert(model, input_shapes, user_ops, trust_pickle)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []

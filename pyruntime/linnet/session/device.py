@@ -95,11 +95,6 @@ def _name_nvrtc(name: str | Path) -> None:
 def chosen(device: str | Device | None, given: Sequence[str | Device]) -> tuple[Device, ...]:
     """The devices of the arguments device= and devices=, of which only one may be given. Devices given by name are
     opened."""
-    if isinstance(given, str):
-        raise UsageError(
-            "'devices' is one name", code=101, expected="a list of devices", got=repr(given),
-            hint="give device= for one device, or devices=[...]",
-        )  # fmt: skip
     if device is not None and len(given) > 0:
         raise UsageError(
             "both 'device' and 'devices' are given", code=101, expected="one of them",

@@ -75,6 +75,11 @@ class SessionOptions:
         if self.isa_max is not None and not isinstance(self.isa_max, str):
             raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), self.isa_max)
         precision_number(self.precision)
+        if isinstance(self.devices, str):
+            raise UsageError(
+                "'devices' is one name", code=101, expected="a list of devices", got=repr(self.devices),
+                hint="give device= for one device, or devices=[...]",
+            )  # fmt: skip
         at_least("max_bytes", self.max_bytes, 0)
         at_least("max_device_bytes", self.max_device_bytes, 0)
 
