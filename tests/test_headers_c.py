@@ -14,6 +14,7 @@ LISTS = {
     "runtime_c/generated/op_table.h": "the table of ops names the functions of every op",
     "runtime_c/plan/passes/passes.h": "the list of passes: each is one function of one file",
     "runtime_c/base/crc32.h": "one function per ISA, in a folder that base/ may not include from",
+    "kernels_gpu/common/kernels.h": "the list of kernels gives the prototypes of the functions that write their texts",
 }
 
 
@@ -23,7 +24,8 @@ def test_a_header_declares_the_functions_of_one_file() -> None:
 
 
 def test_a_second_file_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The test sees functions of two files in one header, and neither static functions nor comments nor calls."""
+    """The test sees functions of two files in one header, and neither static functions nor comments nor calls. It also sees
+    declarations that macros make of a list, and those that name the type of a function."""
     monkeypatch.setattr(headers, "ROOT", tmp_path)
     folder = tmp_path / "runtime_c" / "run"
     folder.mkdir(parents=True)
@@ -34,4 +36,9 @@ def test_a_second_file_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert headers.mixed() == {}
     (folder / "a.h").write_text(header + "const char *ln_b(const char *(*f)(void),\n                 int x);\n")
     a, b = "runtime_c/run/a.c", "runtime_c/run/b.c"
+    assert headers.mixed() == {"runtime_c/run/a.h": {a: ["ln_a"], b: ["ln_b"]}}
+    (folder / "a.h").write_text(f'{header}#define LN_B(name) int ln_##name(int x);\n#include "list.inc"\n')
+    (folder / "list.inc").write_text("LN_B(b)\n")
+    assert headers.mixed() == {"runtime_c/run/a.h": {a: ["ln_a"], b: ["ln_b"]}}
+    (folder / "a.h").write_text(header + "typedef int ln_type(int x);\nln_type ln_b, ln_d;\n")
     assert headers.mixed() == {"runtime_c/run/a.h": {a: ["ln_a"], b: ["ln_b"]}}

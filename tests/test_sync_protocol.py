@@ -92,6 +92,20 @@ def test_directions_are_those_of_the_code() -> None:
             assert not any(cells[1] in frames for (who, _), frames in stated.items() if who != side), cells[1]
 
 
+@pytest.mark.parametrize(("file", "role"), [
+    ("server/server_connections.c", "CLIENT"), ("worker/worker_core.c", "SERVER"),
+])  # fmt: skip
+def test_every_message_has_functions(file: str, role: str) -> None:
+    """The table of each side has a line for every message that the other side sends, with a function that places its chunks if it
+    is sent in chunks. A worker asks for no REPORT."""
+    rows = re.findall(r"\[LN_SYNC_(\w+)\] = \{\w+(, \w+)?\},", (_CODEC.parent / file).read_text())
+    roles = message_table.CLIENTS if role == "CLIENT" else {role}
+    wanted = {m.name: m.bulk for m in message_table.messages() if roles & message_table.SENDERS[m.senders][1]}
+    if role == "SERVER":
+        del wanted["REPORT"]
+    assert {name: bool(place) for name, place in rows} == wanted
+
+
 def test_limits_are_those_of_the_code() -> None:
     text, constants = protocol.section("Limits"), _constants()
     assert constants["CONTROL_MAX"] == 4096 and "| payload of a control frame | 4096 bytes |" in text

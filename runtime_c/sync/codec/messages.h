@@ -25,31 +25,6 @@ typedef enum ln_sync_role {
     LN_SYNC_SERVER    /* sends WELCOME instead of HELLO, so no HELLO has this role */
 } ln_sync_role;
 
-/* Macros for lists that are made from messages.inc. LN_BY_CLIENT_##senders(x) is x if a client may send the message,
- * and otherwise empty. LN_BY_SERVER_##senders(x) is the same for a server. LN_CHUNKS_##kind(x) is x if the message is
- * sent in chunks. */
-#define LN_BY_CLIENT_WORKERS(...) __VA_ARGS__
-#define LN_BY_CLIENT_WRITERS(...) __VA_ARGS__
-#define LN_BY_CLIENT_PULLERS(...) __VA_ARGS__
-#define LN_BY_CLIENT_CLIENTS(...) __VA_ARGS__
-#define LN_BY_CLIENT_CLIENTS_AND_PEERS(...) __VA_ARGS__
-#define LN_BY_CLIENT_ALL(...) __VA_ARGS__
-#define LN_BY_CLIENT_SERVER(...)
-#define LN_BY_CLIENT_SERVER_AND_PEERS(...)
-#define LN_BY_CLIENT_PEERS(...)
-#define LN_BY_SERVER_WORKERS(...)
-#define LN_BY_SERVER_WRITERS(...)
-#define LN_BY_SERVER_PULLERS(...)
-#define LN_BY_SERVER_CLIENTS(...)
-#define LN_BY_SERVER_CLIENTS_AND_PEERS(...)
-#define LN_BY_SERVER_ALL(...) __VA_ARGS__
-#define LN_BY_SERVER_SERVER(...) __VA_ARGS__
-#define LN_BY_SERVER_SERVER_AND_PEERS(...) __VA_ARGS__
-#define LN_BY_SERVER_PEERS(...)
-#define LN_CHUNKS_CONTROL(...)
-#define LN_CHUNKS_BULK(...) __VA_ARGS__
-#define LN_CHUNKS_ENCODED(...) __VA_ARGS__
-
 /* The table for streams (net/frame.h). */
 extern const ln_net_protocol ln_sync_protocol;
 

@@ -10,9 +10,11 @@
 #include "sync/server/server_join.h"
 #include "sync/server/server_members.h"
 #include "sync/server/server_memory.h"
-#include "sync/server/server_messages.h"
 #include "sync/server/server_peers.h"
 #include "sync/server/server_pull.h"
+#include "sync/server/server_push.h"
+#include "sync/server/server_put.h"
+#include "sync/server/server_state.h"
 #include "sync/server/server_status.h"
 
 #include <stdio.h>
@@ -23,7 +25,7 @@ enum { PLACES = 8 }; /* messages that a stream can queue */
 
 /* ---- received frames ----------------------------------------------------------------------------------------- */
 
-ln_net_refusal ln_sync_take_heartbeat(sync_connection *c, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_heartbeat(sync_connection *c, const ln_net_header *header, const void *payload) {
     if (!ln_sync_heartbeat_read(&c->beat, payload, header->length)) return LN_NET_MALFORMED;
     c->beat.received = c->server->host.clock(c->server->host.context);
     c->beat_due = true;
@@ -31,7 +33,7 @@ ln_net_refusal ln_sync_take_heartbeat(sync_connection *c, const ln_net_header *h
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_sync_take_status(sync_connection *c, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_status(sync_connection *c, const ln_net_header *header, const void *payload) {
     const size_t size = ln_sync_server_status(c->server, NULL, 0);
     char *text;
     (void)header, (void)payload;
@@ -42,7 +44,7 @@ ln_net_refusal ln_sync_take_status(sync_connection *c, const ln_net_header *head
     return ln_sync_reply(c, LN_SYNC_REPORT, LN_SYNC_PLAIN, 0, text, size) ? LN_NET_FINE : LN_NET_OVER_LIMIT;
 }
 
-ln_net_refusal ln_sync_take_snapshot(sync_connection *c, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_snapshot(sync_connection *c, const ln_net_header *header, const void *payload) {
     linnet_error error;
     (void)header, (void)payload;
     memset(&c->saved, 0, sizeof c->saved);
@@ -59,7 +61,7 @@ ln_net_refusal ln_sync_take_snapshot(sync_connection *c, const ln_net_header *he
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_sync_take_bye(sync_connection *c, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_bye(sync_connection *c, const ln_net_header *header, const void *payload) {
     (void)header, (void)payload;
     if (c->member) {
         c->member->parted = true;
@@ -70,35 +72,45 @@ ln_net_refusal ln_sync_take_bye(sync_connection *c, const ln_net_header *header,
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_sync_take_refuse(sync_connection *c, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_refuse(sync_connection *c, const ln_net_header *header, const void *payload) {
     (void)header, (void)payload;
     c->closing = true;
     ln_sync_wake(c);
     return LN_NET_FINE;
 }
 
-/* By type. NULL: only the other side sends this message. */
+/* What the server does with each message that clients send. `take` gets each complete frame. `place` gets the header of
+ * a chunk before the chunk is received, and chooses where its bytes are written. They return what `frame` and `place`
+ * of net/handler.h return. The stream has already checked that the client may send the message now. */
 static const struct {
-    ln_sync_take *take;
-    ln_sync_place *place;
+    ln_net_refusal (*take)(sync_connection *c, const ln_net_header *header, const void *payload);
+    ln_net_refusal (*place)(sync_connection *c, const ln_net_header *header, void **destination);
 } messages[LN_SYNC_TYPES] = {
-#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
-    LN_BY_CLIENT_##senders([number] = {.take = ln_sync_take_##lower,                                                   \
-                                       LN_CHUNKS_##kind(.place = ln_sync_place_##lower)}, )
-#include "sync/codec/messages.inc"
-#undef LN_MESSAGE
+    [LN_SYNC_HELLO] = {ln_sync_take_hello},
+    [LN_SYNC_READY] = {ln_sync_take_ready},
+    [LN_SYNC_PULL] = {ln_sync_take_pull},
+    [LN_SYNC_ROWS] = {ln_sync_take_rows, ln_sync_place_rows},
+    [LN_SYNC_IDS] = {ln_sync_take_ids, ln_sync_place_ids},
+    [LN_SYNC_PUSH] = {ln_sync_take_push, ln_sync_place_push},
+    [LN_SYNC_COMMIT] = {ln_sync_take_commit},
+    [LN_SYNC_PUT] = {ln_sync_take_put, ln_sync_place_put},
+    [LN_SYNC_HEARTBEAT] = {take_heartbeat},
+    [LN_SYNC_STATUS] = {take_status},
+    [LN_SYNC_SNAPSHOT] = {take_snapshot},
+    [LN_SYNC_BYE] = {take_bye},
+    [LN_SYNC_REFUSE] = {take_refuse},
 };
 
 static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
-    ln_sync_place *place = messages[header->type].place;
     (void)context;
-    return place ? place(ln_net_stream_user(stream), header, destination) : LN_NET_UNEXPECTED;
+    if (messages[header->type].place == NULL) return LN_NET_UNEXPECTED;
+    return messages[header->type].place(ln_net_stream_user(stream), header, destination);
 }
 
 static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
-    ln_sync_take *take = messages[header->type].take;
     (void)context;
-    return take ? take(ln_net_stream_user(stream), header, payload) : LN_NET_UNEXPECTED;
+    if (messages[header->type].take == NULL) return LN_NET_UNEXPECTED;
+    return messages[header->type].take(ln_net_stream_user(stream), header, payload);
 }
 
 static void released(void *context, ln_net_stream *stream, uint64_t tag) {

@@ -12,8 +12,8 @@
 #include "sync/server/barrier.h"
 #include "sync/server/record.h"
 #include "sync/server/server_members.h"
-#include "sync/server/server_messages.h"
 #include "sync/server/server_peers.h"
+#include "sync/server/server_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

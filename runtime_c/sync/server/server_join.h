@@ -1,4 +1,4 @@
-/* server_join.h - announces the manifest to a client; its HELLO and READY are messages (server_messages.h). */
+/* server_join.h - the handshake with a client. */
 #ifndef LN_SYNC_SERVER_JOIN_H
 #define LN_SYNC_SERVER_JOIN_H
 
@@ -6,5 +6,9 @@
 
 /* Queues WELCOME, then as many TENSORS as the stream has room for. It is called again until all are queued. */
 void ln_sync_announce(sync_connection *c);
+
+/* HELLO and READY; server_connections.c says when they are called. */
+ln_net_refusal ln_sync_take_hello(sync_connection *c, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_sync_take_ready(sync_connection *c, const ln_net_header *header, const void *payload);
 
 #endif

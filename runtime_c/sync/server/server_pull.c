@@ -8,8 +8,8 @@
 #include "sync/codec/digest.h"
 #include "sync/codec/manifest.h"
 #include "sync/server/server_memory.h"
-#include "sync/server/server_messages.h"
 #include "sync/server/server_peers.h"
+#include "sync/server/server_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* server_pull.h - the values and rows that a server sends. */
+/* server_pull.h - the values and rows that a server sends, and the messages that ask for them. */
 #ifndef LN_SYNC_SERVER_PULL_H
 #define LN_SYNC_SERVER_PULL_H
 
@@ -18,5 +18,10 @@ void ln_sync_free_pulls(sync_connection *c);
 /* Makes sure that no message reads the values of tensors [first, end) directly any more. Call this before these values
  * change. The function copies the old values for their readers, or, if memory is short, drops readers. */
 void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
+
+/* PULL and ROWS; server_connections.c says when they are called. */
+ln_net_refusal ln_sync_take_pull(sync_connection *c, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_sync_place_rows(sync_connection *c, const ln_net_header *header, void **destination);
+ln_net_refusal ln_sync_take_rows(sync_connection *c, const ln_net_header *header, const void *payload);
 
 #endif

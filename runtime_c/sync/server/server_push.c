@@ -1,5 +1,7 @@
 /* server_push.c - receives gradients: chooses where their bytes are written, checks them, and handles COMMIT, which
  * makes them count. If the step is closed or the push was already received, the data is read and dropped. */
+#include "sync/server/server_push.h"
+
 #include "sync/codec/compress.h"
 #include "sync/codec/compress_size.h"
 #include "sync/codec/manifest.h"
@@ -7,8 +9,8 @@
 #include "sync/server/barrier.h"
 #include "sync/server/server_members.h"
 #include "sync/server/server_memory.h"
-#include "sync/server/server_messages.h"
 #include "sync/server/server_peers.h"
+#include "sync/server/server_state.h"
 #include "sync/server/server_step.h"
 
 #include <math.h>

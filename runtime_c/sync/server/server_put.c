@@ -1,11 +1,13 @@
 /* server_put.c - PUT: a client sets the value of a variable. The value is checked, written to the journal, and stored
  * between two updates. Each put of a process counts once: the server keeps the number of the last one. */
+#include "sync/server/server_put.h"
+
 #include "net/error.h"
 #include "sync/codec/manifest.h"
 #include "sync/server/record.h"
 #include "sync/server/server_memory.h"
-#include "sync/server/server_messages.h"
 #include "sync/server/server_peers.h"
+#include "sync/server/server_state.h"
 #include "sync/server/server_value.h"
 
 #include <string.h>

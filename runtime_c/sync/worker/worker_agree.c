@@ -11,8 +11,8 @@
 #include "sync/codec/messages.h"
 #include "sync/codec/payload.h"
 #include "sync/worker/worker_links.h"
-#include "sync/worker/worker_messages.h"
 #include "sync/worker/worker_model.h"
+#include "sync/worker/worker_state.h"
 
 #include <stdio.h>
 #include <string.h>

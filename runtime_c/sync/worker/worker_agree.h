@@ -1,4 +1,4 @@
-/* worker_agree.h - greets a server; the answers are messages (worker_messages.h). */
+/* worker_agree.h - the handshake with a server, and its refusals. */
 #ifndef LN_SYNC_WORKER_AGREE_H
 #define LN_SYNC_WORKER_AGREE_H
 
@@ -6,5 +6,9 @@
 
 /* Queues HELLO for a new connection. */
 void ln_worker_greet(worker_link *link);
+/* WELCOME, TENSORS and REFUSE; worker_core.c says when they are called. */
+ln_net_refusal ln_worker_take_welcome(worker_link *link, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_worker_take_tensors(worker_link *link, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_worker_take_refuse(worker_link *link, const ln_net_header *header, const void *payload);
 
 #endif

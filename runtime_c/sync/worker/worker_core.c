@@ -9,9 +9,11 @@
 #include "sync/codec/messages.h"
 #include "sync/worker/worker_agree.h"
 #include "sync/worker/worker_links.h"
-#include "sync/worker/worker_messages.h"
 #include "sync/worker/worker_model.h"
+#include "sync/worker/worker_pull.h"
 #include "sync/worker/worker_push.h"
+#include "sync/worker/worker_put.h"
+#include "sync/worker/worker_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +39,14 @@ static void heartbeat_came(worker_link *link, const ln_sync_heartbeat *beat, uin
     link->delay_at = now;
 }
 
-ln_net_refusal ln_worker_take_heartbeat(worker_link *link, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_heartbeat(worker_link *link, const ln_net_header *header, const void *payload) {
     ln_sync_heartbeat beat;
     if (!ln_sync_heartbeat_read(&beat, payload, header->length)) return LN_NET_MALFORMED;
     heartbeat_came(link, &beat, ln_worker_clock(link->worker));
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_worker_take_saved(worker_link *link, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_saved(worker_link *link, const ln_net_header *header, const void *payload) {
     ln_sync_saved saved;
     if (!ln_sync_saved_read(&saved, payload, header->length)) return LN_NET_MALFORMED;
     if (link->worker->work != WORKER_SAVE) return LN_NET_FINE;
@@ -55,7 +57,7 @@ ln_net_refusal ln_worker_take_saved(worker_link *link, const ln_net_header *head
     return LN_NET_FINE;
 }
 
-ln_net_refusal ln_worker_take_bye(worker_link *link, const ln_net_header *header, const void *payload) {
+static ln_net_refusal take_bye(worker_link *link, const ln_net_header *header, const void *payload) {
     linnet_error error;
     (void)header, (void)payload;
     ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");
@@ -64,42 +66,38 @@ ln_net_refusal ln_worker_take_bye(worker_link *link, const ln_net_header *header
     return LN_NET_FINE;
 }
 
-/* A worker asks for no report; posix_status.c does. */
-ln_net_refusal ln_worker_place_report(worker_link *link, const ln_net_header *header, void **destination) {
-    (void)link, (void)header, (void)destination;
-    return LN_NET_UNEXPECTED;
-}
-
-ln_net_refusal ln_worker_take_report(worker_link *link, const ln_net_header *header, const void *payload) {
-    (void)link, (void)header, (void)payload;
-    return LN_NET_UNEXPECTED;
-}
-
-/* By type. NULL: only the other side sends this message. */
+/* What a worker does with each message that servers send. `take` gets each complete frame. `place` gets the header of a
+ * chunk before the chunk is received, and chooses where its bytes are written. They return what `frame` and `place` of
+ * net/handler.h return. A worker asks for no REPORT; posix_status.c does. */
 static const struct {
-    ln_worker_take *take;
-    ln_worker_place *place;
+    ln_net_refusal (*take)(worker_link *link, const ln_net_header *header, const void *payload);
+    ln_net_refusal (*place)(worker_link *link, const ln_net_header *header, void **destination);
 } messages[LN_SYNC_TYPES] = {
-#define LN_MESSAGE(number, name, lower, kind, flags, phase, senders, form, size, text)                                 \
-    LN_BY_SERVER_##senders([number] = {.take = ln_worker_take_##lower,                                                 \
-                                       LN_CHUNKS_##kind(.place = ln_worker_place_##lower)}, )
-#include "sync/codec/messages.inc"
-#undef LN_MESSAGE
+    [LN_SYNC_WELCOME] = {ln_worker_take_welcome},
+    [LN_SYNC_TENSORS] = {ln_worker_take_tensors},
+    [LN_SYNC_REFUSE] = {ln_worker_take_refuse},
+    [LN_SYNC_DATA] = {ln_worker_take_data, ln_worker_place_data},
+    [LN_SYNC_SAME] = {ln_worker_take_same},
+    [LN_SYNC_ACK] = {ln_worker_take_ack},
+    [LN_SYNC_STORED] = {ln_worker_take_stored},
+    [LN_SYNC_HEARTBEAT] = {take_heartbeat},
+    [LN_SYNC_SAVED] = {take_saved},
+    [LN_SYNC_BYE] = {take_bye},
 };
 
 static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
     worker_link *link = context;
-    ln_worker_take *take = messages[header->type].take;
     (void)stream;
     link->heard_at = ln_worker_clock(link->worker);
     if (link->ending) return LN_NET_FINE;
-    return take ? take(link, header, payload) : LN_NET_UNEXPECTED;
+    if (messages[header->type].take == NULL) return LN_NET_UNEXPECTED;
+    return messages[header->type].take(link, header, payload);
 }
 
 static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {
-    ln_worker_place *place = messages[header->type].place;
     (void)stream;
-    return place ? place(context, header, destination) : LN_NET_UNEXPECTED;
+    if (messages[header->type].place == NULL) return LN_NET_UNEXPECTED;
+    return messages[header->type].place(context, header, destination);
 }
 
 static void released(void *context, ln_net_stream *stream, uint64_t tag) {

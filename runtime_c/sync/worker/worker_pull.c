@@ -8,8 +8,8 @@
 #include "sync/codec/digest.h"
 #include "sync/codec/manifest.h"
 #include "sync/worker/worker_links.h"
-#include "sync/worker/worker_messages.h"
 #include "sync/worker/worker_model.h"
+#include "sync/worker/worker_state.h"
 
 #include "linnet_ext.h"
 

@@ -20,6 +20,10 @@ void ln_worker_ask(worker_link *link);
 void ln_worker_ask_rows(worker_link *link);
 /* Says that the server will send the value of every tensor, or SAME, without being asked. */
 void ln_worker_await(worker_link *link);
+/* DATA and SAME; worker_core.c says when they are called. */
+ln_net_refusal ln_worker_place_data(worker_link *link, const ln_net_header *header, void **destination);
+ln_net_refusal ln_worker_take_data(worker_link *link, const ln_net_header *header, const void *payload);
+ln_net_refusal ln_worker_take_same(worker_link *link, const ln_net_header *header, const void *payload);
 /* Completes the task when all links have all values. */
 void ln_worker_pulled(ln_sync_worker *worker);
 

@@ -7,8 +7,8 @@
 #include "net/stream_send.h"
 #include "sync/worker/worker_gradient.h"
 #include "sync/worker/worker_links.h"
-#include "sync/worker/worker_messages.h"
 #include "sync/worker/worker_pull.h"
+#include "sync/worker/worker_state.h"
 
 #include <stdlib.h>
 #include <string.h>

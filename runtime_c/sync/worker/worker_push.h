@@ -14,6 +14,8 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
 void ln_worker_push(worker_link *link);
 /* Called when the stream has released a message of the link. */
 void ln_worker_released(worker_link *link);
+/* ACK; worker_core.c says when it is called. */
+ln_net_refusal ln_worker_take_ack(worker_link *link, const ln_net_header *header, const void *payload);
 /* Completes the task when all servers have answered. */
 void ln_worker_pushed(ln_sync_worker *worker);
 

@@ -6,8 +6,8 @@
 #include "net/stream_send.h"
 #include "sync/common/combine.h"
 #include "sync/worker/worker_links.h"
-#include "sync/worker/worker_messages.h"
 #include "sync/worker/worker_model.h"
+#include "sync/worker/worker_state.h"
 
 #include <string.h>
 

@@ -11,6 +11,8 @@ linnet_status ln_sync_worker_begin_put(ln_sync_worker *worker, const char *name,
 
 /* Sends the link's part of the value, if its server has a part. Called again when the stream has room. */
 void ln_worker_put(worker_link *link);
+/* STORED; worker_core.c says when it is called. */
+ln_net_refusal ln_worker_take_stored(worker_link *link, const ln_net_header *header, const void *payload);
 /* Completes the task when all servers have answered. */
 linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);
 
