@@ -1,5 +1,6 @@
 """Which C file defines the functions that each header declares: `python -m tests.headers` lists the headers that declare
-functions of more than one file. tests/test_headers_c.py has the rule."""
+functions of more than one file. tests/test_headers_c.py has the rule. At ed1f14d1 there were 51 such headers. The 4 that are left
+are lists, each with its reason in that test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,17 @@
 """The rooms of each folder of C sources, from includes and from compiled objects: `python -m tests.layers_c [FOLDER...]`
 prints a table. A room is a C file with its header, or a template. An arrow goes from a room to another one that it includes
 or whose symbols it uses. Floors are the longest chain of arrows. A circle is a set of rooms that all reach each other. An arrow
-up is one that would have to go, so that its folder has no circle."""
+up is one that would have to go, so that its folder has no circle.
+
+With one header per file, circles can be seen and dissolved. Before that (at ed1f14d1) and after it:
+
+    folder         rooms    floors  arrows up  circles
+    runtime_c    381  414   28  34    47   3    22   2
+    kernels_x86   33   35    5   5     2   0     2   0
+    kernels_arm   24   24    2   2     0   0     0   0
+    kernels_gpu   91  100   14  12     8   0     3   0
+
+tests/test_layers_c.py names the two circles that are left, which are recursions in plan/compile/, and allows no other."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers_c import listed
+from tests.layers_c import FOLDERS, circles, listed, room, rooms, within
 from tests.native import ROOT, build, need
 
 RUNTIME = ROOT / "runtime_c"
@@ -244,6 +244,19 @@ def test_files_call_each_other_in_no_circle() -> None:
     assert circle(without) == []
     for a, b in CIRCLES:
         assert circle(without | {a: without[a] | {b}}), f"the call from {a} to {b} closes no circle: delete the pair"
+
+
+def test_rooms_form_no_circle() -> None:
+    """In each folder of C sources, files with their headers include and call each other in no circle but those of CIRCLES."""
+    need("nm")
+    for library in ("linnet_sync", "linnet_cuda", "linnet_opencl"):
+        build("release", library)
+    arrows = rooms(build("release") / "CMakeFiles")
+    for folder in FOLDERS:
+        assert len(within(arrows, folder)) > 20, folder
+    for a, b in CIRCLES:
+        arrows[room(f"runtime_c/{a}")].remove(room(f"runtime_c/{b}"))
+    assert {folder: circles(within(arrows, folder)) for folder in FOLDERS} == {folder: [] for folder in FOLDERS}
 
 
 def test_a_pass_calls_no_other_pass() -> None:
