@@ -271,9 +271,6 @@ LINNET_API const char *linnet_model_metadata(const linnet_model *model, const ch
 /* Bytes that the model itself holds now: its structures, and the packed weights of its sessions. Plans that
  * rearrange a constant in the same way share one copy, which linnet_plan_info.packed_weights counts in each plan. */
 LINNET_API size_t linnet_model_bytes(linnet_model *model);
-/* Bytes that linnet_store_create allocates for this model's variables. A host with little memory compares them with its
- * limit first. A plan counts them too, so linnet_plan_create refuses them before a store exists. */
-LINNET_API size_t linnet_model_store_bytes(const linnet_model *model);
 
 /* ---- store: the variables of a model -------------------------------------------------------------------------- */
 

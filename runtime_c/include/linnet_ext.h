@@ -129,6 +129,9 @@ LINNET_API linnet_status linnet_session_wait(linnet_session *session, const linn
 LINNET_API uint64_t linnet_memory_available(void);
 /* Bytes of the file that are mapped, not allocated; 0 for a copied model. */
 LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
+/* Bytes that linnet_store_create allocates for this model's variables. A host with little memory compares them with its
+ * limit first. A plan counts them too, so linnet_plan_create refuses them before a store exists. */
+LINNET_API size_t linnet_model_store_bytes(const linnet_model *model);
 /* Computes the largest number of bytes that a session can hold at once: info.total plus the segments whose shapes
  * depend on data, each at its largest shape. If the plan's max_bytes is this number, no session exceeds it. The
  * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node

@@ -6,6 +6,7 @@
 
 #include "train_setup.h"
 
+#include "linnet_ext.h"
 #include "open.h"
 #include "train_data.h"
 #include "train_keep.h"
