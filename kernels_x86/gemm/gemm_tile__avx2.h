@@ -4,11 +4,8 @@
 
 #include "fast/gemm/gemm.h"
 
-/* The function `store_tile` of some sets of micro-kernels (ln_gemm_store_tile). */
-void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
-                              int64_t n, void *y, int64_t y_stride);
-/* The function `store_sum` of some sets of micro-kernels (ln_gemm_store_sum), for tiles with a residual. */
-void ln_gemm_store_sum__avx2(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
-                             int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride);
+/* The functions `store_tile` and `store_sum` of some sets of micro-kernels. */
+ln_gemm_store_tile ln_gemm_store_tile__avx2;
+ln_gemm_store_sum ln_gemm_store_sum__avx2;
 
 #endif

@@ -58,14 +58,13 @@ typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t wi
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 /* Stores like ln_gemm_store, but a tile of 32-bit sums that is at most a panel wide. Rows of sums are `width` (a whole
  * or a half panel) apart. n columns are stored; the sums of the other columns are initialized, too. */
-typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
-                                   int64_t width, int64_t n, void *y, int64_t y_stride);
+typedef void ln_gemm_store_tile(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
+                                int64_t n, void *y, int64_t y_stride);
 
 /* Stores like ln_gemm_store_tile, with the epilogue `sum`: the sums become the op's own result (f32 or 8-bit integers),
  * the residual is added, and the total is quantized. The residual has the strides of y; NULL: there is none. */
-typedef void (*ln_gemm_store_sum)(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel,
-                                  const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
-                                  void *y, int64_t y_stride);
+typedef void ln_gemm_store_sum(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
+                               int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride);
 
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] computes tiles of r rows, 1 <= r <= rows, of a whole panel, and half[r] of a half panel. Both
@@ -94,8 +93,8 @@ typedef struct ln_gemm_set {
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
-    ln_gemm_store_tile store_tile;    /* NULL: whole blocks are stored by `store` */
-    ln_gemm_store_sum store_sum;      /* only with store_tile; NULL: the epilogue adds a residual */
+    ln_gemm_store_tile *store_tile;   /* NULL: whole blocks are stored by `store` */
+    ln_gemm_store_sum *store_sum;     /* only with store_tile; NULL: the epilogue adds a residual */
     bool words;                       /* `store_sum` also adds and stores 16-bit numbers */
     bool symmetric;                   /* no 8-bit weight may be -128 */
     bool whole;                       /* kc must be a multiple of depth; other rows are gathered, which pads them */
