@@ -153,7 +153,7 @@ def differences(graph: Graph, module: Any, arguments: tuple[Any, ...], kwargs: M
                     name,
                     "from_torch",
                     f"output {name!r} of the converted graph differs from the module's: {what}",
-                    "the exporter lost a part of the module: write this part with other functions of torch, or skip this "
+                    "the exporter lost a part of the module: rewrite this part with other functions of torch, or skip this "
                     "comparison with verify=False",
                 )
             )

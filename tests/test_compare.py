@@ -278,7 +278,7 @@ def test_wrong_labels(pictures: Path) -> None:
     with pytest.raises(linnet.UsageError, match=r"'gren' matches no label; expected .*'Green'"):
         classes(pictures)
     (pictures / "gren").rename(pictures / "Green")
-    with pytest.raises(linnet.UsageError, match="two sub-folders mean the same class"):
+    with pytest.raises(linnet.UsageError, match="two sub-folders stand for the same class"):
         classes(pictures)
     (pictures / "labels.txt").write_text("a\nb\n")
     with pytest.raises(linnet.UsageError, match="differs from the model's number of classes; expected 3 labels, got 2"):

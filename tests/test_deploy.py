@@ -221,8 +221,8 @@ def test_samples_of_a_function_and_of_one_picture(open_photo: Path, place: Place
     ("words", "text", "status"),
     [
         (("emulate:z80", "mlp.lnt"), "the CPU 'z80' is not known; expected one of cortex-a35", 1),
-        (("a b", "mlp.lnt"), "the target has no known form; expected [user@]host[:port]", 1),
-        (("host:99999", "mlp.lnt"), "the target has no known form", 1),
+        (("a b", "mlp.lnt"), "the target is not a valid address; expected [user@]host[:port]", 1),
+        (("host:99999", "mlp.lnt"), "the target is not a valid address", 1),
         (("local", "mlp.lnt", "--dtypes", "f32,i7"), "expected f32, f16, i16, i8, got i7", 2),
         (("local", "mlp.lnt", "--threads", "1,x"), "expected numbers from 1 to 1024, got 1,x", 2),
         (("local", "mlp.lnt", "--dtypes", "i8"), "add --calibration samples.npz", 1),
@@ -302,7 +302,7 @@ def test_programs_of_32_bits_on_a_kernel_of_64(place: Place, monkeypatch: pytest
 def test_another_processor(place: Place) -> None:
     place.program("uname", "echo mips")
     text = error(place.deploy("local", place.folder / "mlp.lnt"))
-    assert "no tools are made for the processor of this machine; expected aarch64 or" in text and "got mips" in text
+    assert "there are no tools for the processor of this machine; expected aarch64 or" in text and "got mips" in text
 
 
 def test_where_tools_are_looked_for(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,8 @@ def _attribute(a: AttributeProto) -> Any:
     if a.type not in _NUMBERS_AND_TEXT:
         kind = AttributeProto.AttributeType.Name(a.type).lower()
         raise Unsupported(
-            f"attribute {a.name!r} of type {kind} does not reach a user op", "pass its value as an input of the node"
+            f"attribute {a.name!r} of type {kind} cannot be passed to a user op",
+            "pass its value as an input of the node",
         )
     value = onnx.helper.get_attribute_value(a)
     if a.type == AttributeProto.STRING:

@@ -1,4 +1,4 @@
-/* depthwise.c - convolutions with one channel of x in each group: the kernel of depthwise.inc. */
+/* depthwise.c - launches the kernel of depthwise.inc, for convolutions with one channel of x in each group. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"

@@ -1,4 +1,4 @@
-/* device.c - the devices of CUDA: what is there, limits and costs. */
+/* device.c - finds the devices of CUDA, and gives their limits and costs. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/common/choose.h"
 #include "kernels_gpu/common/failures.h"
@@ -39,7 +39,7 @@ static int limits(void *context, linnet_device_limits *out) {
 
 static double cost(void *context, const linnet_step *step) {
     const lg_device *d = context;
-    if (!d->compiles && d->pack.count == 0) return -1; /* whether the pack has the program, `claim` sees */
+    if (!d->compiles && d->pack.count == 0) return -1; /* `claim` checks whether the pack has the program */
     return lg_cost(&d->machine, d->options.modelled, step);
 }
 
@@ -78,14 +78,15 @@ static int about(void *context, linnet_device_about *out) {
     return 0;
 }
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- finding devices
+ * ----------------------------------------------------------------------------------------------- */
 
 static int number_of(const lg_cu *cu, CUdevice id, int what) {
     int value = 0;
     return cu->DeviceGetAttribute(&value, what, id) == CUDA_SUCCESS ? value : 0;
 }
 
-/* What the kernels must know of a GPU. clock in GHz, bandwidth in bytes per nanosecond. */
+/* Sets the facts about a GPU that the choice of kernels needs. clock in GHz, bandwidth in bytes per nanosecond. */
 static void set_machine(lg_device *d, const linnet_host *host, int compute, int units, double clock, double bandwidth,
                         size_t shared) {
     d->machine = (lg_machine){.host = host,
@@ -93,7 +94,7 @@ static void set_machine(lg_device *d, const linnet_host *host, int compute, int 
                               .f64 = true,
                               .f16 = true,
                               .most_items = 1024,
-                              .local_bytes = 48 << 10, /* of every GPU, without a request for more */
+                              .local_bytes = 48 << 10, /* every GPU gives this much without a special request */
                               .macs = units * clock * 128,
                               .bandwidth = bandwidth,
                               .launch_ns = 2000,
@@ -101,7 +102,8 @@ static void set_machine(lg_device *d, const linnet_host *host, int compute, int 
                               .compute = compute,
                               .units = units,
                               .shared_bytes = shared};
-    /* The instructions for matrices of 9.0 are in no later processor, so the compiler wants the name with an a. */
+    /* Later processors do not have the matrix instructions of 9.0. Therefore the name of its architecture ends in
+     * "a". */
     snprintf(d->architecture, sizeof d->architecture, "sm_%d%s", compute, compute == 90 ? "a" : "");
 }
 
@@ -117,7 +119,7 @@ static void describe_machine(lg_device *d, const linnet_host *host, CUdevice id)
                 (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
 }
 
-/* A GPU that is not there: one that is common of its architecture. */
+/* Describes a GPU that this machine does not have: a common one of the architecture. */
 static void imagine_machine(lg_device *d, const linnet_host *host) {
     static const struct {
         int compute, units;
@@ -156,7 +158,7 @@ static void set_table(lg_device *d, const char *more) {
     lg_work_functions(&d->table);
 }
 
-/* Fills a device; false if it cannot be used. */
+/* Fills a device. Returns false if the GPU cannot be used. */
 static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int number, const lg_nvrtc *nvrtc) {
     const lg_cu *cu = d->cu;
     size_t memory = 0;
@@ -177,7 +179,7 @@ static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int num
     return true;
 }
 
-/* What is missing where there is no NVRTC. The text lives as long as the process. */
+/* Returns the text that says what is missing without NVRTC. The text stays valid as long as the process. */
 static const char *without_compiler(const char *why, const lg_options *options, const lg_programs *pack, int version) {
     char text[2400];
     const char *where = options->programs[0] != 0 ? options->programs : "liblinnet_cuda";
@@ -203,7 +205,7 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
     int count = 0, version = 0;
     if (!lg_programs_open(options->programs, &pack, why, sizeof why)) {
         out->missing = strdup(why);
-        if (options->programs[0] != 0) return; /* the user has asked for them */
+        if (options->programs[0] != 0) return; /* the user has named this pack, so it must be usable */
     }
     if (options->compute != 0) {
         lg_device *d = calloc(1, sizeof *d);

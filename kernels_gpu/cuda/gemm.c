@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Factors rounded to tf32 are closer than factors rounded to bf16, and than sums that are rounded to f16. */
+/* Tells whether f32 factors may be rounded to tf32. Every precision except f32 permits this, because tf32 is more exact
+ * than bf16 factors or f16 sums. */
 static bool permits_tf32(const lg_step *s) { return s->machine->host->step_precision(s->step) != LINNET_PRECISION_F32; }
 
 int lg_gemm_kind(const lg_step *s, bool adds) {
@@ -28,7 +29,7 @@ int lg_gemm_kind(const lg_step *s, bool adds) {
 
 /* ---- packed weights ---------------------------------------------------------------------------------------------- */
 
-/* The nearest tf32: the matrix instructions of warp groups drop the low bits. */
+/* Rounds floats to the nearest tf32, because the matrix instructions of warp groups drop the low bits. */
 static void round_to_tf32(unsigned char *bytes, size_t n) {
     for (size_t i = 0; i < n; ++i) {
         uint32_t bits;
@@ -101,7 +102,7 @@ void lg_gemm_zeros(lg_gemm *g, lg_plan *plan, const lg_step *s) {
     if (zeros == NULL || terms == NULL) plan->failed = true;
     for (int64_t c = 0; c < columns && !plan->failed; ++c) {
         const int32_t zero = zeros[count == 1 ? 0 : c < count ? c : count - 1];
-        uint32_t sum = 0; /* of w - zero, and wraps */
+        uint32_t sum = 0; /* sum of w - zero, which wraps */
         g->row_sums |= zero != 0;
         if (x_zero == 0) continue;
         const int64_t first = c / g->n * g->b_z + c % g->n * g->b_n;
@@ -120,7 +121,7 @@ void lg_gemm_zeros(lg_gemm *g, lg_plan *plan, const lg_step *s) {
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* What both kernels read. The kernel's own arguments have been passed. */
+/* Writes the definitions and texts that both kernels need. The kernel's own arguments have been passed. */
 static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg_step *s,
                     void (*put)(const lg_gemm *g, lg_launch *launch, const lg_step *s)) {
     const lg_tile *t = &g->tile;
@@ -166,7 +167,7 @@ static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg
     lg_put_file(launch, "gemm_parts");
 }
 
-/* A and B in boxes of a panel of a tile. */
+/* Returns the tensor map of A or B, whose boxes are panels of a tile. */
 static lg_tensor_map map_of(const lg_gemm *g, const lg_step *s, int operand) {
     const bool packed = operand == 1 && g->packed_b >= 0;
     const int64_t rows = operand == 0 ? g->m : g->n, step = (operand == 0 ? g->a_m : g->b_n) * g->size;

@@ -1,6 +1,6 @@
-/* gemm_conv.c - convolutions, and transposed ones of stride 1, by the kernels of gemm.inc: a row of A for each output
- * pixel. With the channels of x last, the sum goes through the channels of one tap after another, in runs of 16 bytes;
- * else in the order of the weights. */
+/* gemm_conv.c - launches gemm.inc for convolutions, and for transposed convolutions of stride 1. A has a row for each
+ * output pixel. If the channels of x are last, the sum runs over all channels of one tap before the next tap, in runs
+ * of 16 bytes. Otherwise it runs in the order of the weights. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/product.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_CHANNELS = 8 }; /* of a group, else the common kernels are as good */
+enum { LEAST_CHANNELS = 8 }; /* least channels of a group; with fewer, the common kernels are as fast */
 
 /* Tells whether rows of A are rows of x. */
 static bool is_plain(const lg_window *w) {
@@ -23,7 +23,8 @@ static bool is_plain(const lg_window *w) {
 
 static bool is_constant(const lg_step *s) { return s->inputs[1].constant && s->inputs[1].data != NULL; }
 
-/* A transposed convolution of stride 1 is a convolution with mirrored taps, as the gradient of an input is. */
+/* Reads the window. A transposed convolution of stride 1, such as the gradient of an input, becomes a convolution with
+ * mirrored taps. */
 static bool open_window(const lg_step *s, bool turned, lg_window *w) {
     if (!lg_window_open(w, s, &s->inputs[0], &s->result, s->inputs[1].shape + 2, turned)) return false;
     for (int d = 0; d < LG_SPACE && turned; ++d) {
@@ -97,7 +98,8 @@ static void pack_table(lg_gemm *g, lg_plan *plan) {
     free(entries);
 }
 
-/* Packs the weights: with channels inside taps, if A is read so. */
+/* Packs the weights in the order in which A is read: if A is read in chunks, the channels of a tap follow each
+ * other. */
 static void pack_weights(lg_gemm *g, lg_plan *plan, const lg_step *s) {
     const lg_window *w = g->window;
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], channels = g->depth / taps;

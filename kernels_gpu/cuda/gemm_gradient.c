@@ -1,6 +1,6 @@
-/* gemm_gradient.c - gradients of convolutions with respect to their weights as products: the kernel of
- * gemm_gradient.inc. The sum is long and there are few weights, so it is cut into parts, which a second launch adds in
- * order. */
+/* gemm_gradient.c - launches the kernel of gemm_gradient.inc, which computes gradients of convolutions with respect to
+ * their weights as products. There are few weights and each is a long sum, so the sum is cut into parts. A second
+ * launch adds the parts in order. */
 #include "kernels_gpu/common/kernels.h"
 #include "kernels_gpu/common/launch.h"
 #include "kernels_gpu/common/step.h"
@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-enum { LEAST = 16 };            /* rows and columns, else the common kernels are as good */
-enum { MOST_PARTS = 512 };      /* of a sum */
-enum { MOST_BYTES = 64 << 20 }; /* of parts */
+enum { LEAST = 16 };            /* least rows and columns; with fewer, the common kernels are as fast */
+enum { MOST_PARTS = 512 };      /* largest number of parts of a sum */
+enum { MOST_BYTES = 64 << 20 }; /* limit on the bytes of all parts */
 
-/* Of tiles that cost the same, the first. */
+/* If several tiles cost the same, the first one is taken. */
 static const lg_tile tiles[] = {
     {128, 128, 128, 2, 4, 3, LG_BY_WARPS, 2}, {64, 128, 128, 2, 4, 3, LG_BY_WARPS, 2},
     {128, 64, 128, 4, 2, 3, LG_BY_WARPS, 2},  {64, 64, 128, 2, 2, 3, LG_BY_WARPS, 3},
@@ -23,10 +23,10 @@ static const lg_tile tiles[] = {
 
 typedef struct gradient {
     lg_window w;
-    int64_t m, n, groups, channels; /* m, n and channels of a group */
-    int64_t positions, plane;       /* of all images, of one */
+    int64_t m, n, groups, channels; /* m, n and channels: of one group */
+    int64_t positions, plane;       /* positions: of all images; plane: of one image */
     int kind, size, a_load, b_load;
-    bool last; /* channels are the last in memory */
+    bool last; /* the channels are last in memory */
     lg_tile tile;
     int64_t parts, per_part;
 } gradient;
@@ -48,7 +48,7 @@ static bool choose(gradient *z, const lg_machine *machine) {
         lg_tile own = tiles[i];
         const lg_tile *t = &own;
         if ((z->kind == 0) != (t->math == LG_BY_ADDING) || shared_of(t) > machine->shared_bytes) continue;
-        if (z->b_load == LG_LOAD_GATHER) { /* through registers */
+        if (z->b_load == LG_LOAD_GATHER) { /* elements that go through registers take longer */
             if (t->tm * t->tn == 128 * 128) continue;
             if (t->blocks > 2) own.blocks--;
         }

@@ -1,7 +1,7 @@
 /* gemm_tiles.c - chooses the tile of a product and how many blocks share a sum (kernels_gpu/cuda/gemm.h). */
 #include "kernels_gpu/cuda/gemm_tiles.h"
 
-/* Of tiles that cost the same, the first. */
+/* If several tiles cost the same, the first one is taken. */
 static const lg_tile tiles[] = {
     {128, 256, 128, 8, 1, 4, LG_BY_COPIES, 1}, {128, 128, 128, 8, 1, 6, LG_BY_COPIES, 1},
     {128, 256, 128, 8, 1, 4, LG_BY_GROUPS, 1}, {128, 128, 128, 8, 1, 4, LG_BY_GROUPS, 1},
@@ -23,12 +23,14 @@ size_t lg_gemm_shared(const lg_tile *t, bool cluster) {
     return (size_t)((ring > stage ? ring : stage) + (t->math == LG_BY_GROUPS ? 1024 : 0));
 }
 
-/* Modelled cycles of a multiprocessor, which holds several blocks. The numbers are rates of one: bytes of A by columns
- * of B per cycle, and bytes that it loads. They are fitted to the convolutions of ResNet-50 with 1 and 32 images at
- * four dtypes on an H200: the tiles chosen take 3 to 7 % more time than the best ones. */
+/* Returns the modelled cycles of a multiprocessor, which runs several blocks at a time. `rates` are products per cycle
+ * (bytes of A times columns of B), and 25 is the bytes that it loads per cycle. The numbers are fitted to the
+ * convolutions of ResNet-50 with 1 and 32 images at four dtypes on an H200. The chosen tiles take 3 to 7 % more time
+ * than the best tiles. */
 static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
     static const double rates[] = {490, 940, 1250, 1450};
-    /* tf32 is rounded first. Of the tiles of multiply-adds, 64x64 has the best ratio of registers and loads. */
+    /* tf32 is slower, because operands are rounded first. Of the tiles of multiply-adds, 64x64 has the best ratio of
+     * registers and loads. */
     double slower = g->kind == LG_KIND_TF32 ? 0.73 : 1;
     if (t->math == LG_BY_ADDING && (t->tm != 64 || t->tn != 64)) slower = 0.88;
     const double deep = (double)g->depth * g->size, steps = up(up((int64_t)deep, t->tk), split);
@@ -41,10 +43,11 @@ static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile
                            (g->b_load == LG_LOAD_CHUNKS || g->b_load == LG_LOAD_TURNED ? 1 : 4) * t->tn;
     const double computing = (double)t->tm * t->tn * t->tk / (rates[t->math] * slower);
     const double loading = gathers * t->tk / 25;
-    const double waiting = 1800.0 / (t->stages - 1); /* a load's latency, in the steps that are ahead */
+    const double waiting =
+        1800.0 / (t->stages - 1); /* the latency of a load, divided among the steps that are loaded ahead */
     double step = resident * (computing > loading ? computing : loading);
     if (step < waiting) step = waiting;
-    /* The last wave is not full, but its blocks have more of the machine. */
+    /* The last wave is not full, but each of its blocks gets a larger share of the machine. */
     double waves = blocks / (machine->units * resident);
     const double part = waves - (double)(int64_t)waves;
     waves = waves <= 1 ? 1 : waves + (part > 0 ? 0.5 * (1 - part) : 0);
@@ -60,10 +63,11 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
     if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns)
-        return false; /* B has to be rounded */
-    if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps)) return false; /* each has some */
+        return false; /* B would have to be rounded when it is packed */
+    if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps))
+        return false; /* every part must have steps */
     if (split > 1 && g->z * split > 65535) return false;
-    /* Nothing was measured beyond: the machine is full. */
+    /* With more blocks, the machine is full, and nothing was measured. */
     if (split > 1 && up(g->m, t->tm) * up(g->n, t->tn) * g->z * split > 4 * machine->units) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_GRAPHS = 8 }; /* of a queue: a session has few sequences of claims between transfers */
+enum { MOST_GRAPHS = 8 }; /* most graphs of a queue; a session has few sequences of claims between transfers */
 
 static int launch(const lg_device *d, const lg_queue *q, const lg_ready *l) {
     return lg_code(d->cu->LaunchKernel(l->function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
@@ -37,7 +37,7 @@ void lg_forget_graphs(lg_device *d, lg_queue *q, const lg_state *state, bool cur
     }
 }
 
-/* A chain: each launch begins when the one before it has ended, as in a stream. */
+/* Builds the graph as a chain: as in a stream, each launch begins when the previous one has ended. */
 static int build(const lg_device *d, lg_graph *graph) {
     CUgraph chain = NULL;
     CUgraphNode last = NULL, node = NULL;
@@ -63,13 +63,13 @@ static int build(const lg_device *d, lg_graph *graph) {
     return code;
 }
 
-/* Returns the graph of the pending claims, which is made if there is none; NULL: no memory. */
+/* Returns the graph of the pending claims. Makes an empty graph if there is none. Returns NULL if out of memory. */
 static lg_graph *find(lg_device *d, lg_queue *q) {
     const size_t bytes = (size_t)q->n_pending * sizeof(lg_state *);
     lg_graph **at = &q->graphs;
     for (int n = 0; *at != NULL; at = &(*at)->next, ++n) {
         if ((*at)->count == q->n_pending && memcmp((*at)->states, q->pending, bytes) == 0) return *at;
-        if (n == MOST_GRAPHS - 1) { /* the oldest makes room */
+        if (n == MOST_GRAPHS - 1) { /* removes the oldest graph to make room */
             lg_graph *oldest = q->graphs;
             q->graphs = oldest->next;
             free_graph(d, oldest, true);
@@ -88,7 +88,7 @@ static lg_graph *find(lg_device *d, lg_queue *q) {
     return *at = made;
 }
 
-/* Reads what the claims have found, after their launches. */
+/* Queues the reading of the numbers that the claims' kernels have written about wrong indices. */
 static int read_checks(const lg_device *d, const lg_queue *q) {
     for (int i = 0; i < q->n_pending; ++i) {
         const lg_index_check *check = &q->pending[i]->check;
@@ -105,7 +105,7 @@ int lg_flush(lg_device *d, lg_queue *q) {
     if (q->n_pending == 0) return 0;
     for (int i = 0; i < q->n_pending; ++i) launches += q->pending[i]->n_launches;
     lg_graph *graph = d->options.graphs && launches > 1 ? find(d, q) : NULL;
-    /* The first run is not worth a graph: it may be the only one. */
+    /* Builds the graph in the second run, because the first run may be the only one. */
     if (graph != NULL && graph->runs++ == 1 && build(d, graph) != 0) graph->exec = NULL;
     if (graph != NULL && graph->exec != NULL)
         code = lg_code(d->cu->GraphLaunch(graph->exec, q->stream));

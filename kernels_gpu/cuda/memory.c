@@ -13,7 +13,7 @@
 
 typedef struct lg_event {
     CUevent event;
-    lg_queue *queue; /* of the last record; NULL: never recorded */
+    lg_queue *queue; /* queue of the last record; NULL: never recorded */
 } lg_event;
 
 static lg_event *event_of(linnet_handle handle) { return (lg_event *)(uintptr_t)handle; }
@@ -39,7 +39,7 @@ static void release(void *context, linnet_handle buffer, uint64_t bytes) {
     lg_leave(d);
 }
 
-/* Pinned memory: transfers from and to it need no copy by the driver, and do not block. */
+/* Allocates pinned memory, because the driver transfers from and to it without a further copy and without blocking. */
 static int allocate_host(void *context, uint64_t bytes, void **host) {
     lg_device *d = context;
     int code = lg_enter(d);
@@ -96,7 +96,7 @@ static int finish(void *context, linnet_handle queue) {
     int code = lg_enter(d);
     if (code != 0) return code;
     const int flushed = lg_flush(d, lg_queue_of(queue));
-    code = lg_code(d->cu->StreamSynchronize(lg_queue_of(queue)->stream)); /* `wait` reports what it has found */
+    code = lg_code(d->cu->StreamSynchronize(lg_queue_of(queue)->stream)); /* `wait` reports wrong indices */
     lg_leave(d);
     return code != 0 ? code : flushed;
 }
@@ -157,7 +157,8 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* CUDA has no wait with a limit: the event is asked, ever less often. */
+/* Waits with a limit. CUDA has no such wait, so this function queries the event again and again, with growing
+ * pauses. */
 static int wait_until(void *context, linnet_handle event, uint64_t ns) {
     lg_device *d = context;
     lg_event *e = event_of(event);
@@ -211,7 +212,8 @@ static void reorder(const linnet_device_tensor *t, char *image, char *dense, boo
             }
 }
 
-/* A transfer of an image with its channels last, which waits: such values seldom leave the device. */
+/* Transfers an image with its channels last, and waits for it. It need not be fast, because such values seldom leave
+ * the device. */
 static int transfer_image(const lg_device *d, const lg_queue *q, const linnet_device_tensor *tensor, CUdeviceptr there,
                           void *here, bool to_device) {
     char *image = malloc((size_t)tensor->bytes);

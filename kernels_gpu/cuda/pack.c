@@ -1,6 +1,6 @@
-/* pack.c - programs that were compiled before: those of the build (-DLINNET_CUDA_PROGRAMS=FILE), or those of the file
- * of the option programs=. A machine without NVRTC runs what consists of them. .ci/cuda_programs.py writes such files.
- */
+/* pack.c - finds programs in a pack, a file of compiled programs that .ci/cuda_programs.py writes. The build may
+ * contain a pack (-DLINNET_CUDA_PROGRAMS=FILE), and the option programs= names another one. A machine without NVRTC can
+ * run only these programs. */
 #include "kernels_gpu/cuda/pack.h"
 
 #include <stdio.h>
@@ -21,15 +21,15 @@ __asm__(".section .rodata\n"
 extern const unsigned char lg_pack_begin[], lg_pack_end[];
 #endif
 
-/* A head, entries in ascending order of their hashes, and the code of each, which cuModuleLoadData takes. All numbers
- * are little-endian. */
+/* A pack has a head, entries in ascending order of their hashes, and the code of each entry, which cuModuleLoadData can
+ * load. All numbers are little-endian. */
 typedef struct pack_head {
     char magic[8]; /* LNCUPACK */
     uint32_t count, cuda;
 } pack_head;
 typedef struct pack_entry {
     uint64_t hash[2], offset;
-    uint32_t size, sum; /* of the code; the sum is CRC-32 */
+    uint32_t size, sum; /* size and CRC-32 of the code */
 } pack_entry;
 
 static pack_entry entry(const lg_programs *pack, size_t i) {
@@ -51,7 +51,8 @@ static uint32_t crc32_of(const unsigned char *data, size_t size) {
     return ~sum;
 }
 
-/* What is wrong with the pack's head and entries; NULL: nothing. Sums are compared when a code is used. */
+/* Returns the fault of the pack's head or entries; NULL if there is none. The checksum of a code is compared when the
+ * code is used. */
 static const char *fault_of(lg_programs *pack) {
     pack_head head;
     if (pack->size < sizeof head) return "it is shorter than a head";
@@ -69,7 +70,8 @@ static const char *fault_of(lg_programs *pack) {
     return NULL;
 }
 
-/* Returns the bytes of a file; NULL: it cannot be read. They are kept, because devices live as long as the process. */
+/* Returns the bytes of a file; NULL: it cannot be read. The bytes are never freed, because devices live as long as the
+ * process. */
 static const unsigned char *read_whole(const char *path, size_t *size) {
     unsigned char *data = NULL;
     FILE *file = fopen(path, "rb");

@@ -1,5 +1,5 @@
-/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, unless the pack has its
- * code, or the host's cache, or the user's folder because another process has compiled it. */
+/* program.c - programs of the CUDA backend: NVRTC compiles each text once per device. It is not needed if the pack, the
+ * host's cache or the user's folder has the compiled code already. */
 #include "kernels_gpu/cuda/program.h"
 #include "kernels_gpu/common/cache.h"
 #include "kernels_gpu/common/program.h"
@@ -20,7 +20,8 @@ int lg_largest_axis(const lg_launch *launch) {
     return axis;
 }
 
-/* Returns the text that the compiler gets: the dialect reads LG_AXIS_0 and so on. The caller frees it. */
+/* Returns the text that the compiler gets: defines LG_AXIS_0 and so on in front, because the dialect uses these names.
+ * The caller frees it. */
 static char *text_of(const lg_device *d, const lg_launch *launch) {
     lg_text text = {0};
     const int largest = lg_largest_axis(launch);
@@ -68,7 +69,7 @@ bool lg_has_programs(const lg_device *d, const lg_plan *plan) {
 
 /* ---- the compiler ------------------------------------------------------------------------------------------------ */
 
-/* Compiles a text to a cubin. The caller frees it. */
+/* Compiles a text to a cubin, which the caller frees. */
 static int compile(lg_device *d, const char *text, unsigned char **data, size_t *size) {
     const char *missing = NULL;
     const lg_nvrtc *nvrtc = lg_nvrtc_open(&missing);
@@ -77,7 +78,7 @@ static int compile(lg_device *d, const char *text, unsigned char **data, size_t 
     *data = NULL;
     if (nvrtc == NULL) return lg_failure(&d->failures, "%s", missing);
     snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", d->architecture);
-    /* Without contraction of a * b + c, integers that go through floats are those of the CPU. */
+    /* Without fused multiply-adds, integer results that are computed through floats equal those of the CPU. */
     const char *const options[] = {architecture, "--fmad=false", "--std=c++17", "-default-device"};
     int code = nvrtc->CreateProgram(&program, text, "linnet.cu", 0, NULL, NULL);
     if (code != NVRTC_SUCCESS) return lg_failure(&d->failures, "NVRTC cannot make a program: error %d", code);
@@ -111,7 +112,7 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
     uint64_t hash[2];
     unsigned char *data = NULL;
     size_t size = 0;
-    lg_hash(text, hash); /* of the whole text: another version of linnet writes another one */
+    lg_hash(text, hash); /* the hash covers the whole text, because another version of linnet writes another text */
     snprintf(key, sizeof key, "cuda-%016llx%016llx-%s-%d.%d", (unsigned long long)hash[0], (unsigned long long)hash[1],
              d->architecture, nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
     if (d->options.texts[0] != 0) write_text(d, text, hash);
@@ -122,7 +123,7 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
         free(data);
         return 0;
     }
-    free(data);                                      /* none, or damaged */
+    free(data);                                      /* there was no code, or it was damaged */
     if (nvrtc == NULL) return LINNET_DEVICE_REFUSES; /* the pack's code is not for this GPU or driver */
     int code = compile(d, text, &data, &size);
     if (code == 0) code = lg_code(d->cu->ModuleLoadData(out, data));
@@ -134,7 +135,7 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
 int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out) {
     uint64_t hash[2];
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
-    lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
+    lg_hash(launch->source.at, hash); /* the rest of the text follows from this part, and takes longer to write */
     hash[0] += (uint64_t)lg_largest_axis(launch);
     CUmodule module = lg_program_find(&d->programs, hash);
     if (module != NULL) return lg_code(d->cu->ModuleGetFunction(out, module, launch->kernel));

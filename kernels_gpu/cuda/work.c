@@ -21,7 +21,7 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
     return 0;
 }
 
-/* `current`: whether the context is. Without it, what the driver has made stays. */
+/* Frees the state of a claim. If the context is not current, the driver's objects cannot be freed and remain. */
 static void free_state(lg_device *d, lg_state *state, bool current) {
     if (state->queue != NULL) {
         lg_forget_graphs(d, state->queue, state, current);
@@ -104,7 +104,7 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
             ready->block[k] = (unsigned)launch->local[k];
         }
         ready->shared_bytes = (unsigned)launch->shared_bytes;
-        if (ready->shared_bytes > 48 << 10) { /* more than a kernel may have without asking */
+        if (ready->shared_bytes > 48 << 10) { /* a kernel must request more than 48 KB */
             code = lg_code(d->cu->FuncSetAttribute(ready->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                    (int)ready->shared_bytes));
             if (code != 0) return code;
@@ -115,7 +115,7 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
     return 0;
 }
 
-/* Writes packed memory. The bytes are freed when this returns, so it waits. */
+/* Writes packed memory, and waits, because the caller then frees the bytes. */
 static int write_packed(const lg_device *d, const lg_queue *q, const linnet_work *work, const lg_plan *plan) {
     if (plan->packed.length == 0) return 0;
     const int code =
@@ -132,7 +132,7 @@ static int prepare_check(const lg_device *d, const linnet_work *work, const lg_p
     return code;
 }
 
-/* The context is current. */
+/* Prepares a claim. The context is current. */
 static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, const lg_plan *plan, lg_state *state) {
     state->queue = q;
     state->launches = calloc((size_t)plan->n + 1, sizeof *state->launches);
@@ -177,7 +177,7 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
     lg_queue *q = lg_queue_of(queue);
     lg_state *state = (lg_state *)(uintptr_t)handle;
     (void)work;
-    if (!q->measures) return lg_submit(d, q, state); /* calls nothing of the driver */
+    if (!q->measures) return lg_submit(d, q, state); /* this calls no function of the driver */
     int code = lg_enter(d);
     if (code != 0) return code;
     if (state->from != NULL) code = lg_code(d->cu->EventRecord(state->from, q->stream));

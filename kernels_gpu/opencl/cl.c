@@ -10,7 +10,8 @@ static lg_cl functions;
 static int have;
 static char reason[700];
 
-/* Debian and its kin, Android's vendors, macOS. The loader finds more in its own search path. */
+/* The names on Debian and similar systems, on Android, and on macOS. For a name without a slash, the loader uses its
+ * own search path. */
 static const char *const NAMES[] = {"libOpenCL.so.1",
                                     "libOpenCL.so",
                                     "/vendor/lib64/libOpenCL.so",

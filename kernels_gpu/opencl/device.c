@@ -1,4 +1,4 @@
-/* device.c - the devices of OpenCL: what is there, limits and costs. */
+/* device.c - finds the devices of OpenCL, and gives their limits and costs. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/common/choose.h"
 #include "kernels_gpu/common/failures.h"
@@ -15,7 +15,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* ---- what a device says ------------------------------------------------------------------------------------------ */
+/* ---- properties of a device
+ * ------------------------------------------------------------------------------------------ */
 
 static const char *explain(void *context, int code) {
     lg_device *d = context;
@@ -52,7 +53,8 @@ static int about(void *context, linnet_device_about *out) {
     return 0;
 }
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- finding devices
+ * ----------------------------------------------------------------------------------------------- */
 
 static void text_of(const lg_cl *cl, cl_device_id id, cl_uint what, char *out, size_t size) {
     size_t length = 0;
@@ -66,7 +68,7 @@ static uint64_t number_of(const lg_cl *cl, cl_device_id id, cl_uint what) {
     return cl->GetDeviceInfo(id, what, sizeof value, &value, NULL) == CL_SUCCESS ? value : 0;
 }
 
-/* Fills a device; false if it cannot be used. */
+/* Fills a device. Returns false if it cannot be used. */
 static bool describe(lg_device *d, const linnet_host *host, cl_device_id id, int number) {
     const lg_cl *cl = d->cl;
     char extensions[4096], version[128], driver[128];
@@ -131,7 +133,7 @@ static int collect(const lg_cl *cl, cl_device_id *out) {
     cl_uint n_platforms = 0;
     int n = 0;
     if (cl->GetPlatformIDs(MOST_PLATFORMS, platforms, &n_platforms) != CL_SUCCESS) return 0;
-    /* GPUs first, so that opencl:0 is one where the machine has any. */
+    /* Lists GPUs first, so that opencl:0 is a GPU if the machine has one. */
     for (int gpus = 1; gpus >= 0; --gpus)
         for (cl_uint p = 0; p < n_platforms && p < MOST_PLATFORMS; ++p) {
             cl_device_id ids[LG_MOST_DEVICES];

@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-/* Memory of allocate_host. */
+/* Memory that allocate_host has returned. */
 typedef struct lg_pinned {
     struct lg_pinned *next;
     void *host;
-    cl_mem memory; /* NULL: of malloc */
+    cl_mem memory; /* NULL: the memory was allocated by posix_memalign */
 } lg_pinned;
 
-/* A queue for one call that must wait. */
+/* Opens a queue for a single call that waits for its result. */
 static cl_command_queue open_briefly(const lg_device *d, cl_int *code) {
     return d->cl->CreateCommandQueue(d->context, d->id, 0, code);
 }
@@ -40,7 +40,7 @@ static int import_as(const lg_device *d, cl_bitfield access, const void *host, u
     return code;
 }
 
-/* Only where it saves memory: a processor with memory of its own would copy the constants to it. */
+/* Imports constants only if the device shares the host's memory. A device with memory of its own would copy them. */
 static int import_constants(void *context, const void *host, uint64_t bytes, linnet_handle *buffer) {
     const lg_device *d = context;
     if (!d->unified || bytes > d->largest) return LG_NO_MEMORY;
@@ -59,7 +59,7 @@ static int import(void *context, void *host, uint64_t bytes, linnet_handle *buff
 static int host_acquire(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes) {
     const lg_device *d = context;
     cl_int code = CL_SUCCESS;
-    (void)host; /* which the call returns, too */
+    (void)host; /* not needed, because the call returns the same address */
     d->cl->EnqueueMapBuffer(lg_queue_of(queue)->queue, lg_buffer(buffer), CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 0,
                             (size_t)bytes, 0, NULL, NULL, &code);
     return code;
@@ -71,7 +71,8 @@ static int host_release(void *context, linnet_handle queue, linnet_handle buffer
     return d->cl->EnqueueUnmapMemObject(lg_queue_of(queue)->queue, lg_buffer(buffer), host, 0, NULL, NULL);
 }
 
-/* Memory that the driver has pinned, if it is aligned; else whole pages, which drivers take in place. */
+/* Allocates memory that the driver has pinned, if it is aligned; otherwise whole pages, which drivers can use in
+ * place. */
 static int allocate_host(void *context, uint64_t bytes, void **host) {
     lg_device *d = context;
     cl_int code = CL_SUCCESS;
@@ -83,7 +84,7 @@ static int allocate_host(void *context, uint64_t bytes, void **host) {
             d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, (size_t)bytes, NULL, &code);
         if (code == CL_SUCCESS) made->host = map_briefly(d, made->memory, bytes, &code);
         if (made->memory != NULL && (code != CL_SUCCESS || (uintptr_t)made->host % 64 != 0)) {
-            d->cl->ReleaseMemObject(made->memory); /* which unmaps it */
+            d->cl->ReleaseMemObject(made->memory); /* this also unmaps the memory */
             made->memory = NULL, made->host = NULL;
         }
     }

@@ -1,5 +1,5 @@
-/* memory.c - buffers, queues, events and transfers of the OpenCL backend. Buffers are cl_mem, queues and events objects
- * of this file. */
+/* memory.c - buffers, queues, events and transfers of the OpenCL backend. Buffers are cl_mem objects; queues and events
+ * are objects of this file. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/opencl/memory.h"
 #include "kernels_gpu/opencl/work.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* What a driver's thread tells when an event is complete. The event and the driver's call both use it; the last of them
- * frees it. */
+/* A message from the driver's thread: an event is complete. The event and the driver's callback both use the signal;
+ * the last of them frees it. */
 typedef struct lg_signal {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -19,7 +19,7 @@ typedef struct lg_signal {
 typedef struct lg_event {
     cl_event event;
     lg_queue *queue;
-    lg_signal *signal; /* of the last record, from the first wait that has a limit */
+    lg_signal *signal; /* for the last record; the first wait with a limit makes it */
 } lg_event;
 
 static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }
@@ -67,7 +67,7 @@ static void close_queue(void *context, linnet_handle queue) {
 }
 
 static int finish(void *context, linnet_handle queue) {
-    return functions_of(context)->Finish(lg_queue_of(queue)->queue); /* `wait` reports what it has found */
+    return functions_of(context)->Finish(lg_queue_of(queue)->queue); /* `wait` reports wrong indices */
 }
 
 static int create_event(void *context, linnet_handle *out) {
@@ -127,7 +127,7 @@ static void completed(cl_event event, cl_int status, void *argument) {
     leave(signal);
 }
 
-/* Asks the driver to tell when the event is complete. False: it cannot. */
+/* Asks the driver to signal when the event is complete. Returns false if the driver cannot. */
 static bool watch(const lg_cl *cl, lg_event *e) {
     if (e->signal != NULL) return true;
     lg_signal *signal = calloc(1, sizeof *signal);

@@ -13,7 +13,7 @@ static const char *build_options(const lg_device *d) {
     return d->rounds_divisions ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL1.2";
 }
 
-/* Builds a program; frees it if that fails. */
+/* Builds a program. Frees the program on failure. */
 static int build(lg_device *d, cl_program program, bool from_source) {
     char log[1500] = "";
     size_t length = 0;
@@ -57,7 +57,8 @@ static unsigned char *binary_of(const lg_device *d, cl_program program, size_t *
 
 static int make(lg_device *d, const char *text, const linnet_program_cache *host, cl_program *out) {
     char key[200];
-    uint64_t hash[2], driver[2]; /* of the whole text: another version of linnet writes another one */
+    uint64_t hash[2],
+        driver[2]; /* the hash covers the whole text, because another version of linnet writes another text */
     unsigned char *data = NULL;
     size_t size = 0;
     lg_text all = {0};
@@ -88,7 +89,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
 int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, cl_program *out) {
     uint64_t hash[2];
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
-    lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
+    lg_hash(launch->source.at, hash); /* the rest of the text follows from this part, and takes longer to write */
     *out = lg_program_find(&d->programs, hash);
     if (*out != NULL) return 0;
     char *text = lg_whole_text(&d->machine, launch);

@@ -10,7 +10,7 @@
 typedef struct lg_ready { /* a launch that is ready to run */
     cl_kernel kernel;
     size_t global[3], local[3];
-    cl_event event; /* profiling: of the last run */
+    cl_event event; /* with profiling: the event of the last run */
 } lg_ready;
 
 typedef struct lg_state { /* a claim in a session */
@@ -43,7 +43,7 @@ static void free_state(const lg_device *d, lg_state *state) {
     free(state);
 }
 
-/* The part of a buffer that an operand is in, as a memory object. NULL for an absent operand. */
+/* Makes a memory object for the part of a buffer that contains the operand; NULL for an absent operand. */
 static int view_of(const lg_device *d, lg_state *state, const linnet_span *span, cl_mem *out) {
     cl_int code = CL_SUCCESS;
     *out = NULL;
@@ -114,7 +114,7 @@ static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, con
     state->views = calloc(sizeof(views) / sizeof(cl_mem), sizeof *state->views);
     if (state->launches == NULL || state->views == NULL) return LG_NO_MEMORY;
     int code = prepare_launches(d, work, plan, state);
-    if (code == 0 && plan->packed.length > 0) /* the bytes are freed with the plan: it is a blocking write */
+    if (code == 0 && plan->packed.length > 0) /* a blocking write, because the bytes are freed with the plan */
         code = d->cl->EnqueueWriteBuffer(q->queue, lg_buffer(work->packed.buffer), CL_TRUE, (size_t)work->packed.offset,
                                          plan->packed.length, plan->packed.at, 0, NULL, NULL);
     if (code != 0 || !plan->checks) return code;

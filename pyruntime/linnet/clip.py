@@ -50,9 +50,7 @@ def by_global_norm(limit: float) -> Callable[[Gradients], Gradients]:
 def global_norm(given: Gradients) -> Tensor:
     """The Euclidean norm of all gradients taken as one vector: a scalar, f64 if any gradient is f64, else f32."""
     if not given:
-        raise UsageError(
-            "there is no gradient to take the norm of", code=101, expected="one or more gradients", got="none"
-        )
+        raise UsageError("the list of gradients is empty", code=101, expected="one or more gradients", got="none")
     squares = [
         g.square_sum() if isinstance(g, SparseRows) else elementwise([g], lambda v: v * v, REGISTER[g.dtype]).sum()
         for g in given.values()

@@ -1,5 +1,6 @@
 """Measures the rates of this machine (such as operations per nanosecond), from which plans estimate times (docs/tuning.md).
-Small graphs run with the kernels of each instruction set. Each rate is set so that its graph's modelled time is right."""
+Small graphs run with the kernels of each instruction set. Each rate is set so that the modelled time of its graph
+equals the measured time."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _TURNS = 3  # at least
 _TURN = 0.005  # seconds
 _ROUNDS = 3  # each rate depends a little on the others
 _FORKS = 8  # steps of the graph that measures a fork
-_LONG = 112  # pixels along a side of its image where threads matter more than forks
+_LONG = 112  # side of the image, in pixels, with which threads matter more than forks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +125,8 @@ def _chain(side: int) -> Graph:
 
 _PRODUCTS = ("f32", "i8", "i16")
 _BEYOND = 10_000_000  # numbers that no cache holds
-# Bytes that a core's cache, and the cache that cores share, move in the time of one operation: all follow the clock.
+# Bytes that a core's cache (_CACHE) and the cache that all cores share (_SHARED) move in the time of one operation.
+# Like the rate of operations, both rates follow the processor's clock.
 _CACHE, _SHARED = 7.5, 2.5
 
 

@@ -170,7 +170,7 @@ static linnet_status read_extras(ln_reader *r, const ln_fb_table *root) {
         const char *target = ln_fb_string(&table, EXTRA_TARGET);
         int64_t index = ln_fb_signed(&table, EXTRA_SEGMENT, 4, -1);
         if (index < -1 || index >= model->n_segments)
-            return ln_reader_corrupt(r, target, "an extra refers to a segment that does not exist", index);
+            return ln_reader_corrupt(r, target, "an entry of `extras` refers to a segment that does not exist", index);
         if (index < 0 || ln_fb_unsigned(&table, EXTRA_KIND, 2, 0) != PACKED_WEIGHTS) continue;
         in_order &= strcmp(last, target) < 0;
         last = model->stored[count].key = target;

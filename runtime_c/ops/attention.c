@@ -42,13 +42,13 @@ static linnet_status check_dtypes(const ln_infer *infer) {
 static linnet_status check_attributes(const ln_infer *infer) {
     const ln_attention_attributes *a = infer->attributes;
     if (a->window < 0 || (a->window > 0 && a->causal == LN_ATTENTION_CAUSAL_NONE)) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "window does not fit");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "window is out of range");
         ln_expected(infer->error, "0, or a positive number with causal");
         return ln_got(infer->error, "%lld%s", (long long)a->window, a->window < 0 ? "" : " without causal");
     }
     const double number = a->cap < 0 || !isfinite(a->cap) ? a->cap : a->scale;
     if (isfinite(number) && a->cap >= 0) return LINNET_OK;
-    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "%s is not a usable number", number == a->scale ? "scale" : "cap");
+    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "%s is out of range", number == a->scale ? "scale" : "cap");
     ln_expected(infer->error, "%s", number == a->scale ? "a finite number" : "0 or a positive finite number");
     return ln_got(infer->error, "%g", number);
 }
@@ -96,8 +96,8 @@ static linnet_status check_mask(const ln_infer *infer, const ln_tensor *mask, co
     }
     if (fits) return LINNET_OK;
     char wanted[96], got[96];
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the mask does not fit the scores");
-    ln_expected(infer->error, "a shape that is broadcast to %s",
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of the mask does not match the scores");
+    ln_expected(infer->error, "a shape that broadcasts to %s",
                 ln_shape_text(scores->dims, scores->rank, wanted, sizeof wanted));
     return ln_got(infer->error, "%s", ln_shape_text(mask->dims, mask->rank, got, sizeof got));
 }
@@ -108,7 +108,7 @@ static linnet_status check_lengths(const ln_infer *infer, const ln_tensor *lengt
     if (lengths->rank == 1 && (lengths->dims[0] == 1 || lengths->dims[0] == batch || lengths->dims[0] < 0 || batch < 0))
         return LINNET_OK;
     char got[96];
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of lengths does not fit");
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of lengths is wrong");
     ln_expected(infer->error, "[1], or [%lld], one length for each element of the first dimension of y",
                 (long long)batch);
     return ln_got(infer->error, "%s", ln_shape_text(lengths->dims, lengths->rank, got, sizeof got));

@@ -336,7 +336,7 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         return bad(infer, LINNET_BAD_ATTRIBUTE, "copy: only split has more than one output", "one output");
     if (ln_dtype_bits(x->dtype) < 8 && !ln_copy_keeps_order(a))
         return bad(infer, LINNET_WRONG_DTYPE, "copy is not defined for i4 and u4 if it reorders elements",
-                   "elements of whole bytes: cast it to i8 or u8");
+                   "elements of whole bytes; cast the operand to i8 or u8 first");
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
     case LN_COPY_KIND_BITCAST:
@@ -355,7 +355,7 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         y->rank = x->rank;
         if (x->rank >= 0 && ln_copy_slice(a, infer->inputs, infer->n_inputs, first, second, y->dims) == LN_COPY_BAD)
             return bad(infer, LINNET_BAD_ATTRIBUTE, "slice: starts, ends, axes or steps are wrong",
-                       "starts, ends, axes, steps of one length, axes in range, no step 0");
+                       "equally many starts, ends, axes and steps, with each axis in range and no step of 0");
         return LINNET_OK;
     case LN_COPY_KIND_PAD:
         y->rank = x->rank;

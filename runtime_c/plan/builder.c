@@ -77,7 +77,7 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
     if (o->quant_scheme < LINNET_QUANT_NONE || o->quant_scheme > LINNET_QUANT_BLOCK || o->quant_count < 1 ||
         o->quant_count > INT32_MAX || (o->quant_scheme == LINNET_QUANT_TENSOR && o->quant_count != 1) ||
         (o->quant_scheme == LINNET_QUANT_BLOCK && o->quant_block < 1)) {
-        ln_fail(error, LINNET_BAD_ATTRIBUTE, "the fields of an operand's quantization do not fit together");
+        ln_fail(error, LINNET_BAD_ATTRIBUTE, "the fields of an operand's quantization contradict each other");
         ln_expected(error, "one scale, scales along an axis, or blocks of 1 or more elements");
         return ln_got(error, "scheme %d, %lld scales, blocks of %d", (int)o->quant_scheme, (long long)o->quant_count,
                       (int)o->quant_block),

@@ -131,19 +131,20 @@ static void bad_calls(void) {
     refuses("mask has the wrong dtype", LINNET_WRONG_DTYPE, &plain, (ln_tensor[]){q, k, v, whole}, 4);
     refuses("differ in the depth", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, v, v}, 3);
     refuses("differ in the number of keys", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, k, short_v}, 3);
-    refuses("the mask does not fit", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, k, v, mask}, 4);
+    refuses("the shape of the mask does not match", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, k, v, mask}, 4);
     refuses("the shape of lengths", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, k, v, none, lengths}, 5);
     refuses("query is not a matrix", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){line, k, v}, 3);
     refuses("broadcast", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, three, v}, 3);
     refuses("only one of past_key", LINNET_SHAPE_MISMATCH, &plain, (ln_tensor[]){q, k, v, none, none, past_k}, 6);
     refuses("differ in the size of a value", LINNET_SHAPE_MISMATCH, &plain,
             (ln_tensor[]){q, k, v, none, none, past_k, past_v}, 7);
-    refuses("window does not fit", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.window = 3},
+    refuses("window is out of range", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.window = 3},
             (ln_tensor[]){q, k, v}, 3);
-    refuses("window does not fit", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.window = -3, .causal = 1},
+    refuses("window is out of range", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.window = -3, .causal = 1},
             (ln_tensor[]){q, k, v}, 3);
-    refuses("cap is not", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.cap = -1}, (ln_tensor[]){q, k, v}, 3);
-    refuses("scale is not", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.scale = (double)INFINITY},
+    refuses("cap is out of range", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.cap = -1}, (ln_tensor[]){q, k, v},
+            3);
+    refuses("scale is out of range", LINNET_BAD_ATTRIBUTE, &(ln_attention_attributes){.scale = (double)INFINITY},
             (ln_tensor[]){q, k, v}, 3);
 }
 

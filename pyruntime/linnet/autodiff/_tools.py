@@ -19,17 +19,17 @@ FLOAT_DTYPES = frozenset({"f32", "f64", "f16", "bf16"})
 
 
 def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """Input 0, output 0, and the gradient of output 0."""
+    """Returns input 0, output 0, and the gradient of output 0."""
     x, g = node.inputs[0], given[0]
     if x is None or g is None or any(extra is not None for extra in given[1:]):
         raise GraphError(
-            "only its first output has a gradient", code=301, hint="leave the other outputs out of the loss"
+            "only the first output of the op has a gradient", code=301, hint="leave the other outputs out of the loss"
         )
     return x, node.outputs[0], g
 
 
 def elementwise(inputs: Sequence[Operators], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
-    """One map with one output."""
+    """Creates a map with one output."""
     made = pointwise(inputs, body, dtype)
     assert isinstance(made, Tensor)
     return made
@@ -43,7 +43,7 @@ def shape_of(x: Tensor) -> tuple[Dim, ...]:
 
 
 def static(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The sizes along axes (default: all), which must be numbers."""
+    """Returns the sizes along axes (default: all). They must be known numbers."""
     shape = shape_of(x)
     dims = [shape[a] for a in (range(len(shape)) if axes is None else axes)]
     if not all(isinstance(d, int) for d in dims):
@@ -143,7 +143,7 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
 
 
 def behind(loss: Tensor) -> set[Tensor]:
-    """All tensors on which the loss depends, including the loss."""
+    """Returns all tensors on which the loss depends, including the loss."""
     seen, pending = {loss}, [loss]
     while pending:
         node = pending.pop().node

@@ -25,8 +25,8 @@ Walked = Callable[[_State, _State], tuple[_State, list[Tensor]]]
 
 
 def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
-    """Three numbers of a recurrent node or its gradient: hidden units, the width of all gates together, and directions. Raises
-    GraphError."""
+    """Returns three numbers of a recurrent node or of its gradient: hidden units, the width of all gates together, and
+    directions. Raises GraphError."""
     hidden = shape_of(weights)[2]
     if not isinstance(hidden, int):
         raise GraphError(

@@ -59,8 +59,8 @@ def place_of(node: Node) -> Function:
 
 
 def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor | None]:
-    """The tensors as they are captured in the open body. Tensors that need a gradient get aliases of their own, so that
-    all are distinct."""
+    """Returns the tensors as the open body captures them. Each tensor that needs a gradient gets an alias of its own,
+    so that no two of them are the same tensor."""
     found: list[Tensor | None] = []
     for tensor, need in zip(captured, needs, strict=True):
         if tensor is not None:

@@ -72,7 +72,8 @@ def _values(node: Node, attribute: str, index: int, what: str) -> list[int]:
 
 
 def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Pads with zeros for steps of 1; scatters for other steps."""
+    """The gradient of a slice. With steps of 1, it pads the gradient with zeros; with other steps, it scatters the
+    gradient."""
     rank = len(shape_of(x))
     starts = _values(node, "starts", 1, "starts")
     axes = [a % rank for a in _values(node, "axes", 3, "axes")] or list(range(len(starts)))
@@ -101,8 +102,8 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _pad(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """For mode "constant", the gradient is the opposite pad. For "reflect", "edge" and "wrap", the gradient is
-    scattered."""
+    """The gradient of a pad. For mode "constant", it is a pad with the opposite sizes. For "reflect", "edge" and
+    "wrap", the gradient is scattered."""
     if node.attribute("pad_mode") != "constant":
         return _scattered(node, x, g)
     pads, axes = operand(node, 1), operand(node, 3)
@@ -138,8 +139,8 @@ def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _scattered(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """The gradient for any kind of copy: the same copy, applied to the indices of elements, shows where each element
-    came from."""
+    """The gradient of any kind of copy. Applying the same copy to the indices of elements shows where each element came
+    from."""
     return put_back(x, emit("copy", [numbers_of(x), *node.inputs[1:]], node.attributes)[0], g)
 
 

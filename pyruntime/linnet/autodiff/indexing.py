@@ -10,8 +10,8 @@ from linnet.ir.function import Node, Tensor
 
 
 def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient added at the indices. If whole rows of a variable were gathered, the result has only
-    these rows."""
+    """Returns zeros, to which the gradient is added at the indices. If whole rows of a variable were gathered, the
+    result has only these rows."""
     x, _, g = first(node, given)
     indices, kind = node.inputs[1], node.attribute("kind")
     assert indices is not None
@@ -73,8 +73,8 @@ def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """For a sum: cumsum in the opposite direction. For a product: the product of all earlier elements times a scan from
-    the end. This is also correct for elements that are 0."""
+    """For a sum, the gradient is a cumsum in the opposite direction. For a product, it is the product of all earlier
+    elements times a scan from the end. This is also correct for elements that are 0."""
     x, _, g = first(node, given)
     axis, exclusive, reverse = node.inputs[1], node.attribute("exclusive"), node.attribute("reverse")
     assert axis is not None
@@ -100,7 +100,7 @@ def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 
 def top_k_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros with the gradient of the values at their indices."""
+    """Returns zeros, with the gradient of the values at their indices."""
     x, _, g = first(node, given)
     axis = node.attribute("axis") % len(shape_of(x))
     return [ops.scatter(filled(x, 0.0), node.outputs[1], g, axis=axis, reduction="add")]

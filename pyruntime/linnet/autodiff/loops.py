@@ -1,5 +1,6 @@
-"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to
-stack. What maps and copies compute from stacked or captured values is recomputed. Heavier ops' results are stacked."""
+"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is changed to
+stack. It stacks the results of heavy ops. The backward loop recomputes what maps and copies compute from stacked or
+captured values."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def _sure(value: _T | None) -> _T:
 
 
 def _steady(node: Node) -> bool:
-    """Whether only the number of iterations ends the loop."""
+    """Tells whether only the number of iterations ends the loop."""
     function, begins = node.attribute("body_function"), node.inputs[1] if len(node.inputs) > 1 else None
     holds = function.outputs[0]
     always = holds is function.inputs[1] or (holds.data is not None and bool(holds.data.all()))

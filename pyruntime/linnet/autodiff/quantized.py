@@ -16,7 +16,7 @@ _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-(1 << 15), (1 << 15) - 1)
 
 
 def quantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Inside the range: the full gradient for x, and -x / scale times the gradient for the scale. Outside the range,
+    """Inside the range, x gets the full gradient, and the scale gets -x / scale times the gradient. Outside the range,
     both are 0."""
     x, y, g = first(node, given)
     scale, zero = _grid(node, x, y)
@@ -37,7 +37,7 @@ def quantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool])
 
 
 def dequantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The full gradient for x; (stored - zero) times the gradient for the scale."""
+    """x gets the full gradient; the scale gets (stored - zero) times the gradient."""
     x, _, g = first(node, given)
     result: list[Tensor | None] = [g if needs[0] else None]
     if len(needs) > 1 and needs[1]:

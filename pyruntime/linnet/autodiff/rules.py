@@ -43,7 +43,7 @@ def _reduced_axes(node: Node, x: Tensor) -> list[int]:
 
 
 def _count(x: Tensor, axes: list[int]) -> Tensor:
-    """How many elements are reduced to one element, as a scalar of x's dtype."""
+    """Returns the number of elements that are reduced to one, as a scalar of x's dtype."""
     sizes = ops.gather(ops.shape(x), integers(x, axes))
     return ops.cast(ops.reduce(sizes, kind="prod", keep_dims=False), dtype=x.dtype)
 
@@ -83,7 +83,8 @@ _REDUCE = {
 
 
 def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
-    """The product of all other elements, axis by axis. This is correct even if elements are zero."""
+    """Returns, for each element, the product of all other elements, computed axis by axis. This is correct even if
+    elements are zero."""
     stages = [x]
     for axis in axes[:-1]:
         stages.append(ops.reduce(stages[-1], kind="prod", axis=[axis], keep_dims=True))
@@ -96,7 +97,7 @@ def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
 
 
 def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Two matmuls, summed over broadcast batch dimensions, and a sum for the bias."""
+    """The gradients are two matmuls, summed over broadcast batch dimensions, and a sum for the bias."""
     _, _, g = first(node, given)
     a, b = node.inputs[0], node.inputs[1]
     assert a is not None and b is not None
@@ -147,7 +148,8 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def attention_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The weights are computed again, and the walk goes back through the products, the map and the softmax."""
+    """Computes the attention weights again with ordinary ops, and walks back through the products, the map and the
+    softmax."""
     attributes = {name: node.attribute(name) for name in ATTRIBUTES}
     return through(lambda *operands: attention_in_parts(operands, attributes), node.inputs, given, needs)
 
@@ -309,7 +311,7 @@ def cast_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 
 def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The nodes that the op's own function builds."""
+    """Returns the gradients that the op's own gradient function builds."""
     name = user_op_name(node.attributes)
     op = node.outputs[0].function.graph.user_ops.get(name)
     if op is None:

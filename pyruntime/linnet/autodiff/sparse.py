@@ -47,7 +47,8 @@ class SparseRows:
         return ops.scatter(zeros, self._column(), self.rows, kind="nd", reduction="none" if self.summed else "add")
 
     def sums(self) -> SparseRows:
-        """The same values, sorted by id, with every row replaced by the sum of all rows with its id. O(k log k)."""
+        """The same values sorted by id. Every row is replaced by the sum of all rows with the same id. Takes O(k log
+        k)."""
         if self.summed:
             return self
         ids, order = ops.top_k(self.ids, ops.shape(self.ids), axis=0, largest=False)

@@ -19,7 +19,8 @@ rules: dict[str, Rule] = {}
 
 
 def reached(nodes: Sequence[Node], sources: Iterable[Tensor]) -> set[Tensor]:
-    """The tensors that gradients can reach from `sources`, including the sources. nodes: in order of use."""
+    """Returns the tensors that depend on `sources` in a differentiable way, including the sources. nodes: in order of
+    use."""
     active = set(sources)
     for node in nodes:
         if node.source == STOPPED:

@@ -47,7 +47,8 @@ class _Window:
                 self.open_pads = self._open(extra, more)
 
     def _total(self, i: int, extra: int) -> int:
-        """The total padding on both sides of axis i, computed from the sizes. A stride of 1 does not need the sizes."""
+        """The total padding on both sides of axis i, computed from the sizes. With a stride of 1, the sizes are not
+        needed."""
         if not self.known:
             return self.span[i] - 1
         n, m = self.sizes[i], self.out[i]
@@ -74,14 +75,14 @@ class _Window:
         return ops.shape(t, start=self.axes[0], end=self.axes[-1] + 1)
 
     def resized(self, t: Tensor, before: Tensor, like: Tensor) -> Tensor:
-        """t with `before` more elements in front (fewer if negative), and padded or cropped at the end to the length of
-        `like`."""
+        """Returns t with `before` more elements in front (fewer if negative). Its end is padded or cropped to the
+        length of `like`."""
         after = ops.subtract(ops.subtract(self.lengths(like), self.lengths(t)), before)
         return ops.copy([t, ops.concat([before, after], 0)], kind="pad", axis=self.axes)[0]
 
 
 def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
-    """Gradient of a conv's input: conv_transpose, plus the elements at the end that the stride skipped."""
+    """The gradient of a conv's input: a conv_transpose, extended by the elements at the end that the stride skipped."""
     how: dict[str, Any] = {
         "strides": window.strides, "dilations": window.dilations, "group": group, "channel_axis": window.channel_axis,
     }  # fmt: skip
@@ -109,7 +110,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tenso
 
 
 def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
-    """The conv itself, with the window's output size."""
+    """The conv itself, with the output size of the window."""
     if window.open_pads is not None:
         x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axis=window.axes)[0]
     made = ops.conv(
@@ -134,7 +135,7 @@ def _window_of(node: Node, x: Tensor, y: Tensor, w: Tensor) -> tuple[_Window, in
 
 
 def conv_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """conv_transpose for x, conv_gradient for w, a sum for the bias."""
+    """The gradient for x is a conv_transpose, for w a conv_gradient, and for the bias a sum."""
     x, w, g = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and w is not None and g is not None
     window, group = _window_of(node, x, node.outputs[0], w)

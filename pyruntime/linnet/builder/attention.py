@@ -1,5 +1,5 @@
-"""The op `attention` as products, a map and a softmax: what its gradient walks back through, what is quantized layer by
-layer, and what ONNX gets."""
+"""Builds the op `attention` from products, a map and a softmax. Its gradient, quantization layer by layer, and the
+export to ONNX use this form."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOWEST = {"f64": -1e300, "f32": -3e38, "bf16": -3e38, "f16": -6e4}  # finite, so
 
 
 def attention_in_parts(inputs: Sequence[Tensor | None], attributes: Mapping[str, Any]) -> Tensor:
-    """The result of the op `attention` with these operands and attributes, from ops that store the scores. The ranks of
-    the operands must be known."""
+    """Returns the result of the op `attention` with these operands and attributes, computed by ops that store the
+    scores. The ranks of the operands must be known."""
     query, key, value, mask, lengths, past_key, past_value = [*inputs, *[None] * 7][:7]
     assert query is not None and key is not None and value is not None
     turned, past = bool(attributes["key_transposed"]), None
@@ -46,7 +46,7 @@ def _usual_scale(query: Tensor) -> float:
 
 
 def _joined(past: Tensor, new: Tensor, axis: int) -> Tensor:
-    """Both along an axis; leading dimensions are broadcast."""
+    """Concatenates both along an axis. Leading dimensions are broadcast."""
     leading = [(t.shape or ())[:-2] for t in (past, new)]
     if leading[0] != leading[1]:
         sizes = np.broadcast_shapes(*([d for d in dims if isinstance(d, int)] for dims in leading))

@@ -260,7 +260,7 @@ def _where(*values: Structure) -> Function:
             graph = getattr(part, "graph", None) or part.tensor().function.graph
             return graph.bodies[-1] if graph.bodies else graph.main
     raise UsageError(
-        "cannot determine the graph in which to build this",
+        "cannot determine the graph in which to build the branch or loop",
         code=101,
         expected="a tensor or variable among the initial values",
         got="only numbers and arrays",

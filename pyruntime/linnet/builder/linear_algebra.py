@@ -18,7 +18,7 @@ from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.expr import Expr
 from linnet.ir.function import Operators, Tensor
 
-MOST_COLUMNS = 32  # of a matrix of the run; each takes about eight nodes
+MOST_COLUMNS = 32  # most columns of a matrix that is known only in the run; each column takes about eight nodes
 Array = npt.NDArray[np.float64]
 
 

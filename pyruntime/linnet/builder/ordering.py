@@ -168,7 +168,7 @@ def segment_sum(x: Operators, ids: Operators, count: int | Tensor, *, name: str 
 
 
 def segment_mean(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """Like segment_sum, but with means. A segment without rows gives 0."""
+    """Computes the mean of each segment, as segment_sum computes sums. A segment without rows gives 0."""
     tensor = x.tensor()
     sums, amounts = _segments(tensor, ids, count, "add", 0), _amounts(tensor, ids, count)
     made: Tensor = pointwise([sums, amounts], lambda s, n: s / n.max(1.0), tensor.dtype, name=name)
@@ -176,12 +176,12 @@ def segment_mean(x: Operators, ids: Operators, count: int | Tensor, *, name: str
 
 
 def segment_max(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """Like segment_sum, but with the largest value. A segment without rows gives 0."""
+    """Computes the largest value of each segment, as segment_sum computes sums. A segment without rows gives 0."""
     return _extreme(x.tensor(), ids, count, "max", name)
 
 
 def segment_min(x: Operators, ids: Operators, count: int | Tensor, *, name: str = "") -> Tensor:
-    """Like segment_sum, but with the smallest value. A segment without rows gives 0."""
+    """Computes the smallest value of each segment, as segment_sum computes sums. A segment without rows gives 0."""
     return _extreme(x.tensor(), ids, count, "min", name)
 
 
@@ -212,7 +212,7 @@ def embedding_bag(
     expected = 1 if offsets is not None else 2
     if mode not in combine or _rank(rows) != expected or (weights is not None and mode != "sum"):
         raise UsageError(
-            "the ids, mode or weights of embedding_bag do not fit together", code=101, tensor=rows.name,
+            "the ids, mode and weights of embedding_bag contradict each other", code=101, tensor=rows.name,
             expected=f"ids of rank {expected} {'with' if expected == 1 else 'without'} offsets, a mode of sum, mean or max, and "
             "weights only with mode sum",
             got=f"rank {_rank(rows)}, mode {mode!r}{', weights' if weights is not None else ''}",

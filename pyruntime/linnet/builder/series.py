@@ -42,7 +42,7 @@ def _size(x: Tensor, axis: int) -> int:
 
 
 def _like(x: Tensor, other: Tensor) -> Tensor:
-    """x in the shape of `other`, which has as many elements."""
+    """Returns x in the shape of `other`, which has the same number of elements."""
     made = copy([x, shape(other)], kind="reshape")[0]
     made.shape = other.shape
     return made
@@ -51,8 +51,8 @@ def _like(x: Tensor, other: Tensor) -> Tensor:
 def roll(
     x: Operators, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *, name: str = ""
 ) -> Tensor:
-    """Moves elements along axes; what leaves one end enters the other. Without an axis, the flat tensor is rolled
-    (numpy.roll)."""
+    """Moves elements along axes. Elements that leave at one end enter at the other end. Without an axis, the flat
+    tensor is rolled (numpy.roll)."""
     tensor = x.tensor()
     if axis is None:
         if not isinstance(shift, int):

@@ -11,7 +11,7 @@ import click
 from linnet.cli.options import CommandLineError
 from linnet.clib.errors import STATUS, nearest
 
-WIDTH = 100  # of lines, or that of the terminal if it is smaller
+WIDTH = 100  # longest line; the terminal's width is used if it is smaller
 
 
 @click.command(short_help="Print the usual causes of an error code.")

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _TIMEOUT_S: Final = 60
-_OWN_CACHE: Final = 512 << 10  # bytes per core that its cache holds, and bytes that the cache of all cores holds
+_OWN_CACHE: Final = (
+    512 << 10
+)  # bytes that the cache of one core holds, and bytes that the cache shared by all cores holds
 _SHARED_CACHE: Final = 24 << 20
 
 

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from linnet.report.compare import Comparison
     from linnet.session.step import Step
 
-_SAMPLES = 32  # of the calibration data, on which the quantized model is compared with the float model
-_SECONDS = 0.3  # that the latency of each is measured
+_SAMPLES = 32  # number of calibration samples on which the quantized model is compared with the float model
+_SECONDS = 0.3  # seconds for which the latency of each model is measured
 _ROWS = 12
 _MORE_BITS = "8 bits would lose too much"
-_SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes that are what a dtype asks for
+_SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # the schemes of layers that compute as --dtype asks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,7 +109,7 @@ def live(watch: Watch, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    watch.first()  # an address that nobody serves is said at once, and not on a screen that goes away
+    watch.first()  # reports an address that nobody serves at once, and not on a screen that is cleared later
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, screen=True) as screen:
         try:

@@ -1,5 +1,6 @@
-"""Turns a wrong argument of a public function into a UsageError that names it. The annotations say what is right.
-`checked` wraps the functions that a package exports; linnet's own modules call each other without the wrappers."""
+"""Turns a wrong argument of a public function into a UsageError that names it. The annotations say which values are
+valid. `checked` wraps the functions that a package exports; linnet's own modules call each other without the
+wrappers."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ def fields_of(kind: type[Kind], given: Mapping[str, Any], function: str) -> Kind
 
 @functools.cache
 def _imported_for_types(module: str) -> dict[str, tuple[str, str]]:
-    """What a module imports only for type checking, as {name: (module, name in that module)}. The second name is "" for
-    the module itself."""
+    """Returns what a module imports only for type checking, as {name: (module, name in that module)}. The second name
+    is "" for the module itself."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # no source
@@ -122,12 +123,14 @@ def _imported_for_types(module: str) -> dict[str, tuple[str, str]]:
 
 
 def _named(name: str, function: Any) -> Any:
-    """What a name in an annotation of the function stands for. Nothing is imported for it."""
+    """Returns the object that a name in an annotation of the function stands for. Imports no module for it except
+    pathlib."""
     for place in (function.__globals__, vars(builtins)):
         if name in place:
             return place[name]
     module, inner = _imported_for_types(function.__module__)[name]
-    # Nobody passes a path before pathlib is imported, which takes 4 ms; here an error needs its name.
+    # linnet imports pathlib only where it is needed, because that takes 4 ms. It is needed here, to name the type in an
+    # error.
     found = import_module(module) if module == "pathlib" else sys.modules.get(module, _Absent(module))
     return getattr(found, inner) if inner else found
 
@@ -155,7 +158,7 @@ def _read(node: ast.expr, function: Any) -> Any:
 def _hint(text: str, function: Any) -> Any:
     try:
         return _read(ast.parse(text, mode="eval").body, function)
-    except Exception:  # an annotation that exists only for the type checker says nothing here
+    except Exception:  # the annotation has a meaning only for the type checker, so it is not checked here
         return Any
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 _FIELD = re.compile(r"\blinnet_[a-z_]+_config\.([a-z_]+)")
-# What has another name in Python. Longer texts come first, so that no text is replaced in part.
+# Names in C, and their names in Python. Longer texts come first, so that no text is replaced in part.
 OTHER: Final[dict[str, str]] = {
     "linnet_plan_config.reference = 2 requires": "bounds= requires",
     "linnet_plan_config.shapes": "input_shapes=",

@@ -1,5 +1,5 @@
-"""What a command does before its modules are imported: an interrupt then ends it with one line instead of a traceback.
-This module imports nothing that takes time, and acts when it is imported."""
+"""Makes an interrupt end a command with one line instead of a traceback, even while the command's modules are still
+being imported. This module imports nothing that takes time, and acts when it is imported."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ def stored(array: Array, dtype: str) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """operands: None for an operand that is left out. body: the expression of a map. quantization, dtypes: the
-    quantizations and dtypes of the outputs. epilogue: a key of EPILOGUES, for the map after the op. depth: how many
-    numbers the op adds up for each sum. usual: whether the case is in the list that runs by default. note: what else is
-    special about the case."""
+    """One op with its operands (None for an operand that is left out). body: the expression of a map. quantization,
+    dtypes: the quantizations and dtypes of the outputs. epilogue: a key of EPILOGUES, for the map after the op. depth:
+    how many numbers the op adds up for each sum. usual: whether the case is in the list that runs by default. note:
+    what else is special about the case."""
 
     op: str
     dtype: str

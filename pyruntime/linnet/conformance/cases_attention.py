@@ -31,8 +31,8 @@ def _case(
     dtype: str, query: tuple[int, ...], key: tuple[int, ...], size: int, mask: Operand | None = None,
     lengths: tuple[int, ...] = (), past: int = 0, usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
-    """key: [..., n, depth], also if the case has it transposed; size: of a value; past: keys of a cache before those of
-    the case."""
+    """key: [..., n, depth], also if the case has it transposed; size: the size of a value; past: number of keys in a
+    cache before the keys of the case."""
     front, depth = key[:-2], key[-1]
 
     def turned(rows: int) -> tuple[int, ...]:

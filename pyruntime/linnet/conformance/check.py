@@ -19,7 +19,7 @@ from linnet.session.device import Device, load_device
 
 _TOGETHER = 64  # cases in one graph
 _OF_INTERFACE = 12  # cases on which the interface is checked
-_REPEATED = 8  # of the cases of one graph that differ
+_REPEATED = 8  # most cases of one graph that are repeated because they differ
 _LISTS: dict[str, Callable[[Case], bool]] = {
     "quick": is_quick,
     "usual": lambda case: case.usual,
@@ -81,7 +81,11 @@ def _repeat_alone(device: Device, cases: Sequence[Case], results: Sequence[Resul
 def _chosen(ops: Sequence[str] | None, which: str, case: str | None, seconds: float | None) -> list[Case]:
     if isinstance(ops, str):
         raise UsageError(
-            "'ops' is one name", code=101, expected="a list of names of ops", got=repr(ops), hint=f"give [{ops!r}]"
+            "'ops' is a single name instead of a list",
+            code=101,
+            expected="a list of names of ops",
+            got=repr(ops),
+            hint=f"give [{ops!r}]",
         )
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
         raise UsageError("'seconds' is out of range", code=101, expected="a number above 0, or None", got=repr(seconds))

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from linnet.conformance.case import FLOATS, Case
 
 Array = npt.NDArray[Any]
-_RANGE = {"f32": 2e-5, "f16": 2e-5, "bf16": 2e-5, "f64": 1e-12}  # of the largest result
-_UNITS = 4  # in the last place, of f16 and bf16
+_RANGE = {"f32": 2e-5, "f16": 2e-5, "bf16": 2e-5, "f64": 1e-12}  # tolerance as a fraction of the largest result
+_UNITS = 4  # tolerance of f16 and bf16 in units in the last place
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7}
 _MOVES = ("copy", "gather", "top_k")  # ops that compute nothing
 _LONG = 256  # numbers in a sum, from which on the tolerance grows with the root of their number

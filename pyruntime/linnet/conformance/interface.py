@@ -19,7 +19,7 @@ from linnet.facade import Graph
 from linnet.session.device import Device
 from linnet.session.session import Session
 
-_RUNS = 5  # of each of the two threads
+_RUNS = 5  # runs of each of the two threads
 _FLOATS_AGREE = 1e-4
 
 
@@ -40,7 +40,7 @@ def check_interface(device: Device, taken: Sequence[Case]) -> list[Finding]:
     for name, check in checks.items():
         try:
             if batch is None:
-                raise _Skipped("the device took no case")
+                raise _Skipped("the device could run none of the cases")
             why = check(device, batch)
             found.append(Finding(name, "failed" if why else "passed", why))
         except _Skipped as reason:
@@ -91,7 +91,7 @@ def _batch_size(device: Device, batch: Batch) -> str:
         feed = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
         (got,) = session.run({"x": feed}).values()
         if all(step.device != device.name for step in session.steps if step.op != "transfer"):
-            raise _Skipped("the device takes no f32 matmul")
+            raise _Skipped("the device cannot run an f32 matmul")
         if got.shape != (rows, 5) or not np.allclose(got, feed @ weight, rtol=_FLOATS_AGREE, atol=_FLOATS_AGREE):
             return f"the product of {rows} rows is wrong after other numbers of rows"
     return ""

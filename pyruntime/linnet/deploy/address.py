@@ -1,4 +1,4 @@
-"""What the argument TARGET means."""
+"""Turns the argument TARGET into a target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def target_of(text: str, ssh_options: Sequence[str] = ()) -> Target:
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 65536):
         raise UsageError(
-            "the target has no known form", code=101, tensor=text, expected=FORMS, got=text or "an empty text",
+            "the target is not a valid address", code=101, tensor=text, expected=FORMS, got=text or "an empty text",
             hint="for example pi@raspberrypi.local",
         )  # fmt: skip
     host = found["host"].strip("[]")

@@ -16,7 +16,9 @@ from linnet.deploy.local import Local
 from linnet.deploy.target import Target
 from linnet.report.tables import count, size
 
-_SPARE: Final = 1 << 20  # bytes of the folder besides the files that are sent: outputs, and blocks of the file system
+_SPARE: Final = (
+    1 << 20
+)  # bytes that the folder needs in addition to the files that are sent, for outputs and blocks of the file system
 _SOCKET: Final = 60  # the longest name of a folder for sockets; their paths are limited to 107 bytes, and ssh adds 21
 
 

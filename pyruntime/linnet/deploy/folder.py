@@ -17,10 +17,11 @@ from linnet.deploy.target import Done, Target
 
 _ANSWER: Final = 30.0  # seconds that a holder may take to make its folder or to remove it
 
-# NEED and BASES are filled in. A script that runs in the folder notes its process id in .pids before it looks for .ended; the
-# holder creates .ended before it reads the notes, so it sees each process that passes. .pids goes first, then no note can
-# be made. A process id may have been given to another process since: only processes whose current folder is this one are
-# killed. SIGPIPE is ignored because the host may be gone before the holder has said anything.
+# NEED and BASES are filled in. A script that runs in the folder notes its process id in .pids before it looks for
+# .ended; the holder creates .ended before it reads the notes, so it sees the note of every process that did not find
+# .ended. .pids is removed first, so that no more notes can be made. The system may have given a noted process id to
+# another process. Therefore only processes whose current folder is this folder are killed. SIGPIPE is ignored because
+# the host may be gone before the holder has said anything.
 _HOLDER: Final = r"""trap "" HUP INT TERM PIPE
 umask 077
 sh=$(command -v sh)
@@ -191,7 +192,7 @@ class Folder:
             return FileError(
                 f"{self.target.name} has no room for the files", code=207, expected=f"{self.need} bytes",
                 got=f"{max(rooms)} bytes free in the best of {where}",
-                hint="free some space there, or let TMPDIR there name a folder with room",
+                hint="free some space on that machine, or set its TMPDIR to a folder with enough room",
             )  # fmt: skip
         why = ", ".join(
             f"{' '.join(words[1:])} ({'does not allow execution' if words[0] == 'noexec' else 'cannot be written'})"
@@ -200,5 +201,5 @@ class Folder:
         return FileError(
             f"{self.target.name} has no folder in which files can be written and executed", code=207,
             expected=f"one of {', '.join(self.target.bases)}".replace("${TMPDIR:-}", "$TMPDIR").replace("${HOME:-}", "$HOME"),
-            got=why or "none of these folders", hint="let TMPDIR there name a folder of a file system without noexec",
+            got=why or "none of these folders", hint="set TMPDIR on that machine to a folder of a file system without noexec",
         )  # fmt: skip

@@ -64,7 +64,7 @@ def machine_of(target: Target) -> Machine:
     found = target.architecture or architecture(values["machine"], bits, cpu.get("Features"))
     if not found:
         raise Error(
-            f"no tools are made for the processor of {target.name}", code=301, expected=" or ".join(ARCHITECTURES),
+            f"there are no tools for the processor of {target.name}", code=301, expected=" or ".join(ARCHITECTURES),
             got=values["machine"] + (f" with programs of {bits} bits" if bits else ""),
             hint="compile the runtime there, see docs/building.md",
         )  # fmt: skip

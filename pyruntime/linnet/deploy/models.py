@@ -198,7 +198,7 @@ def random_sample(
 
 
 def _unfit(name: str, shape: tuple[int, ...], specs: Sequence[TensorSpec]) -> UsageError:
-    """The error for a shape that the input cannot have, or for an input that there is not."""
+    """Returns the error for a shape that the input cannot have, or for an input that the model does not have."""
     spec = next((spec for spec in specs if spec.name == name), None)
     if spec is None:
         expected = nearest(name, [spec.name for spec in specs])

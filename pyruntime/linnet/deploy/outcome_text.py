@@ -104,7 +104,7 @@ def throttled(outcome: Outcome) -> list[str]:
 
 
 def as_json(outcome: Outcome, name: str, model: Path, error: str = "") -> dict[str, Any]:
-    """One object. error: why the deployment ended early, if it did."""
+    """Returns the outcome as one JSON object. error: why the deployment ended early, if it did."""
     machine = None if outcome.machine is None else dataclasses.asdict(outcome.machine)
     return {
         "target": name, "model": str(model), "machine": machine, "files": outcome.files, "results": outcome.results,

@@ -1,5 +1,6 @@
-"""The file of `linnet report`, and a check that it contains nothing but what is allowed. Such files come from people
-whom a reader does not know. So the type and the range of each value are checked, and texts must be short and plain."""
+"""Reads and writes the file of `linnet report`, and checks that it contains only allowed values. The reader may not
+know the person who sent the file. So the type and the range of each value are checked, and texts must be short and
+plain."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from linnet.report.tables import count
 
 TOOLS: Final = ("linnet-bench", "linnet-run")
 _BESIDES: Final = 1.5  # seconds that a measurement takes besides its runs, about, on a Raspberry Pi 4
-_CHECK: Final = 3.0  # and a comparison
+_CHECK: Final = 3.0  # and seconds that a comparison takes
 
 
 @dataclasses.dataclass

@@ -143,7 +143,7 @@ def difference(rows: list[Compared]) -> DeviceError | None:
     return DeviceError(
         f"the results in {row.dtype} differ from those of the host", code=501, tensor=row.output,
         expected=f"{row.here!r} ({allowed})", got=f"{row.there!r} at {row.index}, {row.worst:.3g} of the range away",
-        hint="please report this; --keep leaves the files there",
+        hint="please report this error; with --keep, the files stay on the target",
     )  # fmt: skip
 
 

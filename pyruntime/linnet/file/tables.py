@@ -70,7 +70,7 @@ def root(data: bytes) -> Table:
 
 
 def _behind(data: bytes, at: int) -> int:
-    """Follows the offset at this position."""
+    """Returns the position to which the offset at this position points."""
     return at + int(_OFFSET.unpack_from(data, at)[0])
 
 

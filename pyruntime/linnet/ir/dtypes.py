@@ -62,7 +62,9 @@ def dtype_of(dtype: DTypeLike) -> str:
     except TypeError:
         wanted = None
     if wanted is None:
-        raise UsageError("this is not a dtype", code=103, expected="'f32', numpy.float32, ...", got=f"{dtype!r:.60}")
+        raise UsageError(
+            "the value is not a dtype", code=103, expected="'f32', numpy.float32, ...", got=f"{dtype!r:.60}"
+        )
     if wanted.name in _LINNET and wanted.isnative:
         return _LINNET[wanted.name]
     raise UsageError(

@@ -106,5 +106,9 @@ def _no_numbers(value: Any, dtype: DTypeLike | None, got: str) -> UsageError:
     what = "an array" if dtype is None else f"a constant of {dtype_of(dtype)}"
     hint = "an absent operand has no value: leave it out" if value is None else ""
     return UsageError(
-        f"this cannot become {what}", code=103, expected="a tensor, a number or an array of numbers", got=got, hint=hint
+        f"the value cannot be converted to {what}",
+        code=103,
+        expected="a tensor, a number or an array of numbers",
+        got=got,
+        hint=hint,
     )

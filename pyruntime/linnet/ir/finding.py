@@ -41,8 +41,8 @@ def find(main: Function, signatures: Mapping[str, Entry], name: str) -> Tensor:
 
 
 def _copy_into_main(main: Function, inner: Function, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Copies a signature's function, except its updates, into `main`, before what `main` already has. Tensors whose names
-    `main` already uses get new ones."""
+    """Copies a signature's function, except its updates, into `main`, in front of the nodes that `main` already has.
+    Tensors whose names `main` already uses get new ones."""
     copy = Function(main.graph, main.name)
     copy.fill(inner, nodes=[node for node in inner.nodes if node.op != "assign"])
     taken = {tensor.name for tensor in main.tensors()}

@@ -50,8 +50,8 @@ def node_names(nodes: Sequence[Node]) -> list[str]:
 
 
 def _rank(node: Node) -> int:
-    """The priority with which a node gets a name. Nodes with names of their own come first, so that they keep them;
-    then come heavy ops."""
+    """Returns the priority with which a node gets a name. Nodes with names of their own come first, so that they keep
+    them; then come heavy ops."""
     return 2 if node.name else 1 if node.op in _HEAVY else 0
 
 

@@ -140,7 +140,7 @@ class Arithmetic(Generic[T]):
             parts = (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
             if any(not isinstance(part, SupportsIndex | EllipsisType | None) for part in parts):
                 raise UsageError(
-                    "a tensor cannot be indexed by this", code=101, tensor=self.name,
+                    "a tensor cannot be indexed with a value of this type", code=101, tensor=self.name,
                     expected="integers, slices of integers, None or ...", got=repr(item),
                     hint="linnet.ops.gather takes indices from a tensor",
                 )  # fmt: skip

@@ -50,8 +50,8 @@ class Store(NamedTuple):
 
 
 def _key(instruction: Instruction) -> Any:
-    """A key that is equal for equal instructions. A plain comparison would not do, because NaN does not equal itself
-    and -0.0 equals 0.0."""
+    """Returns a key that is equal for equal instructions. Plain comparison of instructions is not enough, because NaN
+    does not equal itself and -0.0 equals 0.0."""
     number = instruction.number
     if number and number == number:
         return instruction

@@ -113,7 +113,7 @@ def _of_copy(inputs: Sequence[Known | None], attributes: dict[str, Any]) -> Elem
     return None
 
 
-# Rules for the elements of an op's first output, for ops that compute sizes from sizes.
+# The rules for ops that compute sizes from sizes. A rule finds the elements of the op's first output.
 ELEMENTS: dict[str, Callable[[Sequence[Known | None], dict[str, Any]], Elements | None]] = {
     "shape": _of_shape,
     "gather": _of_gather,

@@ -79,7 +79,7 @@ def _only(sizes: dict[str, int | None], wanted: int) -> str:
             hint="for boxes and text, see linnet.preprocess.boxes and linnet.preprocess.ctc",
         )  # fmt: skip
     raise UsageError(
-        "labels fit none of the outputs, or several", code=104, expected=f"one output with {wanted} classes", got=got,
+        "the labels match no output, or more than one", code=104, expected=f"one output with {wanted} classes", got=got,
         hint="call linnet.preprocess.classes(graph, labels, output=NAME)",
     )  # fmt: skip
 

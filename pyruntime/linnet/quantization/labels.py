@@ -45,14 +45,14 @@ def find_labels(root: Path, folders: Sequence[str], stored: Sequence[str], count
         for name in folders:
             if count is not None and int(name) >= count:
                 raise UsageError(
-                    f"the folder {name!r} means a class that the model does not have", code=101, tensor=str(root / name),
+                    f"the folder {name!r} stands for a class that the model does not have", code=101, tensor=str(root / name),
                     expected=f"0 to {count - 1}", got=name,
                 )  # fmt: skip
         return Labels(_distinct(root, {name: int(name) for name in folders}), "sub-folders are numbers of classes")
     if count is not None and len(folders) != count:
         more = len(folders) > count
         raise UsageError(
-            "there are more sub-folders than classes" if more else "it is unknown which class each sub-folder means",
+            "there are more sub-folders than classes" if more else "cannot tell which class each sub-folder stands for",
             code=101, tensor=str(root), expected=f"{count} sub-folders, one for each output of {model}, or a file labels.txt",
             got=f"{len(folders)} sub-folders: {', '.join(folders[:4])}{', ...' if len(folders) > 4 else ''}",
             hint="write labels.txt into the folder, with the name of one class per line",
@@ -65,7 +65,7 @@ def _distinct(root: Path, classes: dict[str, int]) -> dict[str, int]:
     for name, number in classes.items():
         if number in owners:
             raise UsageError(
-                "two sub-folders mean the same class", code=101, tensor=str(root),
+                "two sub-folders stand for the same class", code=101, tensor=str(root),
                 got=f"{owners[number]} and {name}: class {number}",
                 hint="put their pictures into one folder",
             )  # fmt: skip

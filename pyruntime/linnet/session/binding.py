@@ -161,7 +161,7 @@ def _checked(spec: TensorSpec, memory: Memory | DeviceArray, name: str) -> Memor
     if not memory.dense:
         raise UsageError(
             f"the memory for {name!r} is not contiguous", code=101, tensor=name,
-            expected="elements one after another, the last dimension first", got="an array with gaps or other strides",
+            expected="contiguous elements in row-major (C) order", got="an array with gaps or other strides",
             hint="copy it into a contiguous array (numpy.ascontiguousarray, torch.Tensor.contiguous)",
         )  # fmt: skip
     if memory.size and memory.address % ALIGNMENT:

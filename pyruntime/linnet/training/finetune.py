@@ -202,7 +202,7 @@ def finetune(
         if history.epoch > epochs:
             raise UsageError(
                 "the directory holds a run of more epochs", code=101, tensor=str(directory), expected=f"at most {epochs} epochs",
-                got=str(history.epoch), hint="give as many epochs, or another directory",
+                got=str(history.epoch), hint="give at least as many epochs as that run, or another directory",
             )  # fmt: skip
         made = history.graph
         made.metadata["classes"] = "\n".join(photos.classes)

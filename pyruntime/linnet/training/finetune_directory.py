@@ -57,7 +57,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
         whole = False
     if not whole:
         raise FileError(
-            f"'{path}' is damaged, so it is not known what the run in its directory was", code=202, tensor=str(path),
+            f"'{path}' is damaged, so the settings of the run in its directory are unknown", code=202, tensor=str(path),
             expected=f"the {SETTINGS} that finetune wrote", got=f"{text[:40]!r}",
             hint="restore the file, or delete the directory, or give another one",
         )  # fmt: skip

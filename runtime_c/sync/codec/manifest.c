@@ -14,7 +14,7 @@ linnet_status ln_sync_manifest_create(uint32_t count, ln_sync_manifest **out, li
     ln_sync_manifest *m = NULL;
     *out = NULL;
     if (count > LN_SYNC_TENSORS_MAX) {
-        ln_sync_fail(error, LINNET_TOO_LARGE, "too many tensors are sent: the protocol cannot number them");
+        ln_sync_fail(error, LINNET_TOO_LARGE, "there are more tensors to send than the protocol can number");
         ln_sync_expected(error, "at most %d", (int)LN_SYNC_TENSORS_MAX);
         return ln_sync_got(error, "%u", (unsigned)count), LINNET_TOO_LARGE;
     }

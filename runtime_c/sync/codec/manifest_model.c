@@ -75,7 +75,7 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
     }
     if (kind != LN_SYNC_READ_ONLY && info.dtype != LINNET_F32 && info.dtype != LINNET_F64 && info.dtype != LINNET_F16 &&
         info.dtype != LINNET_BF16) {
-        ln_sync_fail(error, LINNET_WRONG_DTYPE, "only variables of floats can have gradients or means");
+        ln_sync_fail(error, LINNET_WRONG_DTYPE, "only float variables can have gradients or averages");
         ln_sync_at(error, info.name);
         return ln_sync_got(error, "%s", linnet_dtype_name(info.dtype)), LINNET_WRONG_DTYPE;
     }

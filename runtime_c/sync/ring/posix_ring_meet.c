@@ -92,7 +92,7 @@ static linnet_status late(meeting *m, linnet_error *error) {
                  ranks > 1 ? " and others" : "", m->ring->timeout_ms / 1000.0);
     ln_sync_at(error, m->config->address);
     if (ranks > 0) ln_sync_got(error, "%d of %d ranks", core->size - ranks, core->size);
-    ln_sync_hint(error, "start all ranks with the same address; a firewall may keep them apart");
+    ln_sync_hint(error, "start all ranks with the same address; a firewall may block their connections");
     if (error) error->op_index = missing;
     return LINNET_TIMED_OUT;
 }

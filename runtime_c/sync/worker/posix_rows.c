@@ -134,7 +134,7 @@ static linnet_status looked_up(linnet_session *ids, const char *table, int *at, 
     snprintf(name, sizeof name, "rows/%s/ids", table);
     for (*at = 0; ids && !linnet_session_get_output(ids, *at, info); ++*at)
         if (!strcmp(info->name, name)) return LINNET_OK;
-    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the rows of a remote table that the batch needs are unknown");
+    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the worker does not know which rows of a remote table the batch needs");
     ln_sync_at(error, name);
     return ln_sync_hint(error,
                         "also give linnet_worker_step a session of signature 'ids' with the batch in its inputs");

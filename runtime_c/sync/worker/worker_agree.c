@@ -142,7 +142,8 @@ static ln_net_refusal welcomed(worker_link *link, const ln_sync_welcome *welcome
             ln_sync_fail(&error, LINNET_OTHER_MODEL, "the server has more variables than this model trains");
             ln_sync_expected(&error, "at most %u", (unsigned)most);
             ln_sync_got(&error, "%u", (unsigned)welcome->tensors);
-            ln_sync_hint(&error, "start servers and workers with files of one linnet.sync.signatures or partition");
+            ln_sync_hint(&error, "start servers and workers with files that one call of linnet.sync.signatures or "
+                                 "linnet.sync.shard wrote");
             return object(link, LN_NET_MODEL_DIFFERS, &error, true);
         }
         ln_sync_manifest_free(link->manifest);
@@ -240,7 +241,8 @@ static void refused(worker_link *link, const ln_net_refuse *refuse) {
     case LN_NET_BAD_VERSION: hint = "install the same version of linnet on both sides", fatal = true; break;
     case LN_NET_UNKNOWN_JOB:
     case LN_NET_MODEL_DIFFERS:
-        hint = "start servers and workers with files of one linnet.sync.signatures or partition";
+        hint =
+            "start servers and workers with files that one call of linnet.sync.signatures or linnet.sync.shard wrote";
         status = LINNET_OTHER_MODEL, fatal = true;
         break;
     case LN_NET_IN_USE:

@@ -35,7 +35,7 @@ static linnet_status output(linnet_session *session, const char *name, int *at, 
 }
 
 static linnet_status lacking(const char *name, linnet_error *error) {
-    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the session does not have this output, which is to be pushed");
+    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the session does not have an output that must be pushed");
     ln_sync_at(error, name);
     return ln_sync_hint(error, "give a session of signature 'grad' that fetches all of its outputs");
 }

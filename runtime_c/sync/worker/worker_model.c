@@ -210,7 +210,9 @@ linnet_status ln_worker_read_model(ln_sync_worker *worker, linnet_error *error) 
 static linnet_status differs(const char *name, const char *what, const worker_link *link, linnet_error *error) {
     ln_sync_fail(error, LINNET_OTHER_MODEL, "the server at %.60s has a different model: %s", link->address, what);
     ln_sync_at(error, name);
-    return ln_sync_hint(error, "start servers and workers with files of one linnet.sync.signatures or partition");
+    return ln_sync_hint(
+        error,
+        "start servers and workers with files that one call of linnet.sync.signatures or linnet.sync.shard wrote");
 }
 
 static const char *kind_of(const worker_tensor *tensor) {
