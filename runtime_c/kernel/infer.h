@@ -1,4 +1,4 @@
-/* infer.h - what shape rules share. */
+/* infer.h - functions that several shape rules use. */
 #ifndef LN_INFER_H
 #define LN_INFER_H
 

@@ -78,14 +78,14 @@ typedef struct ln_call {
     void *state;            /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes;    /* bytes of rearranged constants, which `pack` fills; plans of a model that pack the same
                                constants share them; 0: nothing is packed */
-    uint64_t packing; /* identifies everything else that the result of `pack` depends on, besides dtypes, attributes,
-                          constants and packed_bytes; `precision` and `features` count if `pack` reads them */
-    size_t scratch_bytes;  /* memory that all threads share during the step */
-    size_t scratch_thread; /* per thread */
-    int64_t work[2];       /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
-    int64_t grain;         /* the smallest number of items worth giving to one thread; default 1 */
-    uint64_t flops;        /* for reports */
-    void *plan;            /* the plan's memory; only ln_call_state and ln_call_memory use it */
+    uint64_t packing;       /* identifies everything that the result of `pack` depends on, except dtypes, attributes,
+                               constants and packed_bytes; includes `precision` and `features` if `pack` reads them */
+    size_t scratch_bytes;   /* memory that all threads share during the step */
+    size_t scratch_thread;  /* per thread */
+    int64_t work[2];        /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
+    int64_t grain;          /* the smallest number of items worth giving to one thread; default 1 */
+    uint64_t flops;         /* number of operations, for reports */
+    void *plan;             /* the plan's memory; only ln_call_state and ln_call_memory use it */
 } ln_call;
 
 /* The memory of a call during one run. */
@@ -119,11 +119,12 @@ enum { LN_STRIDED = 128 };
 /* The functions of a kernel, in the order in which they are called. All but `run` may be NULL. No kernel reads or
  * writes any byte outside its buffers.
  *
- * can: whether the kernel computes this call correctly. It checks what the line cannot express: strides, attributes,
- *   combinations of dtypes. It is asked only about calls that agree with the line. NULL: all of these calls.
- * cost: adds to *counts, which hold the op's own work, what this kernel does beyond it: products with the padding of a
- *   tile, conversions, transforms. Dispatch relies on it only to add: a kernel that is too slow for the op's own work
- * is not asked. A kernel flagged LN_KERNEL_LESS is always asked and may subtract. NULL: nothing beyond the op's work.
+ * can: tells whether the kernel computes this call correctly. It checks what the line cannot express: strides,
+ *   attributes, combinations of dtypes. It is called only for calls that agree with the line. NULL: the kernel can run
+ *   all of these calls.
+ * cost: *counts has the op's own work. This function adds the extra work of the kernel: products with the padding of a
+ *   tile, conversions, transforms. It may subtract only if the kernel is flagged LN_KERNEL_LESS, because dispatch does
+ *   not call it for another kernel that is too slow for the op's own work. NULL: there is no extra work.
  * configure: fills the fields of the call that are marked "Set by configure". NULL: they keep their defaults.
  * pack: writes call->packed_bytes bytes from call->inputs[i].data, which is set for constants and, during `pack`, also
  *   for variables that are packable (ln_packable).
@@ -154,7 +155,7 @@ struct ln_kernel {
 /* All kernels of this build, in the order of the lists that dispatch/dispatch.c includes; references come last. An
  * entry without code ends the table. */
 extern const ln_kernel ln_kernels[];
-/* What a call asks of a line. The line must have at least one of the bits of each field. A field of layouts may have
+/* The bits that a kernel's line must have for a call: at least one bit of each field. A field of layouts may have
  * several bits, because the strides of a tensor may be those of several layouts. */
 typedef struct ln_call_kinds {
     uint16_t takes[2], gives;

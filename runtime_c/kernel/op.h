@@ -59,8 +59,9 @@ enum ln_op_flag {
 /* The layout that an op prefers for an operand: any, dense, channels-last, or the layout of the node's first result.
  * Channels-last applies only where the channels are the second dimension. */
 enum ln_op_layout { LN_PREFER_FREE, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST, LN_PREFER_FOLLOW };
-/* The number of operations per element of the result. LINEAR: one. PROGRAM: the number of instructions in the map's
-   program. PRODUCT: one per element of the longest operand. LINES: as many as the largest dim of any operand. */
+/* How many operations an op needs per element of the result. LINEAR: one. PROGRAM: as many as the map's program has
+   instructions. PRODUCT: as many as the longest operand has elements. LINES: as many as the largest dim of any
+   operand. */
 enum ln_op_work { LN_WORK_LINEAR, LN_WORK_PROGRAM, LN_WORK_PRODUCT, LN_WORK_LINES };
 
 struct ln_op;
@@ -101,8 +102,8 @@ typedef struct ln_infer {
 
 typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 
-/* For ops whose attributes decide: returns the layout (ln_op_layout) that a node prefers for its operand number
- * `input`, or for its outputs if `input` is -1. `x` is the first operand; NULL: absent. */
+/* For ops whose attributes determine the layout: returns the layout (ln_op_layout) that a node prefers for its operand
+ * number `input`, or for its outputs if `input` is -1. `x` is the first operand; NULL: absent. */
 typedef int (*ln_layout_function)(const void *attributes, const ln_tensor *x, int input);
 
 /* Adds the work of a call to *counts (kernel/cost.h). On entry, the bytes are already those of all operands and

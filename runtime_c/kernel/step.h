@@ -1,4 +1,4 @@
-/* step.h - what a device sees of a step (linnet_step), and two services for kernels: memory at plan time, and the
+/* step.h - the step as a device sees it (linnet_step), and two services for kernels: memory at plan time, and the
  * record of an error during a run. A kernel that needs neither includes only kernel.h. */
 #ifndef LN_STEP_H
 #define LN_STEP_H
@@ -8,8 +8,8 @@
 
 #include <stdatomic.h>
 
-/* What a device may know about an operand besides its tensor. `variable` is NULL unless the operand is the value of a
- * variable. */
+/* The facts about an operand that a device may ask for, in addition to its tensor. `variable` is NULL unless the
+ * operand is the value of a variable. */
 typedef struct ln_step_value {
     const char *name, *variable;
     uint32_t token;              /* the layout of the operand on the device; 0: dense */

@@ -38,8 +38,8 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
 /* Sets the fields that `can` and `cost` of a kernel read: clamp_only, low, high, residual, half_sum, half_added. The
  * planner calls this before it chooses a kernel. */
 void ln_epilogue_describe(ln_epilogue *epilogue, const ln_call *call);
-/* Does the same, compiles `program` into memory of ln_call_state, and sets `sum`. Call this in `configure`. Errors:
- * UNSUPPORTED, OUT_OF_MEMORY. */
+/* Sets the same fields, and `sum`, and compiles `program` into memory of ln_call_state. Call this in `configure`.
+ * Errors: UNSUPPORTED, OUT_OF_MEMORY. */
 linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
 
 #endif

@@ -1,5 +1,4 @@
-/* map_rest.h - everything in a strip for which there is no vector code: odd dtypes, 64-bit registers, rare functions.
- */
+/* map_rest.h - the steps of a strip that have no vector code: rare dtypes, 64-bit registers, rare functions. */
 #ifndef LN_MAP_MAP_REST_H
 #define LN_MAP_MAP_REST_H
 

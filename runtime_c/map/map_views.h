@@ -14,11 +14,11 @@ typedef struct ln_map_order {
 } ln_map_order;
 
 void ln_map_order_axes(ln_map_order *order, const ln_tensor *shape);
-/* Each of the following functions fills a view. This one is of a tensor that broadcasts to the shape. */
+/* Fills the view of a tensor that broadcasts to the shape. */
 void ln_map_view_tensor(const ln_map_order *order, ln_map_view *v, const ln_tensor *t);
-/* The view of the array `values`, with one entry per index of the axis along which t is quantized. */
+/* Fills the view of the array `values`, which has one entry per index of the axis along which t is quantized. */
 void ln_map_view_axis(const ln_map_order *order, ln_map_view *v, const ln_tensor *t, const float *values);
-/* The view of the indices along one axis, which are computed instead of read. */
+/* Fills the view of the indices along one axis, which are computed instead of read. */
 void ln_map_view_iota(const ln_map_order *order, ln_map_view *v, int64_t axis);
 
 #endif

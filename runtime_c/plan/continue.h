@@ -1,15 +1,15 @@
-/* continue.h - what comes after a program whose shapes depend on data. The plan finds its largest size, and the run its
- * true one. */
+/* continue.h - the segments after a program whose shapes depend on data. A plan computes their largest size, and a run
+ * their true size. */
 #ifndef LN_CONTINUE_H
 #define LN_CONTINUE_H
 
 #include "plan/plan.h"
 
-/* What is known when a program has run. All zero: nothing, so shapes have their upper bounds. */
+/* The facts that are known after a program has run. All zero: nothing is known, so shapes have their upper bounds. */
 typedef struct ln_known {
     const int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK; NULL: upper bounds */
     const void *const *data; /* per export: the value if shapes depend on it; NULL: no value is known */
-    int64_t iterations;      /* without data: of loops whose results grow */
+    int64_t iterations;      /* without data: number of iterations of loops whose results grow */
 } ln_known;
 
 static inline const int64_t *ln_port_dims(const ln_port *port, const int64_t *dims) {

@@ -4,8 +4,7 @@
 
 #include "plan/plan.h"
 
-/* Makes the model's file a buffer of the device if the device can read memory of the host, and gives it
- * up. */
+/* Make the model's file a buffer of the device if the device can read memory of the host, and release this buffer. */
 void ln_device_take_file(linnet_model *model, ln_device *device);
 void ln_device_give_file(linnet_model *model, ln_device *device);
 

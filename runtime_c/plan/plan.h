@@ -26,16 +26,16 @@ struct linnet_plan {
     int threads;
     ln_features features;
     bool reference, separate, reads_variables, writes_variables;
-    bool forked, apart;      /* steps run side by side; they do not, because max_bytes has no room for that */
-    bool unpacked;           /* variables are packed in each run, because max_bytes has no room for copies */
-    bool *read_only;         /* per variable: no run changes it; NULL: no variable is packed */
-    bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
+    bool forked, apart; /* forked: steps run side by side; apart: they do not, because max_bytes has no room for that */
+    bool unpacked;      /* variables are packed in each run, because max_bytes has no room for copies */
+    bool *read_only;    /* per variable: no run changes it; NULL: no variable is packed */
+    bool *snapshot;     /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */
     const struct ln_machine *machine;
-    ln_pass_change *changes; /* per pass; NULL: nobody asks */
+    ln_pass_change *changes; /* per pass; NULL: the caller does not ask for them */
     uint64_t max_bytes;
     const linnet_plan_config *config; /* a copy, with which a session can make the plan again; NULL without devices */
-    struct ln_refusals *refusals;     /* while the plan is made: what devices have refused in sessions; may be NULL */
+    struct ln_refusals *refusals; /* while the plan is made: the steps that devices refused in sessions; may be NULL */
     linnet_plan_info info;
 };
 

@@ -14,7 +14,7 @@ typedef struct ln_resolved_step {
     const ln_step *step;
     ln_buffers buffers;
     void *state;       /* of loops and branches: the instances of their bodies */
-    uint32_t alone[2]; /* per kind of phase: ln_threads_run keeps a time here */
+    uint32_t alone[2]; /* per kind of phase: a time that ln_threads_run keeps */
 } ln_resolved_step;
 
 typedef struct ln_trace {
@@ -31,11 +31,11 @@ typedef struct ln_resolved_claim {
 /* Memory of a device that the caller has bound to an input or output. */
 typedef struct ln_device_binding {
     uint8_t place; /* 0: none */
-    bool staged;   /* the value goes through the session's own memory, because others than one transfer use it */
+    bool staged;   /* the value goes through the session's own memory, because more than one transfer uses it */
     linnet_span span;
 } ln_device_binding;
 
-/* A transfer: what the device must know of its operands. `spans` are the source and the destination. */
+/* A transfer, and the description of its operands for the device. `spans` are the source and the destination. */
 typedef struct ln_resolved_transfer {
     linnet_device_tensor tensor;
     linnet_span spans[2];
@@ -55,7 +55,7 @@ typedef struct ln_device_objects {
     linnet_handle *events;  /* program->n_events */
     linnet_handle *imports; /* per device: the io memory as a buffer of the device */
     bool *has_chunk, *has_event, *has_import;
-    bool *released;     /* per device: the import is the device's; the host has not got it back */
+    bool *released;     /* per device: the device owns the imported memory now, and the host must not use it */
     uint64_t *versions; /* program->n_weights: 1 + the version of a variable that the device has; 0: none */
     ln_resolved_claim *claims;
     ln_resolved_transfer *transfers;
@@ -103,7 +103,7 @@ typedef struct ln_instance {
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;
     ln_program own;
-    void *block, *memory; /* bookkeeping; io and arena */
+    void *block, *memory; /* block: the instance's arrays; memory: its io and arena */
     size_t block_size, memory_size;
     uint64_t last_run;
 } ln_instance;
@@ -128,7 +128,7 @@ typedef struct ln_watch {
 struct linnet_session {
     ln_memory memory;
     linnet_plan *plan;
-    linnet_store *store;   /* the caller's, or the session's own */
+    linnet_store *store;   /* the store of the caller, or the session's own store */
     ln_snapshot *snapshot; /* NULL: variables are read directly from the store */
     linnet_parallel_for parallel_for;
     void *parallel_context;
@@ -142,7 +142,7 @@ struct linnet_session {
     ln_queue *queues;                   /* per device of the plan */
     ln_device_binding *device_bindings; /* per input, then per output of the first program, if the plan has devices */
     char **host_bindings;   /* per input, then per output of the first program: the caller's memory, or NULL */
-    bool has_host_bindings; /* any is not NULL */
+    bool has_host_bindings; /* at least one is not NULL */
     const linnet_program_cache *program_cache;
     const ln_step *refused; /* the step whose claim a device has refused to prepare; NULL: none */
     void *block, *io, *arena;
@@ -156,14 +156,15 @@ struct linnet_session {
     struct ln_run_error run_error;
     ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
-    bool pending;          /* work may be in queues: of submitted runs, or of a run that the caller has ended */
-    bool staged;           /* any of `device_bindings` is */
-    int32_t waits;         /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
-    int32_t skipped;       /* `waits` in a run that is submitted, else 0 */
-    bool stacks;           /* several runs may be in the queues: the host touches nothing that devices read or write */
+    bool pending;    /* work may be in queues: of submitted runs, or of a run that the caller has ended */
+    bool staged;     /* at least one of `device_bindings` is staged */
+    int32_t waits;   /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
+    int32_t skipped; /* `waits` in a run that is submitted, else 0 */
+    bool stacks; /* several runs may be in the queues at once, because the host touches no memory that devices read or
+                    write */
     bool releases_io;      /* a device shares memory, and must be told when the host has written or will read it */
     bool refreshed;        /* the run has uploaded a variable */
-    bool left_out;         /* the transfer was not necessary */
+    bool left_out;         /* the last transfer was not necessary */
     bool defers_downloads; /* runs may leave new values of variables on devices, from which others fetch them */
     ln_holder holder;
 };

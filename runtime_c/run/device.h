@@ -9,16 +9,18 @@ linnet_status ln_queues_open(linnet_session *session, linnet_error *error);
 void ln_queues_close(linnet_session *session);
 /* Waits until the queues are empty, after a failed run or before objects are freed. */
 void ln_queues_finish(linnet_session *session);
-/* After a failed run: no device counts as having a variable any more, in `last` and the instances before it. The queues
- * are empty afterwards, unless the caller has ended the run: then the next run, or what frees objects, empties them. */
+/* Cleans up after a failed run: marks the copies of variables on devices as outdated, in `last` and the instances
+ * before it, and empties the queues. If the caller has ended the run (`ended`), the queues are not emptied now, but by
+ * the next run or when objects are freed. */
 void ln_queues_abandon(linnet_session *session, ln_instance *last, bool ended);
-/* Completes what earlier runs have left in the queues. Errors: those of a wait, CANCELLED, DEADLINE_EXCEEDED. */
+/* Waits until the work that earlier runs have left in the queues is complete. Errors: those of a wait, CANCELLED,
+ * DEADLINE_EXCEEDED. */
 linnet_status ln_queues_drain(linnet_session *session, linnet_error *error);
 /* Gives the memory of the instance's inputs and outputs to the devices that read it in place, and gets it back after
  * all work that was submitted before. For sessions with `releases_io`. Errors: DEVICE_FAILED. */
 linnet_status ln_device_release_io(linnet_session *session, ln_instance *instance, linnet_error *error);
 linnet_status ln_device_acquire_io(linnet_session *session, ln_instance *instance, linnet_error *error);
-/* A transfer of the caller's between the host and the memory of a device, which it waits for. */
+/* Transfers between the caller's memory on the host and the memory of a device, and waits for the transfer. */
 linnet_status ln_device_move(linnet_session *session, const ln_port *port, const ln_device_binding *binding, void *host,
                              bool to_device, linnet_error *error);
 /* Makes the instance's objects on devices, and frees them. */
@@ -31,7 +33,7 @@ linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refus
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_resolved_step *resolved,
                              linnet_error *error);
-/* After a traced run: asks devices for the times of their steps. */
+/* Asks devices for the times of their steps, after a traced run. */
 linnet_status ln_device_times(linnet_session *session, ln_instance *instance, linnet_error *error);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include "plan/session_layout.h"
 
-/* After a successful run, and its commit: the devices keep the new values of variables, and hold those whose
- * downloads were left out. Errors: DEVICE_FAILED (such a value is lost). */
+/* Call this after a successful run and its commit. It keeps the new values of variables on the devices, and notes which
+ * values only a device has because the run did not download them. Errors: DEVICE_FAILED (a value that only the device
+ * had is lost). */
 linnet_status ln_device_commit(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* Tells whether this run leaves out a download: the device keeps the value, and the store gets it when it is read. */
 bool ln_leaves_out(const linnet_session *session, const ln_instance *instance, const ln_step *step);
@@ -14,7 +15,7 @@ bool ln_leaves_out(const linnet_session *session, const ln_instance *instance, c
 bool ln_holds(const linnet_session *session, int32_t variable);
 /* Sets `holder` and `defers_downloads`. */
 void ln_device_variables_prepare(linnet_session *session);
-/* The store gets the values that the session holds, which is about to be freed. */
+/* Gives the store the values that only the session's devices have, before the session is freed. */
 void ln_device_variables_give(linnet_session *session);
 
 #endif

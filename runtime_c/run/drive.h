@@ -1,5 +1,5 @@
-/* drive.h - the driver of sessions without devices, and what every driver does. A session chooses its driver when it is
- * created. The conditions of a run have been taken before (watch.h). */
+/* drive.h - runs sessions without devices, and has the functions that sessions with devices also use. The caller has
+ * already set the conditions that may end the run (watch.h). */
 #ifndef LN_RUN_DRIVE_H
 #define LN_RUN_DRIVE_H
 
@@ -9,8 +9,8 @@
 
 linnet_status ln_run_here(linnet_session *session, bool submits, linnet_error *error);
 
-/* Before the steps: locks the store, and takes new values into the snapshot. Errors: those of ln_lock_for_run; the run
- * has then not begun. Inline, like ln_run_end, because a small model runs in two microseconds. */
+/* Begins a run: locks the store, and takes new values into the snapshot. Errors: those of ln_lock_for_run; the run has
+ * then not begun. Inline, like ln_run_end, because a small model runs in two microseconds. */
 static inline linnet_status ln_run_begin(linnet_session *s, linnet_error *error) {
     const linnet_status status = s->locks ? ln_lock_for_run(s, error) : LINNET_OK;
     if (status != LINNET_OK) return status;
@@ -26,9 +26,9 @@ static inline void ln_run_end(linnet_session *s) {
     if (s->locks) ln_store_unlock(s->store);
 }
 
-/* Runs the steps of *last and of the segments that continue it. *last becomes the last one that has begun. */
+/* Runs the steps of *last and of the segments that continue it. *last becomes the last segment that has begun. */
 linnet_status ln_run_segments(linnet_session *session, ln_instance **last, linnet_error *error);
-/* After a successful run that writes variables: stores their new values in every segment, up to `last`. */
+/* Stores the new values of variables, of every segment up to `last`, after a successful run. */
 void ln_run_commit(linnet_session *session, const ln_instance *last);
 
 #endif

@@ -1,4 +1,4 @@
-/* instance.h - a program bound to memory: its operands, its outputs, and what it gives up. */
+/* instance.h - a program bound to memory: resolves its operands, publishes its outputs, and releases its memory. */
 #ifndef LN_INSTANCE_H
 #define LN_INSTANCE_H
 

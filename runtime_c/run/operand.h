@@ -8,7 +8,7 @@
 static inline void *ln_at(const void *base, uint64_t offset) {
     return base != NULL ? (char *)(uintptr_t)base + offset : NULL;
 }
-/* The inputs of the program, then its outputs. */
+/* Returns port i: the inputs of the program come first, then its outputs. */
 static inline const ln_port *ln_port_at(const ln_program *p, int32_t i) {
     return i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
 }

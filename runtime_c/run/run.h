@@ -4,7 +4,7 @@
 
 #include "plan/session_layout.h"
 
-/* `submits`: as linnet_session_submit, otherwise as linnet_run_with. */
+/* Runs the session: with `submits`, like linnet_session_submit, otherwise like linnet_run_with. */
 linnet_status ln_run(linnet_session *session, const linnet_run_config *config, bool submits, linnet_error *error);
 
 #endif

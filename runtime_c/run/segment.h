@@ -13,7 +13,7 @@ linnet_status ln_segments_make_room(linnet_session *session, ln_instance *last, 
  */
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error);
-/* The instance that continues after `instance`. The segment is planned if its key is new. */
+/* Finds the instance that continues after `instance`. Plans the segment if its key is new. */
 linnet_status ln_segment_next(linnet_session *session, ln_instance *instance, ln_instance **next, linnet_error *error);
 void ln_segments_free(linnet_session *session, ln_instance *instance); /* frees all children of the instance */
 

@@ -4,7 +4,7 @@
 
 #include "plan/session_layout.h"
 
-/* The error of a step. */
+/* Adds the number and name of the step to the error, and returns the status. */
 static inline linnet_status ln_step_failed(linnet_session *s, const ln_resolved_step *resolved, linnet_status status,
                                            linnet_error *error) {
     ln_run_error_fail(&s->run_error, status, error);

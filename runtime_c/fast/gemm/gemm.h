@@ -1,6 +1,5 @@
-/* gemm.h - shared by the matrix-product kernels of every ISA: the interface of micro-kernels, and the table of them
- * (ln_gemm_set) that an ISA provides. The driver (gemm_driver*.c) turns matmul and conv calls into micro-kernel calls.
- */
+/* gemm.h - the interface of micro-kernels for matrix products, and the set of micro-kernels (ln_gemm_set) that an ISA
+ * provides. The driver (gemm_driver*.c) turns matmul and conv calls into micro-kernel calls. */
 #ifndef LN_GEMM_H
 #define LN_GEMM_H
 
@@ -56,13 +55,14 @@ typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t ro
 typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
 /* Computes one row of several panels, which are panel_bytes apart. */
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
-/* Stores like ln_gemm_store, but a tile of 32-bit sums that is at most a panel wide. Rows of sums are `width` (a whole
+/* Stores a tile of 32-bit sums, at most a panel wide, as ln_gemm_store stores rows. Rows of sums are `width` (a whole
  * or a half panel) apart. n columns are stored; the sums of the other columns are initialized, too. */
 typedef void ln_gemm_store_tile(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                                 int64_t n, void *y, int64_t y_stride);
 
-/* Stores like ln_gemm_store_tile, with the epilogue `sum`: the sums become the op's own result (f32 or 8-bit integers),
- * the residual is added, and the total is quantized. The residual has the strides of y; NULL: there is none. */
+/* Stores a tile as ln_gemm_store_tile does, with the epilogue `sum`: the sums become the op's own result (f32 or 8-bit
+ * integers), the residual is added, and the total is quantized. The residual has the strides of y; NULL: there is
+ * none. */
 typedef void ln_gemm_store_sum(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
                                int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride);
 

@@ -31,9 +31,9 @@ bool ln_transpose_can(const ln_call *call);
    work. It is larger than the step from one vector width to the next, because the integer product may be compiled for
    narrower vectors than these kernels. */
 enum { LN_TRANSPOSE_SLOW = 4 };
-/* The `cost` of the kernels. They gather, which is as fast as their vectors for floats with a stride, and for integers
-   with few channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128
-   to 64.) */
+/* The `cost` of the kernels, which work by gathering. They are fast for floats with a stride, and for integers with few
+   channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to
+   64.) */
 void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_transpose_configure(ln_call *call);
 /* `pack` of the kernels: weights [group][tap][in_group][padded], then bias [group][padded], in f32, or in i32 with the

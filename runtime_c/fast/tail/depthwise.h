@@ -42,24 +42,24 @@ typedef struct ln_depthwise {
         bool x_u8;
         ln_requant requant;
     } quantized;
-    /* Of the kernels that multiply in 16 bits (ln_depthwise_configure_narrow). */
+    /* For the kernels that multiply in 16 bits (ln_depthwise_configure_narrow). */
     struct {
         int stores;     /* LN_NARROW_NONE: the kernel widens x to 32 bits, and the weights are not packed as i16 */
         bool in_place;  /* the kernel reads rows of the input itself: they are i8 and without padding */
         int8_t padding; /* the zero point of x as i8; set for all integers */
     } narrow;
-    /* Of depthwise_lanes.inc.c (integers on x86). Other kernels have group = 0, and the rest is not set. */
+    /* For depthwise_lanes.inc.c (integers on x86). Other kernels have group = 0 and do not set the other fields. */
     struct {
-        int group; /* the number of input rows whose elements share a lane of 32 bits: two of 16 bits or four of 8. i8
-                    * has 128 added; the bias makes up for it and for the zero point */
+        int group; /* the number of input rows whose elements share a lane of 32 bits: two of 16 bits or four of 8. 128
+                      is added to i8; the bias corrects this and the zero point */
         int rows;  /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
-        int64_t taps_high;           /* input rows that these read in one depth of the kernel */
+        int64_t taps_high;           /* number of input rows that these output rows read in one depth of the kernel */
         int64_t block, span;         /* channels and output pixels whose lanes are in L1 at a time */
         int64_t row;                 /* sums from row to row of the results, and from part to part */
         bool wide;                   /* x is i16 */
-        bool finished;               /* tiles convert sums to results, which then need no more than being copied */
+        bool finished;               /* tiles convert sums to results, which then only have to be copied */
         int stored;                  /* dtype of these results */
-        const ln_quantized_sum *sum; /* tiles limit and quantize, too; NULL: they do not */
+        const ln_quantized_sum *sum; /* tiles also limit and quantize by this; NULL: they do not */
         bool exact;      /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
         int x_zero_byte; /* of 8-bit x */
         int32_t padding; /* a lane outside the picture */

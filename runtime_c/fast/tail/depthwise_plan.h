@@ -12,13 +12,13 @@ bool ln_depthwise_can_integer(const ln_call *call);
 bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights less zero points, no fixed point */
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
-/* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
+/* `configure` of kernels that multiply 8-bit inputs in 16 bits where they can. */
 linnet_status ln_depthwise_configure_narrow(ln_call *call);
-/* For kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
+/* `configure` of kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
 linnet_status ln_depthwise_configure_pairs(ln_call *call);
 linnet_status ln_depthwise_configure_quads(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
-/* Phase 0 of calls with weights that are not constant. */
+/* Packs weights that are not constant, in phase 0. */
 void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* copy_kinds.h - what each kind of `copy` does with the elements of its operand. The kernels of `copy` and the passes
- * ask these functions. */
+/* copy_kinds.h - tells what each kind of `copy` does with the elements of its operand, for the kernels of `copy` and
+ * for passes. */
 #ifndef LN_COPY_KINDS_H
 #define LN_COPY_KINDS_H
 

@@ -15,8 +15,8 @@ static inline int64_t ln_offset_of(const ln_tensor *t, int64_t index) {
     return offset;
 }
 
-/* The same for a tensor that is broadcast by NumPy's rules to the shape `dims` of rank `rank`. `index` counts the
- * elements of that shape. */
+/* Returns where an element is in a tensor that is broadcast by NumPy's rules to the shape `dims` of rank `rank`.
+ * `index` counts the elements of that shape. */
 static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dims, int rank, int64_t index) {
     int64_t offset = 0;
     for (int d = rank - 1; d >= 0; d--) {

@@ -1,5 +1,5 @@
-/* inline.h - what kernels ask of the compiler: to inline a function, never to inline a function, or to unroll a loop.
- * A compiler that knows none of the requests ignores them; results do not depend on them. */
+/* inline.h - requests to the compiler: inline a function, never inline a function, or unroll a loop. Results do not
+ * depend on these requests, and a compiler that does not know them ignores them. */
 #ifndef LN_INLINE_H
 #define LN_INLINE_H
 

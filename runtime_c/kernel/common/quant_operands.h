@@ -1,6 +1,6 @@
-/* quant_operands.h - the scale and the zero point of quantize and dequantize. Operands 1 and 2 give them; without these
- * operands, the quantization of the quantized tensor does. There is one value per tensor, per slice of an axis, or per
- * block along an axis; operands with one value per block have the rank of x. */
+/* quant_operands.h - the scale and the zero point of quantize and dequantize. They are operands 1 and 2. If these
+ * operands are absent, they come from the quantization of the quantized tensor. There is one value per tensor, per
+ * slice of an axis, or per block along an axis; operands with one value per block have the rank of x. */
 #ifndef LN_QUANT_OPERANDS_H
 #define LN_QUANT_OPERANDS_H
 

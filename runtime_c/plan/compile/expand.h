@@ -1,5 +1,5 @@
-/* expand.h - turns functions into nodes of the working graph, which calls itself for functions within functions.
- * Control flow becomes plain nodes if its condition is known at plan time. */
+/* expand.h - turns functions into nodes of the working graph. It calls itself for functions within functions. Control
+ * flow becomes plain nodes if its condition is known at plan time. */
 #ifndef LN_EXPAND_H
 #define LN_EXPAND_H
 

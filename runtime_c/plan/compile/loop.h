@@ -1,4 +1,4 @@
-/* loop.h - loops as their iterations. */
+/* loop.h - replaces loops by the nodes of their iterations. */
 #ifndef LN_PLAN_COMPILE_LOOP_H
 #define LN_PLAN_COMPILE_LOOP_H
 

@@ -1,4 +1,4 @@
-/* operands.h - where a value is when the program runs. */
+/* operands.h - tells where a value is when the program runs. */
 #ifndef LN_PLAN_COMPILE_OPERANDS_H
 #define LN_PLAN_COMPILE_OPERANDS_H
 

@@ -68,23 +68,23 @@ typedef struct ln_step {
     int32_t stored; /* of constants that the file holds as the kernel needs them: index in the model's list, else -1 */
     int32_t threads[2]; /* of phase 0, and of each later phase */
     int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
-    int32_t index;      /* of the node in its function */
+    int32_t index;      /* number of the node in its function */
     int32_t fork;       /* 1 + the number of the fork that the step begins; 0: it begins none */
-    float ns;           /* modelled, on its threads; 0: not modelled */
+    float ns;           /* modelled nanoseconds on its threads; 0: not modelled */
     /* Of devices: */
     int32_t event;  /* transfers and waits: number of the event, from 1 on; 0: none */
     int32_t number; /* transfers: index in the instance's list */
     int32_t weight; /* uploads of variables, and downloads that may be left out because the device keeps the value
                      * (ln_move.transfer): number of the weight; else -1 */
-    const ln_claim *claim; /* of a device's step */
-    uint64_t token_bytes;  /* transfers: of the private layout on the device */
+    const ln_claim *claim; /* the claim of a device's step */
+    uint64_t token_bytes;  /* transfers: bytes in the private layout on the device */
     uint32_t token;
 } ln_step;
 
 /* A branch begins where the one before it ends. */
 typedef struct ln_fork_branch {
-    int32_t end; /* the step after its last one */
-    double ns;   /* modelled, on one thread */
+    int32_t end; /* number of the step after the branch's last step */
+    double ns;   /* modelled nanoseconds on one thread */
 } ln_fork_branch;
 
 /* Steps that fall into branches, which threads run side by side. A thread takes one branch after another. */
@@ -92,7 +92,7 @@ typedef struct ln_fork {
     int32_t first, end; /* steps */
     int32_t n_branches; /* at least 2 */
     const ln_fork_branch *branches;
-    double ns; /* modelled, of all its steps on one thread */
+    double ns; /* modelled nanoseconds of all its steps on one thread */
 } ln_fork;
 
 /* A tensor that enters or leaves the program. */
@@ -127,7 +127,7 @@ typedef struct ln_program {
     ln_move *moves;
     uint64_t device_bytes; /* of all devices */
     int32_t fallbacks;     /* steps of the CPU that no device took */
-    double ns;             /* modelled, of a run: the sum over the steps */
+    double ns;             /* modelled nanoseconds of a run: the sum over the steps */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t
         scratch_beside;    /* of each thread after the first that runs branches: what scratch_shared is to the first */

@@ -5,8 +5,8 @@
 
 #include "model/graph.h"
 
-/* Beyond most_folded or most_work a value is not folded but computed by the run. Beyond most_nodes or the limit of
- * memory planning fails. */
+/* If folding a value would exceed most_folded or most_work, the run computes the value. If planning exceeds most_nodes
+ * or the limit of memory, it fails. */
 typedef struct ln_budget {
     uint64_t folded, most_folded; /* bytes of folded values that are held */
     uint64_t work, most_work;     /* bytes that folding has read and written, or its operations if their number is
@@ -17,8 +17,8 @@ typedef struct ln_budget {
     uint64_t trial; /* during such an attempt: the number of nodes at which it stops; else 0 */
 } ln_budget;
 
-/* The limit of memory counts what planning allocates through both of them: `kept` has the parts that the program keeps.
- * max_bytes 0: no limit. */
+/* The limit counts the memory that planning allocates through both allocators; `kept` is for the parts that the program
+ * keeps. max_bytes 0: no limit. */
 void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes, ln_memory *temporary, ln_memory *kept);
 /* Ends the limit of `kept`. Returns the status of planning, or TOO_LARGE if planning failed because of the limit. */
 linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status status, linnet_error *error);

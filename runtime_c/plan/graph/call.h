@@ -4,21 +4,22 @@
 
 #include "plan/graph/work.h"
 
-/* The call of a node, in `pool`. */
+/* Makes the call of a node, in memory of `pool`. */
 linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
-/* The same with `tensors` as its ln_call_tensors(node) tensors: the inputs, the op's own result if the node has a map,
- * and the outputs. */
+/* Makes the call in the same way, but with `tensors` as its ln_call_tensors(node) tensors: the inputs, the op's own
+ * result if the node has a map, and the outputs. */
 linnet_status ln_node_call_in(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_tensor *tensors, ln_call *call);
 int64_t ln_call_tensors(const ln_work_node *node);
 /* Returns the kernel that would run the call; NULL: none can. */
 const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns);
-/* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
- * where its op prefers that. INFINITY: no kernel can compute it. */
+/* Computes the modelled nanoseconds of the node with its best kernel, on one thread. The operands are dense or, if the
+ * op prefers it and `layout` says so, channels-last. INFINITY: no kernel can compute the node. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
 
 /* Tells whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
-/* Whether such a node of the CPU runs in f32 between casts: only that form has a fast kernel. */
+/* Sets *wide to whether the CPU should run such a node in f32 between casts, because only this form has a fast
+ * kernel. */
 linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide);
 
 #endif

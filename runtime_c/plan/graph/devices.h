@@ -35,7 +35,7 @@ typedef struct ln_device {
     linnet_handle file;
     uintptr_t file_at;      /* the address where the buffer begins */
     uint64_t file_bytes;    /* 0: the device has no such buffer */
-    struct ln_device *next; /* in the model's list of them */
+    struct ln_device *next; /* next device in the model's list of devices with such a buffer */
 } ln_device;
 
 /* Returns the offset of a constant in the buffer of the model's file, if the device can read it there; UINT64_MAX: it
@@ -45,12 +45,13 @@ static inline uint64_t ln_in_file(const ln_device *device, const void *host, uin
     const bool inside = offset < device->file_bytes && left >= bytes && left - bytes >= device->limits.padding;
     return inside && offset % device->limits.alignment == 0 ? offset : UINT64_MAX;
 }
-/* In place of the number of an allocation: the buffer of the model's file. */
+/* This number stands for the buffer of the model's file in place of an allocation. */
 enum { LN_CHUNK_FILE = -1 };
 
 /* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */
 linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error);
-/* DEVICE_FAILED, with the device's text for the code, or OUT_OF_MEMORY for LINNET_DEVICE_FULL. `step` may be "". */
+/* Fails with DEVICE_FAILED and the device's text for the code, or with OUT_OF_MEMORY for LINNET_DEVICE_FULL. `step` may
+ * be "". */
 linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
                                linnet_error *error);
 /* Allocates memory of the device. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */

@@ -1,5 +1,5 @@
-/* epilogue.h - which map can be applied to the tiles of a heavy op's result, and the node that does both.
- */
+/* epilogue.h - tells which map can be applied to the tiles of a heavy op's result, and makes the node that computes
+   both. */
 #ifndef LN_PLAN_EPILOGUE_H
 #define LN_PLAN_EPILOGUE_H
 
@@ -9,9 +9,9 @@
  * ln_find_makers, `at` the position of the map. NULL: none. */
 ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_work_node *map, int32_t at, int tile,
                              uint8_t place);
-/* Makes the node of both, which is not in the graph; NULL if the shapes do not fit. layout: dense leaves the values as
- * they are; channels-last gives them the layout that they would have on the CPU. The caller has to ask whether a kernel
- * can run the node. */
+/* Makes the node that computes the op and the map. The node is not in the graph. *out is NULL if the shapes do not fit.
+ * layout: dense leaves the values as they are; channels-last gives them the layout that they would have on the CPU. The
+ * caller has to ask whether a kernel can run the node. */
 linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work_node *map, int tile, int layout,
                                ln_work_node **out);
 

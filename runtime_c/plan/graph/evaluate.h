@@ -23,7 +23,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
 /* Turns the error that a kernel has recorded into a message. */
 linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status status, linnet_error *error);
 
-/* UNSUPPORTED with the operand dtypes, for a call that no kernel supports. */
+/* Fails with UNSUPPORTED and the dtypes of the operands, for a call that no kernel supports. */
 linnet_status ln_no_kernel(const ln_call *call, linnet_error *error);
 
 #endif

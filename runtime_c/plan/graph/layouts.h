@@ -1,5 +1,5 @@
-/* layouts.h - which layout each value gets on the CPU. passes/layout.c gives it; places.c asks what conversions a
- * device would add or save. */
+/* layouts.h - chooses the layout that each value gets on the CPU. passes/layout.c applies the choice; places.c asks
+ * which conversions a device would add or save. */
 #ifndef LN_LAYOUTS_H
 #define LN_LAYOUTS_H
 

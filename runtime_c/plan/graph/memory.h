@@ -24,10 +24,10 @@ typedef struct ln_device_weight {
     uint64_t offset;
     ln_tensor tensor;
     const char *name;
-    uint64_t key[4]; /* of a constant: weights of the model's programs with equal keys share their memory. It contains
-                        the address in the file or a digest of folded bytes, the number of bytes, and the size of the
-                        allocation */
-    struct ln_device_weight *next; /* of the outermost program: the next constant that differs from those before */
+    uint64_t key[4]; /* the key of a constant: constants of the model's programs with equal keys share their memory. The
+                        key contains the address in the file or a digest of folded bytes, the number of bytes, and the
+                        size of the allocation */
+    struct ln_device_weight *next; /* in the outermost program's list of distinct constants */
 } ln_device_weight;
 
 /* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the copies of
@@ -46,10 +46,11 @@ typedef struct ln_device_memory {
 /* Bytes and counts of all memory besides scratch and constants. */
 typedef struct ln_needs {
     uint64_t arena, io;
-    uint64_t lower_bound, naive; /* of the arena: the most in use at one step, and without sharing memory */
-    uint64_t gradients;          /* the most bytes in the arena that updates read */
-    int32_t n_grown;             /* results that grow while a loop runs */
-    ln_device_memory *devices;   /* per place */
+    uint64_t lower_bound;      /* bytes of the arena: the most that are in use at one step */
+    uint64_t naive;            /* bytes of the arena if no values shared memory */
+    uint64_t gradients;        /* the most bytes in the arena that updates read */
+    int32_t n_grown;           /* results that grow while a loop runs */
+    ln_device_memory *devices; /* per place */
     int32_t n_chunks, n_weights;
     uint64_t device_bytes; /* of all devices */
 } ln_needs;

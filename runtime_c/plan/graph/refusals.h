@@ -7,7 +7,8 @@
 
 typedef struct ln_refusal {
     struct ln_refusal *next;
-    int32_t graph, number; /* of the node (ln_work_node.number), the same whenever the program is built; -1: all */
+    int32_t graph, number; /* numbers of the graph and of the node (ln_work_node.number), which are the same in every
+                              build; -1: all nodes */
     uint8_t place;         /* the device */
 } ln_refusal;
 
@@ -16,7 +17,7 @@ typedef struct ln_refusals {
     ln_memory memory;
     ln_pool pool;
     ln_refusal *first;
-    int32_t builds; /* that ended with a refusal */
+    int32_t builds; /* builds that ended with a refusal */
     int32_t graphs; /* bodies that this build has opened */
     bool again;     /* the build that has ended met a refusal */
 } ln_refusals;
@@ -44,9 +45,10 @@ static inline bool ln_build_again(ln_refusals *r) {
 
 /* Notes that the device refuses n steps of a graph, after their program was built. False without memory. */
 bool ln_refuse_steps(ln_refusals *refusals, int32_t graph, const linnet_step *steps, int32_t n, uint8_t place);
-/* Notes that the device refuses the node. After many builds, the device gets no node at all. Errors: OUT_OF_MEMORY. */
+/* Notes that the device refuses the node. After many builds, the device gets no nodes at all. Errors: OUT_OF_MEMORY. */
 linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place);
-/* For the end of a pass that asks devices: fails with CANCELLED, which ends the build, if one has refused a node. */
+/* Called at the end of a pass that asks devices. Fails with CANCELLED, which ends the build, if a device has refused a
+ * node. */
 linnet_status ln_end_if_refused(const ln_work *w);
 bool ln_is_refused(const ln_work *w, const ln_work_node *node, uint8_t place);
 

@@ -24,8 +24,8 @@ enum ln_value_slot {
     LN_SLOT_SINGLE
 };
 
-/* What is planned. What only one pass finds out about a value is in a table of that pass: ln_updates, ln_home, tokens.
- */
+/* A value of the graph. Facts about a value that only one pass finds out are in a table of that pass: ln_updates,
+ * ln_home, tokens. */
 typedef struct ln_work_value {
     const char *name;
     ln_tensor tensor; /* data: the value if known, always dense */
