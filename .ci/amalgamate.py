@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = ROOT / "runtime_c"
 KERNELS = (ROOT / "kernels_x86", ROOT / "kernels_arm")
-NOT_COMPILED = ("simd", "net", "sync", "tools", "include")  # headers, and what is built apart
+NOT_COMPILED = ("simd", "net", "sync", "remote", "tools", "include")  # headers, and what is built apart
 HEAD = """/* linnet.c - the linnet runtime in one file, made by `make amalgamate`; do not edit. Apache-2.0.
  * Build: cc -std=c11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math -c linnet.c   (link with -lm -lpthread)
  * Alone it has the portable kernels. For the fast ones, add -DLINNET_SIMD, compile the linnet_*.c beside it in the same

@@ -23,7 +23,7 @@ processors = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(processors)
 TARGETS, TOOLS = processors.PROCESSORS, processors.TOOLS
 
-LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl")
+LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl", "linnet_remote")
 WITH_CUDA = ("x86_64", "aarch64")  # as in CMakeLists.txt: 64-bit Linux, where NVIDIA has drivers
 ANDROID_API = 30  # Android 11; aligned_alloc alone needs 28
 

@@ -183,6 +183,23 @@ def reference_list(ops: list[Op]) -> str:
     return "\n".join([*out, *rows[""], *(line for part in parts for line in part), ""])
 
 
+def attribute_list(ops: list[Op]) -> str:
+    """One line per attribute that a step can have, for code on public headers alone that writes nodes."""
+    out = [
+        f"/* {NOTE} */",
+        "/* LN_NODE_OP(op, id) for each op that a step of a plan can have, and LN_NODE_ATTRIBUTE(op, attribute, slot, type)",
+        " * for each of its attributes. Types are those of the tables in schema/generated/attributes.fbs. */",
+    ]
+    words = {"int": "LONG", "bool": "BYTE", "float": "DOUBLE", "enum": "BYTE", "dtype": "BYTE"}
+    words |= {"ints": "LONGS", "floats": "DOUBLES"}
+    for op in ops:
+        if op.calls or op.name == "user":
+            continue
+        out.append(f"LN_NODE_OP({op.name}, {op.id})")
+        out += [f"LN_NODE_ATTRIBUTE({op.name}, {a['name']}, {a['id']}, {words[a['type']]})" for a in op.attributes]
+    return "\n".join([*out, ""])
+
+
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out = [
         f'"""The op table as data ({NOTE})."""',
@@ -388,6 +405,7 @@ def generated_files() -> dict[str, str]:
         "runtime_c/generated/op_table.h": c_header(ops, opcodes),
         "runtime_c/generated/op_table.c": c_table(ops, opcodes),
         "runtime_c/generated/references.inc": reference_list(ops),
+        "runtime_c/generated/node_attributes.inc": attribute_list(ops),
         "runtime_c/generated/map_source.inc": map_source(opcodes, NOTE),
         "pyruntime/linnet/_generated/__init__.py": f'"""{NOTE}."""\n',
         "pyruntime/linnet/_generated/op_table.py": python_table(ops, opcodes),

@@ -78,6 +78,7 @@ COVERED: dict[str, tuple[str, str]] = {
     ),
     "runtime_c/sync/worker": ("sync_edges", "sync_worker sync_server sync_training"),
     "runtime_c/sync/ring": ("sync_ring", "sync_ring"),
+    "runtime_c/remote": ("", "remote"),
     "runtime_c/tools": ("step_times", "tools tools_media tool_style step_times cli_run train_tool"),
     "kernels_gpu/opencl": ("", "opencl opencl_memory opencl_moves device_waits opencl_weights opencl_models"),
     **{

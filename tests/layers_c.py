@@ -167,7 +167,7 @@ def main() -> None:
     """Prints a line per folder, and the circles below it."""
     sys.setrecursionlimit(10_000)
     release = build("release")
-    for library in ("linnet_sync", "linnet_cuda", "linnet_opencl"):
+    for library in ("linnet_sync", "linnet_cuda", "linnet_opencl", "linnet_remote"):
         build("release", library)
     arrows = rooms(release / "CMakeFiles")
     folders = sys.argv[1:] or sorted({name.rpartition("/")[0] for name in arrows} | set(FOLDERS))

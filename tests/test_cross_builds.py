@@ -19,7 +19,7 @@ from tests.native import ROOT, build, need, run
 pytestmark = pytest.mark.more
 
 SCRIPT = str(ROOT / ".ci" / "cross.py")
-TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
+TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train", "linnet-host")
 MACHINES = {"aarch64": "AArch64", "armv7": "ARM", "armv6": "ARM", "riscv64": "RISC-V",
             "android-arm64": "AArch64", "android-armv7": "ARM"}  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_libraries_are_for_old_systems(target: str) -> None:
     made = cross(target, library=True)
     cuda = ("liblinnet_cuda.so",) if target == "aarch64" else ()
     assert (made / "lib" / "liblinnet_cuda.so").exists() == bool(cuda)
-    for name in ("liblinnet.so", "liblinnet_sync.so", "liblinnet_opencl.so", *cuda):
+    for name in ("liblinnet.so", "liblinnet_sync.so", "liblinnet_opencl.so", "liblinnet_remote.so", *cuda):
         text = run(["readelf", "-hVW", str(made / "lib" / name)])
         assert MACHINES[target] in text
         versions = {

@@ -338,7 +338,7 @@ def test_tools_that_a_wheel_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 SMALL = """cmake_minimum_required(VERSION 3.20)
 project(small LANGUAGES C)
 file(WRITE ${CMAKE_BINARY_DIR}/main.c "int main(void) { return 0 BODY }")
-foreach(tool linnet-bench linnet-run linnet-train linnet-parameter-server)
+foreach(tool linnet-bench linnet-run linnet-train linnet-parameter-server linnet-host)
   add_executable(${tool} ${CMAKE_BINARY_DIR}/main.c)
 endforeach()
 """

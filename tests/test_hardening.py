@@ -15,7 +15,7 @@ import pytest
 from tests.native import ROOT, build, need, run
 
 LIBRARIES = ("liblinnet.so", "liblinnet_sync.so")
-TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
+TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train", "linnet-host")
 
 
 def weaknesses(path: Path) -> list[str]:

@@ -66,7 +66,7 @@ def test_what_is_installed(installed: Path) -> None:
     for library in ("liblinnet", "liblinnet_sync"):
         assert {f"{library}.a", f"{library}.so", f"{library}.so.0", f"{library}.so.0.1.0"} <= names
     assert {"linnetConfig.cmake", "linnetConfigVersion.cmake", "linnet.pc", "linnet_sync.pc"} <= names
-    assert {"linnet-run", "linnet-bench", "linnet-train", "linnet-parameter-server"} <= names
+    assert {"linnet-run", "linnet-bench", "linnet-train", "linnet-parameter-server", "linnet-host"} <= names
     assert not [name for name in names if "test" in name or "fuzz" in name]
 
 
@@ -220,7 +220,7 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
         run([sys.executable, "-c", INSTALLED, str(target)], cwd=tmp_path, env=environment)
         == f"{linnet.__version__} 12.0\n"
     )
-    for tool in ("linnet", "linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train"):
+    for tool in ("linnet", "linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train", "linnet-host"):
         assert run([tool, "--version"], cwd=tmp_path, env=environment) == f"{tool} {linnet.__version__}\n"
         alone = Path(shutil.copy(target / "linnet" / "bin" / tool, tmp_path)) if tool != "linnet" else None
         if alone is not None:  # one file, which runs without the library of the wheel

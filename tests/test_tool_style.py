@@ -1,4 +1,4 @@
-"""What the four native tools have in common: --version, --help, one style of errors that say what to do, output as text
+"""What the five native tools have in common: --version, --help, one style of errors that say what to do, output as text
 and JSON, traces. They write only the files that they are told to write."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from linnet.ir.function import emit
 from tests.graphs import bytes_of
 from tests.native import build
 
-TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
+TOOLS = ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train", "linnet-host")
+ALONE = {"linnet-host"}  # takes no model
 FAILED, USAGE = 1, 2
 
 
@@ -49,9 +50,10 @@ def batched(path: Path, *shapes: tuple[int | str | None, ...]) -> Path:
 def test_help_and_version(name: str, tmp_path: Path) -> None:
     done = tool(name, "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} {linnet.__version__}\n", "")
+    begin = f"usage: {name} " + ("[" if name in ALONE else "MODEL.lnt")
     for option in ("--help", "-h"):
         done = tool(name, option, cwd=tmp_path)
-        assert done.returncode == 0 and done.stdout.startswith(f"usage: {name} MODEL.lnt") and not done.stderr
+        assert done.returncode == 0 and done.stdout.startswith(begin) and not done.stderr
         assert max(map(len, done.stdout.splitlines())) <= 80
         for line in (
             "  --version             print the version",
@@ -65,6 +67,8 @@ def test_help_and_version(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", TOOLS)
 @pytest.mark.parametrize("arguments", [[], ["m.lnt", "--quickly"], ["m.lnt", "other.lnt"], ["m.lnt", "--threads"]])
 def test_wrong_usage(name: str, arguments: list[str], tmp_path: Path) -> None:
+    if name in ALONE and not arguments:
+        arguments = ["--listen"]
     done = tool(name, *arguments, cwd=tmp_path)
     assert done.returncode == USAGE and not done.stdout
     assert done.stderr.startswith(f"{name}: error: ") and done.stderr.endswith(f"; see {name} --help\n"), done.stderr

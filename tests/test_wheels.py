@@ -72,7 +72,9 @@ def test_a_wheel_has_tools_that_run(machine: str) -> None:
 def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
     path = wheel("manylinux-x86_64")
     assert path.stat().st_size < 8_000_000 and "manylinux_2_17_x86_64" in path.name
-    assert {"linnet/lib/liblinnet_opencl.so", "linnet/lib/liblinnet_cuda.so"} <= set(zipfile.ZipFile(path).namelist())
+    assert {f"linnet/lib/liblinnet_{name}.so" for name in ("opencl", "cuda", "remote")} <= set(
+        zipfile.ZipFile(path).namelist()
+    )
     site = installed("manylinux-x86_64", "x86_64")
     environment = {"PYTHONPATH": str(site), "LINNET_CACHE": str(tmp_path / "cache"), "PATH": os.environ["PATH"]}
     text = run([sys.executable, "-c", PROGRAM, str(GOLDEN)], cwd=tmp_path, env=environment)

@@ -12,7 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "build"  # where `make native` builds
-LIBRARIES = ("linnet", "linnet_sync", "linnet_opencl", "linnet_cuda")  # CMake's targets that Python loads
+LIBRARIES = (
+    "linnet",
+    "linnet_sync",
+    "linnet_opencl",
+    "linnet_cuda",
+    "linnet_remote",
+)  # CMake's targets that Python loads
 
 
 def _link(link: Path, target: Path) -> None:
@@ -29,11 +35,12 @@ def package() -> Path:
     wanted = {path.name: path for path in (ROOT / "pyruntime" / "linnet").iterdir() if path.name != "__pycache__"}
     wanted |= {"converters": ROOT / "converters", "include": ROOT / "runtime_c" / "include"}
     wanted["errors"] = ROOT / "docs" / "errors"
-    libraries = ("liblinnet.so", "liblinnet.so.0", "liblinnet_sync.so", "liblinnet_opencl.so", "liblinnet_cuda.so")
+    libraries = ("liblinnet.so", "liblinnet.so.0", "liblinnet_sync.so")
+    libraries += ("liblinnet_opencl.so", "liblinnet_cuda.so", "liblinnet_remote.so")
     wanted |= {f"lib/{name}": NATIVE / name for name in libraries}
     wanted |= {
         f"bin/{name}": NATIVE / name
-        for name in ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train")
+        for name in ("linnet-bench", "linnet-run", "linnet-parameter-server", "linnet-train", "linnet-host")
     }
     for name, target in wanted.items():
         (inside / name).parent.mkdir(parents=True, exist_ok=True)

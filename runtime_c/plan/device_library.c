@@ -19,12 +19,23 @@
 /* A device's name in parts. */
 typedef struct parts {
     const char *name, *options;
+    char address[LN_MOST_PATH]; /* remote:ADDRESS[,OPTION=VALUE]...: the options at=ADDRESS and the others */
     int length; /* of the library at the start of the name */
     int32_t index;
     bool is_path;
 } parts;
 
+/* A name such as remote:pi1:7700,key=FILE, whose address may have colons, dots and slashes. */
+static bool split_remote(const char *name, parts *p) {
+    const size_t length = sizeof "remote:" - 1;
+    if (strncmp(name, "remote:", length) != 0) return false;
+    p->length = (int)length - 1;
+    p->options = p->address;
+    return (size_t)snprintf(p->address, sizeof p->address, "at=%s", name + length) < sizeof p->address;
+}
+
 static bool split(const char *name, parts *p) {
+    if (split_remote(name, p)) return true;
     const size_t end = strcspn(name, ",");
     size_t at = end;
     p->options = name[end] == ',' ? name + end + 1 : "";

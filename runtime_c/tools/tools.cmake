@@ -36,6 +36,11 @@ if(LINNET_SYNC)
                        COMMAND ${CMAKE_COMMAND} -E create_symlink linnet-parameter-server linnet-serve)
   endif()
 endif()
+if(LINNET_REMOTE)
+  linnet_tool(linnet-host linnet_sync_static linnet_host.c values.c)
+  target_sources(linnet-host PRIVATE ${LINNET_REMOTE_HOST})
+  target_include_directories(linnet-host PRIVATE runtime_c)
+endif()
 
 # linnet-run alone links decoders, each if it is there; a tool without one says how to get it.
 if(LINNET_MEDIA)

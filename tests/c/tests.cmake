@@ -39,6 +39,11 @@ if(LINNET_SYNC)
   endforeach()
 endif()
 
+if(LINNET_REMOTE) # tests/test_remote_fuzz.py runs it
+  linnet_test_program(fuzz_remote_host linnet_sync_static tests/fuzz/fuzz_remote_host.c)
+  target_sources(fuzz_remote_host PRIVATE ${LINNET_REMOTE_HOST} runtime_c/remote/batch.c)
+endif()
+
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|aarch64" AND NOT CMAKE_CROSSCOMPILING AND
    NOT LINNET_SANITIZE AND NOT LINNET_ZIG)
   include(tests/cuda/standin.cmake) # tests/test_cuda_*.py use the libraries

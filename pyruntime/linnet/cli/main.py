@@ -1,6 +1,6 @@
 """The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, bench,
-tune, devices, check-device, deploy, report, explain and those for training. A failure prints one line to stderr and gives exit
-status 1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
+tune, devices, check-device, host, deploy, report, explain and those for training. A failure prints one line to stderr and gives
+exit status 1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from linnet.cli.debug_quant import debug_quant
 from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
 from linnet.cli.explain import explain
+from linnet.cli.host import host
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.pack import pack
@@ -62,6 +63,7 @@ for _command in (
     tune,
     devices,
     check_device,
+    host,
     deploy,
     report,
     explain,

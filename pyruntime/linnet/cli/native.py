@@ -1,36 +1,38 @@
-"""The commands linnet-bench, linnet-run, linnet-parameter-server and linnet-train of a Python installation. Each replaces its own
-process with the native tool in linnet/bin, so no Python remains. Native builds install the tools directly."""
+"""The native tools as commands of a Python installation: linnet-bench, linnet-host and the others. Each command replaces its
+own process with the tool in linnet/bin, so no Python remains. Native builds install the tools directly."""
 
 from __future__ import annotations
 
 import importlib.resources
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 
-def _become(tool: str) -> NoReturn:
+def become(tool: str, arguments: Sequence[str]) -> NoReturn:
+    """Replaces this process with the tool."""
     name = tool + (".exe" if sys.platform == "win32" else "")
     path = str(importlib.resources.files("linnet") / "bin" / name)
     try:
-        os.execv(path, [path, *sys.argv[1:]])
+        os.execv(path, [path, *arguments])
     except OSError as error:
         sys.exit(f"{tool}: error: cannot start {path}: {error.strerror}; reinstall linnet")
 
 
 def bench() -> NoReturn:
     """linnet-bench: times a model without Python."""
-    _become("linnet-bench")
+    become("linnet-bench", sys.argv[1:])
 
 
 def run() -> NoReturn:
     """linnet-run: runs a model once without Python."""
-    _become("linnet-run")
+    become("linnet-run", sys.argv[1:])
 
 
 def parameter_server() -> NoReturn:
     """linnet-parameter-server: runs a parameter server without Python."""
-    _become("linnet-parameter-server")
+    become("linnet-parameter-server", sys.argv[1:])
 
 
 def serve() -> NoReturn:
@@ -39,6 +41,11 @@ def serve() -> NoReturn:
     parameter_server()
 
 
+def host() -> NoReturn:
+    """linnet-host: lends this machine to others, which run parts of their models on it, without Python."""
+    become("linnet-host", sys.argv[1:])
+
+
 def train() -> NoReturn:
     """linnet-train: trains a model without Python."""
-    _become("linnet-train")
+    become("linnet-train", sys.argv[1:])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-TOOLS: Final = ("linnet-bench", "linnet-run", "linnet-train", "linnet-parameter-server")
+TOOLS: Final = ("linnet-bench", "linnet-run", "linnet-train", "linnet-parameter-server", "linnet-host")
 # A static program cannot open the library of a device. It is one file, so it links no decoders of pictures either.
 STATIC: Final = (
     "-DLINNET_LTO=OFF", "-DLINNET_OPENCL=OFF", "-DLINNET_CUDA=OFF", "-DLINNET_MEDIA=OFF",

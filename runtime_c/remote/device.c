@@ -1,0 +1,335 @@
+/* device.c - a host as a device: claims are pieces, buffers and values are the host's, and the work of a run goes to it
+ * as one message. */
+#include "remote/device.h"
+
+#include "net/bytes.h"
+#include "remote/piece.h"
+#include "remote/sha256.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXTS = 64, ALIGNMENT = 64, UPLOAD = 64 << 20 };
+
+typedef struct device {
+    linnet_device functions;
+    const linnet_host *host;
+    ln_remote_place place;
+    ln_remote_welcome welcome;
+    char name[300];
+    pthread_mutex_t lock;     /* of the rest */
+    ln_remote_queue *control; /* for commands that belong to no queue of the library */
+    uint64_t last;            /* number given to a buffer or a piece */
+    char *texts[TEXTS];       /* texts[i] is what code i + 1 means */
+} device;
+
+/* An event stands for the messages of a queue up to one. */
+typedef struct event {
+    ln_remote_queue *queue;
+    uint64_t message;
+} event;
+
+static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
+
+/* The code that stands for an error's text. */
+static int code_of(device *d, const linnet_error *error) {
+    char text[sizeof *error + 64];
+    int i = 0;
+    if (error->code == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
+    snprintf(text, sizeof text, "%s%s%s%s%s", error->what, error->got[0] ? "; got " : "", error->got,
+             error->hint[0] ? "; " : "", error->hint);
+    pthread_mutex_lock(&d->lock);
+    while (i < TEXTS - 1 && d->texts[i] != NULL && strcmp(d->texts[i], text) != 0) ++i;
+    if (d->texts[i] == NULL) {
+        const size_t size = strlen(text) + 1;
+        d->texts[i] = malloc(size);
+        if (d->texts[i] != NULL) memcpy(d->texts[i], text, size);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return i + 1;
+}
+
+static const char *explain(void *context, int code) {
+    const device *d = context;
+    return code > 0 && code <= TEXTS ? d->texts[code - 1] : NULL;
+}
+
+static uint64_t number(device *d) {
+    pthread_mutex_lock(&d->lock);
+    const uint64_t n = ++d->last;
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
+
+static int limits(void *context, linnet_device_limits *out) {
+    const device *d = context;
+    out->alignment = ALIGNMENT;
+    out->largest_buffer = d->welcome.most_bytes;
+    return 0;
+}
+
+/* A host that was asked for gets all that it can run. */
+static double cost(void *context, const linnet_step *step) {
+    const device *d = context;
+    linnet_step_counts counts;
+    linnet_step_counts_init(&counts);
+    if (!ln_piece_can(d->host, step) || d->host->step_get_counts(step, &counts) != LINNET_OK) return -1;
+    return counts.cpu_ns >= 0 && counts.cpu_ns < 1e18 ? 1e-6 * counts.cpu_ns : -1;
+}
+
+static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
+    (void)context, (void)steps;
+    out->count = count;
+    out->fused = out->packs = true;
+    out->kernel = "remote";
+    return 0;
+}
+
+static int about(void *context, linnet_device_about *out) {
+    const device *d = context;
+    out->kind = LINNET_DEVICE_OTHER;
+    out->hardware = d->welcome.name;
+    out->driver = "linnet-host";
+    out->memory = d->welcome.most_bytes;
+    return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Runs one command by the control connection. */
+static linnet_status control(device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
+    pthread_mutex_lock(&d->lock);
+    ln_remote_add(ln_remote_queue_batch(d->control), code, numbers, 0);
+    const linnet_status status = ln_remote_queue_finish(d->control, error);
+    pthread_mutex_unlock(&d->lock);
+    return status;
+}
+
+static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
+    device *d = context;
+    linnet_error error = {0};
+    const uint64_t numbers[] = {number(d), bytes};
+    if (control(d, LN_REMOTE_ALLOCATE, numbers, &error) != LINNET_OK) return code_of(d, &error);
+    *buffer = numbers[0];
+    return 0;
+}
+
+static void release(void *context, linnet_handle buffer, uint64_t bytes) {
+    linnet_error ignored;
+    (void)bytes;
+    control(context, LN_REMOTE_RELEASE, &buffer, &ignored);
+}
+
+/* ---- queues and events ------------------------------------------------------------------------------------------- */
+
+static int open_queue(void *context, linnet_handle *queue) {
+    device *d = context;
+    linnet_error error = {0};
+    ln_remote_welcome welcome;
+    ln_remote_queue *made = ln_remote_queue_new(&d->place, &welcome, &error);
+    *queue = (uintptr_t)made;
+    return made != NULL ? 0 : code_of(d, &error);
+}
+
+static void close_queue(void *context, linnet_handle queue) {
+    (void)context;
+    ln_remote_queue_free(queue_of(queue));
+}
+
+static int finish(void *context, linnet_handle queue) {
+    linnet_error error = {0};
+    return ln_remote_queue_finish(queue_of(queue), &error) == LINNET_OK ? 0 : code_of(context, &error);
+}
+
+static int create_event(void *context, linnet_handle *out) {
+    (void)context;
+    *out = (uintptr_t)calloc(1, sizeof(event));
+    return *out != 0 ? 0 : (int)LINNET_DEVICE_FULL;
+}
+
+static void free_event(void *context, linnet_handle handle) {
+    (void)context;
+    free((void *)(uintptr_t)handle);
+}
+
+static int record(void *context, linnet_handle queue, linnet_handle handle) {
+    event *e = (event *)(uintptr_t)handle;
+    linnet_error error = {0};
+    e->queue = queue_of(queue);
+    return ln_remote_queue_flush(e->queue, &e->message, &error) == LINNET_OK ? 0 : code_of(context, &error);
+}
+
+static int wait_for(device *d, linnet_handle handle, int timeout_ms) {
+    const event *e = (const event *)(uintptr_t)handle;
+    linnet_error error = {0};
+    bool answered = true;
+    if (e->queue == NULL) return 0;
+    if (ln_remote_queue_wait(e->queue, e->message, timeout_ms, &answered, &error) != LINNET_OK)
+        return code_of(d, &error);
+    return answered ? 0 : (int)LINNET_DEVICE_PENDING;
+}
+
+static int wait_event(void *context, linnet_handle handle) { return wait_for(context, handle, -1); }
+
+static int wait_until(void *context, linnet_handle handle, uint64_t ns) {
+    return wait_for(context, handle, (int)(ns / 1000000 < 1000 ? (ns + 999999) / 1000000 : 1000));
+}
+
+/* ---- work -------------------------------------------------------------------------------------------------------- */
+
+static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from) {
+    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    linnet_error error = {0};
+    uint64_t message;
+    for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
+        const uint64_t left = tensor->bytes - done, bytes = left < UPLOAD ? left : UPLOAD;
+        const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
+        unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
+        if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
+        done += bytes;
+        if (batch->size >= UPLOAD && ln_remote_queue_flush(queue_of(queue), &message, &error) != LINNET_OK)
+            return code_of(context, &error);
+        if (tensor->bytes == 0) break;
+    }
+    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
+}
+
+static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
+                    const linnet_span *from) {
+    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    (void)context;
+    ln_remote_add_download(batch, from->buffer, from->offset, tensor->bytes, to);
+    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
+}
+
+static bool reaches(void *context, const linnet_device *other) {
+    const device *d = context;
+    return other == &d->functions;
+}
+
+static int follow(void *context, linnet_handle queue, const linnet_device *of, linnet_handle handle) {
+    (void)queue, (void)of;
+    return wait_for(context, handle, -1);
+}
+
+static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
+                const linnet_span *from) {
+    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    const uint64_t numbers[] = {from->buffer, from->offset, to->buffer, to->offset, from->bytes};
+    (void)context, (void)of;
+    ln_remote_add(batch, LN_REMOTE_COPY, numbers, 0);
+    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
+}
+
+static unsigned char *put_spans(unsigned char *at, const linnet_span *spans, int count) {
+    for (int i = 0; i < count; i++, at += 24) {
+        put64(at, spans[i].buffer);
+        put64(at + 8, spans[i].offset);
+        put64(at + 16, spans[i].bytes);
+    }
+    return at;
+}
+
+/* Asks the host to prepare the piece, and waits for its answer. */
+static linnet_status ask(ln_remote_queue *queue, const ln_piece *piece, const unsigned char *digest, uint64_t id,
+                         int precision, linnet_error *error) {
+    const int spans = piece->input_count + piece->output_count;
+    const uint64_t numbers[8] = {id,
+                                 get64(digest),
+                                 get64(digest + 8),
+                                 get64(digest + 16),
+                                 get64(digest + 24),
+                                 (uint64_t)precision,
+                                 (uint64_t)piece->input_count,
+                                 (uint64_t)piece->output_count};
+    unsigned char *at = ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_PREPARE, numbers, 24 * (uint64_t)spans);
+    if (at != NULL) {
+        at = put_spans(at, piece->inputs, piece->input_count);
+        put_spans(at, piece->outputs, piece->output_count);
+    }
+    return ln_remote_queue_finish(queue, error);
+}
+
+static int prepare(void *context, linnet_handle handle, const linnet_work *work, linnet_handle *state) {
+    device *d = context;
+    ln_remote_queue *queue = queue_of(handle);
+    linnet_error error = {0};
+    ln_piece piece;
+    unsigned char digest[LN_SHA256];
+    const uint64_t id = number(d);
+    linnet_status status = ln_piece_write(d->host, work, &piece) ? LINNET_OK : LINNET_OUT_OF_MEMORY;
+    if (status == LINNET_OK) {
+        const int precision = d->host->step_precision(work->steps[0]);
+        ln_sha256(piece.bytes, piece.size, digest);
+        status = ask(queue, &piece, digest, id, precision, &error);
+        if ((int)status == LN_REMOTE_MISSING) {
+            status = ln_remote_queue_piece(queue, piece.bytes, piece.size, &error);
+            if (status == LINNET_OK) status = ask(queue, &piece, digest, id, precision, &error);
+        }
+    }
+    ln_piece_free(&piece);
+    *state = id;
+    if (status == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
+    return status == LINNET_OK ? 0 : code_of(d, &error);
+}
+
+static void unprepare(void *context, linnet_handle state) {
+    linnet_error ignored;
+    control(context, LN_REMOTE_UNPREPARE, &state, &ignored);
+}
+
+static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state) {
+    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    (void)context, (void)work;
+    ln_remote_add(batch, LN_REMOTE_RUN, &state, 0);
+    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
+}
+
+const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remote_place *place, linnet_error *error) {
+    device *d = calloc(1, sizeof *d);
+    if (d == NULL) return NULL;
+    d->place = *place;
+    d->host = host;
+    d->control = ln_remote_queue_new(&d->place, &d->welcome, error);
+    if (d->control == NULL) {
+        free(d);
+        return NULL;
+    }
+    pthread_mutex_init(&d->lock, NULL);
+    snprintf(d->name, sizeof d->name, "remote:%s", place->address);
+    d->functions = (linnet_device){
+        .struct_size = sizeof d->functions,
+        .version = LINNET_DEVICE_VERSION,
+        .name = d->name,
+        .context = d,
+        .limits = limits,
+        .cost = cost,
+        .claim = claim,
+        .allocate = allocate,
+        .release = release,
+        .open = open_queue,
+        .close = close_queue,
+        .finish = finish,
+        .create_event = create_event,
+        .free_event = free_event,
+        .record = record,
+        .wait = wait_event,
+        .follow = follow,
+        .upload = upload,
+        .download = download,
+        .reaches = reaches,
+        .copy = copy,
+        .prepare = prepare,
+        .unprepare = unprepare,
+        .run = run,
+        .explain = explain,
+        .about = about,
+        .wait_until = wait_until,
+    };
+    return &d->functions;
+}

@@ -1,0 +1,223 @@
+/* host.c - a host: accepts connections, gives each a thread, and knows the connections of a client by its token. */
+#define _POSIX_C_SOURCE 200809L
+#include "remote/host.h"
+
+#include "net/bytes.h"
+#include "net/error.h"
+#include "net/transport_flow.h"
+#include "net/transport_listen.h"
+#include "remote/host_memory.h"
+#include "remote/host_piece.h"
+#include "remote/host_work.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 500, STACK = 256 << 10, MOST_CONNECTIONS = 256 };
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+/* The client of the token, with one more connection. NULL: out of memory. */
+static host_client *join(ln_host *host, const unsigned char *token) {
+    pthread_mutex_lock(&host->lock);
+    host_client *client = host->clients;
+    while (client != NULL && memcmp(client->token, token, LN_REMOTE_TOKEN) != 0) client = client->next;
+    if (client == NULL && (client = calloc(1, sizeof *client)) != NULL) {
+        memcpy(client->token, token, LN_REMOTE_TOKEN);
+        pthread_mutex_init(&client->lock, NULL);
+        pthread_mutex_init(&client->work, NULL);
+        client->next = host->clients, host->clients = client;
+    }
+    if (client != NULL) client->connections++;
+    pthread_mutex_unlock(&host->lock);
+    return client;
+}
+
+/* The last connection of a client takes its pieces and buffers along. */
+static void leave(ln_host *host, host_client *client) {
+    pthread_mutex_lock(&host->lock);
+    const bool last = --client->connections == 0;
+    for (host_client **at = &host->clients; last && *at != NULL; at = &(*at)->next)
+        if (*at == client) {
+            *at = client->next;
+            break;
+        }
+    pthread_mutex_unlock(&host->lock);
+    if (!last) return;
+    ln_host_unprepare_all(host, client);
+    ln_host_release_all(host, client);
+    pthread_mutex_destroy(&client->lock);
+    pthread_mutex_destroy(&client->work);
+    free(client);
+}
+
+/* ---- a connection ------------------------------------------------------------------------------------------------ */
+
+static void *take(void *context, size_t size) {
+    const ln_host *host = context;
+    return host->allocator.alloc(host->allocator.context, size, 64);
+}
+
+static void give(void *context, void *memory, size_t size) {
+    const ln_host *host = context;
+    host->allocator.free(host->allocator.context, memory, size);
+}
+
+static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
+                              size_t size) {
+    host_connection *c = context;
+    switch (type) {
+    case LN_REMOTE_HELLO:
+        if (c->client != NULL) return LN_NET_UNEXPECTED;
+        if (size != LN_REMOTE_HELLO_BYTES) return LN_NET_WRONG_LENGTH;
+        if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
+        c->client = join(c->host, bytes + 8);
+        return c->client != NULL ? LN_NET_FINE : LN_NET_FULL;
+    case LN_REMOTE_SUBMIT:
+        if (c->work != NULL || c->work_dropped) return LN_NET_UNEXPECTED;
+        c->work_dropped = bytes == NULL;
+        c->work = ln_remote_link_take(link, &c->work_room), c->work_size = size;
+        return ln_remote_link_pause(link, true, NULL) == LINNET_OK ? LN_NET_FINE : LN_NET_FULL;
+    case LN_REMOTE_PIECE:
+        give(c->host, c->piece, c->piece_room);
+        c->piece_dropped = bytes == NULL;
+        c->piece = ln_remote_link_take(link, &c->piece_room), c->piece_size = size;
+        return LN_NET_FINE;
+    default: return LN_NET_UNEXPECTED;
+    }
+}
+
+static linnet_status welcome(host_connection *c, linnet_error *error) {
+    unsigned char bytes[LN_REMOTE_WELCOME_BYTES] = {0};
+    const ln_host_config *config = &c->host->config;
+    struct utsname system;
+    put32(bytes, LN_REMOTE_VERSION);
+    put32(bytes + 4, LN_REMOTE_CHUNK);
+    put64(bytes + 8, config->max_bytes);
+    put32(bytes + 16, (uint32_t)(config->threads > 0 ? config->threads : linnet_default_threads()));
+    if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
+    ln_remote_link_open(c->link, LN_REMOTE_CHUNK); /* first: the client may answer at once */
+    return ln_remote_link_send(c->link, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
+}
+
+static void *serve(void *context) {
+    host_connection *c = context;
+    ln_host *host = c->host;
+    linnet_error error = {0};
+    bool welcomed = false;
+    while (!atomic_load(&host->stopping)) {
+        if (c->work == NULL && !c->work_dropped && ln_remote_link_turn(c->link, TICK_MS, &error) != LINNET_OK) break;
+        if (c->client != NULL && !welcomed) {
+            welcomed = true;
+            if (welcome(c, &error) != LINNET_OK) break;
+        }
+        if (c->work == NULL && !c->work_dropped) continue;
+        pthread_mutex_lock(&c->client->work);
+        const bool answered = ln_host_work(c);
+        pthread_mutex_unlock(&c->client->work);
+        give(host, c->work, c->work_room);
+        c->work = NULL;
+        c->work_dropped = false;
+        if (!answered) break;
+        if (ln_remote_link_send(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error) != LINNET_OK) break;
+        if (ln_remote_link_pause(c->link, false, &error) != LINNET_OK) break;
+    }
+    if (atomic_load(&host->stopping)) ln_remote_link_refuse(c->link, LN_NET_SHUTTING_DOWN, "the host is stopped");
+    ln_remote_link_free(c->link);
+    if (c->client != NULL) leave(host, c->client);
+    give(host, c->work, c->work_room);
+    give(host, c->piece, c->piece_room);
+    give(host, c->answer, c->answer_room);
+    free(c);
+    atomic_fetch_sub(&host->connections, 1);
+    return NULL;
+}
+
+static void begin(ln_host *host, ln_net_transport *transport) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    host_connection *c = calloc(1, sizeof *c);
+    const ln_remote_memory memory = {.context = host, .take = take, .give = give};
+    if (c == NULL || atomic_load(&host->connections) >= MOST_CONNECTIONS) {
+        ln_net_transport_free(transport);
+        free(c);
+        return;
+    }
+    c->host = host;
+    c->link = ln_remote_link_new(transport, &memory, receive, c);
+    if (c->link == NULL) {
+        free(c);
+        return;
+    }
+    atomic_fetch_add(&host->connections, 1);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK);
+    if (pthread_create(&thread, &attributes, serve, c) != 0) {
+        ln_remote_link_refuse(c->link, LN_NET_FULL, "the host cannot start a thread");
+        ln_remote_link_free(c->link);
+        free(c);
+        atomic_fetch_sub(&host->connections, 1);
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+/* ---- the host ---------------------------------------------------------------------------------------------------- */
+
+linnet_status ln_host_create(const ln_host_config *config, ln_host **out, linnet_error *error) {
+    ln_host *host = calloc(1, sizeof *host);
+    *out = NULL;
+    if (host == NULL) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a host");
+    host->config = *config;
+    host->allocator = ln_host_allocator(host);
+    pthread_mutex_init(&host->lock, NULL);
+    if (pipe(host->wake) != 0) {
+        free(host);
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot make a pipe: %s", strerror(errno));
+    }
+    const linnet_status status = ln_net_listen(config->address, config->security, false, &host->listener, error);
+    if (status == LINNET_OK)
+        *out = host;
+    else
+        ln_host_free(host);
+    return status;
+}
+
+const char *ln_host_address(const ln_host *host) { return ln_net_listener_address(host->listener); }
+
+linnet_status ln_host_run(ln_host *host, linnet_error *error) {
+    while (!atomic_load(&host->stopping)) {
+        struct pollfd fds[2] = {{.fd = ln_net_listener_fd(host->listener), .events = POLLIN},
+                                {.fd = host->wake[0], .events = POLLIN}};
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return ln_sync_fail(error, LINNET_UNREACHABLE, "cannot wait for clients: %s", strerror(errno));
+        ln_net_transport *transport = NULL;
+        linnet_error ignored;
+        while (ln_net_accept(host->listener, &transport, &ignored) == LINNET_OK && transport != NULL)
+            begin(host, transport);
+    }
+    const struct timespec moment = {0, 5000000};
+    while (atomic_load(&host->connections) > 0) nanosleep(&moment, NULL);
+    return LINNET_OK;
+}
+
+void ln_host_stop(ln_host *host) {
+    const int before = errno;
+    atomic_store(&host->stopping, true);
+    if (write(host->wake[1], "", 1) < 0) errno = before;
+}
+
+void ln_host_free(ln_host *host) {
+    if (host == NULL) return;
+    ln_net_listener_free(host->listener);
+    close(host->wake[0]);
+    close(host->wake[1]);
+    pthread_mutex_destroy(&host->lock);
+    free(host);
+}

@@ -1,0 +1,21 @@
+/* host_config.h - what the owner of a host says: where it listens, and what it lends. */
+#ifndef LN_REMOTE_HOST_CONFIG_H
+#define LN_REMOTE_HOST_CONFIG_H
+
+#include "net/transport.h"
+
+typedef struct ln_host ln_host;
+
+typedef struct ln_host_config {
+    const char *address;
+    ln_net_security *security;                  /* NULL: only clients on this machine are served */
+    uint64_t max_bytes;                         /* of all clients together; 0: what the machine has */
+    int threads;                                /* of each run; 0: linnet_default_threads */
+    double timeout;                             /* of each run, in seconds; 0: none */
+    const char *folder;                         /* where pieces stay for the next start; NULL: nowhere */
+    uint64_t folder_bytes;                      /* most bytes of the folder; 0: no limit */
+    const struct linnet_device *const *devices; /* that run what they can of a piece, besides the CPU */
+    int device_count;
+} ln_host_config;
+
+#endif

@@ -1,0 +1,18 @@
+/* host_folder.h - the folder in which a host keeps pieces, so that a client's second start sends nothing. */
+#ifndef LN_REMOTE_HOST_FOLDER_H
+#define LN_REMOTE_HOST_FOLDER_H
+
+#include "remote/host_config.h"
+#include "remote/sha256.h"
+
+enum { LN_HOST_PATH = 4096 };
+
+/* Writes the path of a piece. Returns whether the file exists. */
+bool ln_host_folder_find(const ln_host_config *config, const unsigned char digest[LN_SHA256], char path[LN_HOST_PATH]);
+void ln_host_folder_remove(const char *path);
+/* Stores a piece, and removes the pieces that were used longest ago until the folder is within its limit. A failure has
+ * no effect: the piece is then only in memory. */
+void ln_host_folder_store(const ln_host_config *config, const unsigned char digest[LN_SHA256], const void *bytes,
+                          size_t size);
+
+#endif

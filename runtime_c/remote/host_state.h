@@ -1,0 +1,78 @@
+/* host_state.h - the types of a host's parts: clients, their buffers and pieces, and the models that pieces share. */
+#ifndef LN_REMOTE_HOST_STATE_H
+#define LN_REMOTE_HOST_STATE_H
+
+#include "remote/host_config.h"
+#include "remote/link.h"
+#include "remote/sha256.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A model that one or more pieces use. */
+typedef struct host_model {
+    struct host_model *next;
+    unsigned char digest[LN_SHA256];
+    linnet_model *model;
+    unsigned char *bytes; /* of the file, if it is not in the folder; NULL: it is mapped */
+    size_t size;
+    int users;
+} host_model;
+
+/* A piece in a session: what PREPARE made. */
+typedef struct host_piece {
+    struct host_piece *next;
+    uint64_t id;
+    host_model *model;
+    linnet_session *session;
+    uint64_t *buffers; /* that the session is bound to */
+    int buffer_count;
+} host_piece;
+
+typedef struct host_buffer {
+    uint64_t id, bytes;
+    unsigned char *memory;
+    int users; /* pieces that are bound to it */
+} host_buffer;
+
+/* A client: all connections with the same token. */
+typedef struct host_client {
+    struct host_client *next;
+    unsigned char token[LN_REMOTE_TOKEN];
+    int connections;      /* guarded by the host's lock */
+    pthread_mutex_t lock; /* of the rest */
+    host_buffer *buffers;
+    int buffer_count, buffer_room;
+    host_piece *pieces;
+    pthread_mutex_t work; /* held while a SUBMIT is executed: a piece checks its indices and then uses them, so no other
+                             connection of the client may write its memory meanwhile */
+} host_client;
+
+struct ln_host {
+    ln_host_config config;
+    ln_net_listener *listener;
+    linnet_allocator allocator; /* counts `used`, and stops at max_bytes */
+    _Atomic uint64_t used;      /* bytes of all clients */
+    _Atomic int connections;    /* threads that serve one */
+    int wake[2];                /* a pipe: ln_host_stop writes to it */
+    atomic_bool stopping;
+    pthread_mutex_t lock; /* of the lists */
+    host_client *clients;
+    host_model *models;
+};
+
+/* A connection, and the message that it works on. */
+typedef struct host_connection {
+    ln_host *host;
+    host_client *client; /* NULL: no HELLO yet */
+    ln_remote_link *link;
+    unsigned char *work; /* a SUBMIT that has arrived; NULL: none */
+    size_t work_size, work_room;
+    bool work_dropped, piece_dropped; /* the last one arrived, but there was no memory for it */
+    unsigned char *piece;             /* the last PIECE, until it is prepared; NULL: none */
+    size_t piece_size, piece_room;
+    unsigned char *answer;
+    size_t answer_size, answer_room;
+} host_connection;
+
+#endif

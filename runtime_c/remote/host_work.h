@@ -1,0 +1,11 @@
+/* host_work.h - executes the commands of a SUBMIT, and writes the answer. */
+#ifndef LN_REMOTE_HOST_WORK_H
+#define LN_REMOTE_HOST_WORK_H
+
+#include "remote/host_state.h"
+
+/* Executes connection->work, and leaves the answer in connection->answer. Returns false if out of memory: the
+ * connection cannot go on. */
+bool ln_host_work(host_connection *connection);
+
+#endif

@@ -1,0 +1,25 @@
+/* piece.h - writes the steps of a claim as a model (docs/format.md), which a host can verify, plan and run. */
+#ifndef LN_REMOTE_PIECE_H
+#define LN_REMOTE_PIECE_H
+
+#include "linnet_device.h"
+
+#include <stddef.h>
+
+/* A piece: the bytes of its file, and where its inputs and outputs are on the host, in the order of its signature. */
+typedef struct ln_piece {
+    unsigned char *bytes;
+    size_t size;
+    linnet_span *inputs, *outputs;
+    int input_count, output_count;
+} ln_piece;
+
+/* Tells whether a node of this step can be written. */
+bool ln_piece_can(const linnet_host *host, const linnet_step *step);
+/* Writes the steps of the work. Operands in the device's memory become inputs and outputs of the model, constants are
+ * part of it, and values that only steps of the work use stay inside it. Returns false if out of memory. The caller
+ * calls ln_piece_free in both cases. */
+bool ln_piece_write(const linnet_host *host, const linnet_work *work, ln_piece *piece);
+void ln_piece_free(ln_piece *piece);
+
+#endif

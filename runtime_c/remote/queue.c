@@ -1,0 +1,181 @@
+/* queue.c - a client's connection to a host. Several messages may be under way; the host answers them in order. */
+#define _POSIX_C_SOURCE 200809L
+#include "remote/queue.h"
+
+#include "net/bytes.h"
+#include "net/error.h"
+#include "net/transport_connect.h"
+#include "remote/link.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { UNDER_WAY = 8, GREETING_MS = 10000 };
+
+struct ln_remote_queue {
+    ln_remote_link *link;
+    ln_remote_batch batch; /* not sent yet */
+    struct {
+        ln_remote_download *downloads;
+        int count, room;
+    } way[UNDER_WAY];        /* of the messages that are not answered yet, at their number modulo UNDER_WAY */
+    uint64_t sent, answered; /* messages */
+    linnet_error failure;    /* of a message; code 0: none since the last wait */
+    ln_remote_welcome welcome;
+    bool welcomed;
+};
+
+static void read_record(const unsigned char *at, int32_t code, linnet_error *error) {
+    *error = (linnet_error){.code = code, .op_index = -1};
+    memcpy(error->op, at, sizeof error->op - 1);
+    memcpy(error->tensor, at + 48, sizeof error->tensor - 1);
+    memcpy(error->what, at + 128, sizeof error->what - 1);
+    memcpy(error->expected, at + 288, sizeof error->expected - 1);
+    memcpy(error->got, at + 384, sizeof error->got - 1);
+    memcpy(error->hint, at + 480, sizeof error->hint - 1);
+}
+
+static ln_net_refusal answer(ln_remote_queue *queue, const unsigned char *bytes, size_t size) {
+    if (queue->answered == queue->sent || size < LN_REMOTE_ANSWER_BYTES) return LN_NET_UNEXPECTED;
+    const int32_t status = (int32_t)get32(bytes);
+    const int way = (int)(queue->answered % UNDER_WAY);
+    size_t at = LN_REMOTE_ANSWER_BYTES;
+    if (status != 0) {
+        if (size != at + LN_REMOTE_RECORD) return LN_NET_WRONG_LENGTH;
+        if (queue->failure.code == 0) read_record(bytes + at, status, &queue->failure);
+    }
+    for (int i = 0; status == 0 && i < queue->way[way].count; i++) {
+        const ln_remote_download *d = &queue->way[way].downloads[i];
+        if (d->bytes > size - at) return LN_NET_WRONG_LENGTH;
+        memcpy(d->to, bytes + at, (size_t)d->bytes);
+        at += (size_t)((d->bytes + 7) / 8 * 8);
+        if (at > size) return LN_NET_WRONG_LENGTH;
+    }
+    if (status == 0 && at != size) return LN_NET_WRONG_LENGTH;
+    queue->answered++;
+    return LN_NET_FINE;
+}
+
+static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
+                              size_t size) {
+    ln_remote_queue *queue = context;
+    if (bytes == NULL) return LN_NET_FULL;
+    if (type == LN_REMOTE_ANSWER) return answer(queue, bytes, size);
+    if (type != LN_REMOTE_WELCOME || queue->welcomed) return LN_NET_UNEXPECTED;
+    if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
+    if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
+    queue->welcome = (ln_remote_welcome){.most_bytes = get64(bytes + 8), .threads = get32(bytes + 16)};
+    memcpy(queue->welcome.name, bytes + 24, LN_REMOTE_NAME);
+    queue->welcomed = true;
+    ln_remote_link_open(link, get32(bytes + 4));
+    return LN_NET_FINE;
+}
+
+static int64_t now_ms(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static linnet_status greet(ln_remote_queue *queue, const ln_remote_place *place, linnet_error *error) {
+    unsigned char hello[LN_REMOTE_HELLO_BYTES];
+    put32(hello, LN_REMOTE_VERSION);
+    put32(hello + 4, LN_REMOTE_CHUNK);
+    memcpy(hello + 8, place->token, LN_REMOTE_TOKEN);
+    const int64_t end = now_ms() + GREETING_MS;
+    linnet_status status = ln_remote_link_send(queue->link, LN_REMOTE_HELLO, hello, sizeof hello, error);
+    while (status == LINNET_OK && !queue->welcomed) {
+        const int64_t left = end - now_ms();
+        if (left <= 0) {
+            ln_sync_fail(error, LINNET_TIMED_OUT, "the host at %s did not answer within %d s", place->address,
+                         GREETING_MS / 1000);
+            return ln_sync_hint(error, "check that linnet-host listens there, and that both sides use the same key");
+        }
+        status = ln_remote_link_turn(queue->link, (int)left, error);
+    }
+    return status;
+}
+
+ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error) {
+    ln_net_transport *transport = NULL;
+    ln_remote_queue *queue = calloc(1, sizeof *queue);
+    linnet_status status = queue != NULL ? LINNET_OK : LINNET_OUT_OF_MEMORY;
+    if (status == LINNET_OK) status = ln_net_connect(place->address, place->security, false, &transport, error);
+    if (status == LINNET_OK) {
+        queue->link = ln_remote_link_new(transport, NULL, receive, queue);
+        if (queue->link == NULL) status = LINNET_OUT_OF_MEMORY;
+    }
+    if (status == LINNET_OUT_OF_MEMORY)
+        ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a connection to %s", place->address);
+    if (status == LINNET_OK) status = greet(queue, place, error);
+    if (status == LINNET_OK) {
+        *welcome = queue->welcome;
+        return queue;
+    }
+    ln_remote_queue_free(queue);
+    return NULL;
+}
+
+void ln_remote_queue_free(ln_remote_queue *queue) {
+    if (queue == NULL) return;
+    ln_remote_link_free(queue->link);
+    ln_remote_batch_free(&queue->batch);
+    for (int i = 0; i < UNDER_WAY; i++) free(queue->way[i].downloads);
+    free(queue);
+}
+
+ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue) { return &queue->batch; }
+
+linnet_status ln_remote_queue_flush(ln_remote_queue *queue, uint64_t *message, linnet_error *error) {
+    ln_remote_batch *batch = &queue->batch;
+    linnet_status status = LINNET_OK;
+    *message = queue->sent;
+    if (batch->failed) {
+        ln_remote_batch_clear(batch);
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a message to a host");
+    }
+    if (batch->size == 0) return LINNET_OK;
+    while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY)
+        status = ln_remote_link_turn(queue->link, -1, error);
+    if (status != LINNET_OK) return status;
+    const int way = (int)(queue->sent % UNDER_WAY);
+    ln_remote_download *spare = queue->way[way].downloads;
+    const int room = queue->way[way].room;
+    queue->way[way].downloads = batch->downloads, queue->way[way].room = batch->download_room;
+    queue->way[way].count = batch->download_count;
+    batch->downloads = spare, batch->download_room = room;
+    *message = ++queue->sent;
+    status = ln_remote_link_send(queue->link, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
+    ln_remote_batch_clear(batch);
+    return status;
+}
+
+linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int timeout_ms, bool *answered,
+                                   linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    const int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    while (status == LINNET_OK && queue->answered < message) {
+        const int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+        if (timeout_ms >= 0 && left <= 0) break;
+        status = ln_remote_link_turn(queue->link, (int)left, error);
+    }
+    *answered = queue->answered >= message;
+    if (status == LINNET_OK && *answered && queue->failure.code != 0) {
+        *error = queue->failure;
+        queue->failure.code = 0;
+        status = (linnet_status)error->code;
+    }
+    return status;
+}
+
+linnet_status ln_remote_queue_finish(ln_remote_queue *queue, linnet_error *error) {
+    bool answered;
+    uint64_t message;
+    const linnet_status status = ln_remote_queue_flush(queue, &message, error);
+    return status != LINNET_OK ? status : ln_remote_queue_wait(queue, message, -1, &answered, error);
+}
+
+linnet_status ln_remote_queue_piece(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error) {
+    return ln_remote_link_send(queue->link, LN_REMOTE_PIECE, bytes, size, error);
+}

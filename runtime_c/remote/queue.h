@@ -1,0 +1,41 @@
+/* queue.h - a client's connection to a host, on which commands run in order: it collects commands, sends them as one
+ * message, and puts the bytes of downloads where they belong. */
+#ifndef LN_REMOTE_QUEUE_H
+#define LN_REMOTE_QUEUE_H
+
+#include "net/transport.h"
+#include "remote/batch.h"
+
+/* Where a host is, and how to reach it. */
+typedef struct ln_remote_place {
+    char address[256];
+    ln_net_security *security;            /* NULL: no TLS */
+    unsigned char token[LN_REMOTE_TOKEN]; /* by which the host knows all connections of this client */
+} ln_remote_place;
+
+typedef struct ln_remote_welcome {
+    uint64_t most_bytes;
+    uint32_t threads;
+    char name[LN_REMOTE_NAME + 1];
+} ln_remote_welcome;
+
+typedef struct ln_remote_queue ln_remote_queue;
+
+/* Connects, and waits for WELCOME, for at most 10 seconds. NULL: `error` says why. */
+ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error);
+void ln_remote_queue_free(ln_remote_queue *queue);
+
+/* The commands that are not sent yet. Add to them with batch.h. */
+ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue);
+/* Sends them. *message is the number of messages sent so far, which stands for the work up to now. */
+linnet_status ln_remote_queue_flush(ln_remote_queue *queue, uint64_t *message, linnet_error *error);
+/* Waits until the host has answered the message of this number, for at most `timeout_ms` (-1: no limit). *answered says
+ * whether it has. Fails, once, if a message up to this one has failed. */
+linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int timeout_ms, bool *answered,
+                                   linnet_error *error);
+/* Flushes and waits for everything. */
+linnet_status ln_remote_queue_finish(ln_remote_queue *queue, linnet_error *error);
+/* Sends the file of a piece that the host does not have (LN_REMOTE_MISSING). */
+linnet_status ln_remote_queue_piece(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error);
+
+#endif

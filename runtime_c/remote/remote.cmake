@@ -1,0 +1,15 @@
+# liblinnet_remote: another machine as a device; and linnet-host, which runs on that machine (runtime_c/tools/tools.cmake). Both stand
+# on linnet's public headers and on net/, which liblinnet_sync has.
+
+set(LINNET_REMOTE_FILES runtime_c/remote/wire.c runtime_c/remote/link.c runtime_c/remote/sha256.c)
+set(LINNET_REMOTE_HOST ${LINNET_REMOTE_FILES} runtime_c/remote/host.c runtime_c/remote/host_folder.c
+    runtime_c/remote/host_memory.c runtime_c/remote/host_piece.c runtime_c/remote/host_work.c)
+add_library(linnet_remote MODULE ${LINNET_REMOTE_FILES} runtime_c/remote/batch.c runtime_c/remote/device.c runtime_c/remote/flat.c
+            runtime_c/remote/library.c runtime_c/remote/piece.c runtime_c/remote/queue.c)
+target_include_directories(linnet_remote PRIVATE runtime_c/include runtime_c)
+target_compile_options(linnet_remote PRIVATE -Wall -Wextra -fvisibility=hidden -ffunction-sections -fdata-sections ${LINNET_SMALL})
+if(LINNET_WERROR)
+  target_compile_options(linnet_remote PRIVATE -Werror)
+endif()
+target_link_libraries(linnet_remote PRIVATE linnet_sync_static linnet_static Threads::Threads ${CMAKE_DL_LIBS})
+target_link_options(linnet_remote PRIVATE -Wl,--gc-sections -Wl,--exclude-libs,ALL)

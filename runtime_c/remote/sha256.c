@@ -1,0 +1,57 @@
+/* sha256.c - SHA-256 (FIPS 180-4). */
+#include "remote/sha256.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static const uint32_t rounds[64] = {
+    0x428a2f98u, 0x71374491u, 0xb5c0fbcfu, 0xe9b5dba5u, 0x3956c25bu, 0x59f111f1u, 0x923f82a4u, 0xab1c5ed5u,
+    0xd807aa98u, 0x12835b01u, 0x243185beu, 0x550c7dc3u, 0x72be5d74u, 0x80deb1feu, 0x9bdc06a7u, 0xc19bf174u,
+    0xe49b69c1u, 0xefbe4786u, 0x0fc19dc6u, 0x240ca1ccu, 0x2de92c6fu, 0x4a7484aau, 0x5cb0a9dcu, 0x76f988dau,
+    0x983e5152u, 0xa831c66du, 0xb00327c8u, 0xbf597fc7u, 0xc6e00bf3u, 0xd5a79147u, 0x06ca6351u, 0x14292967u,
+    0x27b70a85u, 0x2e1b2138u, 0x4d2c6dfcu, 0x53380d13u, 0x650a7354u, 0x766a0abbu, 0x81c2c92eu, 0x92722c85u,
+    0xa2bfe8a1u, 0xa81a664bu, 0xc24b8b70u, 0xc76c51a3u, 0xd192e819u, 0xd6990624u, 0xf40e3585u, 0x106aa070u,
+    0x19a4c116u, 0x1e376c08u, 0x2748774cu, 0x34b0bcb5u, 0x391c0cb3u, 0x4ed8aa4au, 0x5b9cca4fu, 0x682e6ff3u,
+    0x748f82eeu, 0x78a5636fu, 0x84c87814u, 0x8cc70208u, 0x90befffau, 0xa4506cebu, 0xbef9a3f7u, 0xc67178f2u,
+};
+
+static uint32_t turned(uint32_t x, int by) { return x >> by | x << (32 - by); }
+
+static uint32_t word(const unsigned char *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static void block(uint32_t sum[8], const unsigned char *data) {
+    uint32_t w[64], s[8];
+    for (int i = 0; i < 16; i++) w[i] = word(data + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] =
+            w[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[i - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+    }
+    memcpy(s, sum, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        const uint32_t one = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
+                             ((s[4] & s[5]) ^ (~s[4] & s[6])) + rounds[i] + w[i];
+        const uint32_t two =
+            (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += one;
+        s[0] = one + two;
+    }
+    for (int i = 0; i < 8; i++) sum[i] += s[i];
+}
+
+void ln_sha256(const void *data, size_t size, unsigned char digest[LN_SHA256]) {
+    uint32_t sum[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,
+                       0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
+    unsigned char last[128] = {0};
+    const unsigned char *at = data;
+    const size_t rest = size % 64, end = rest < 56 ? 64 : 128;
+    for (size_t i = 0; i < size / 64; i++) block(sum, at + 64 * i);
+    if (rest > 0) memcpy(last, at + size - rest, rest);
+    last[rest] = 0x80;
+    for (int i = 0; i < 8; i++) last[end - 1 - (size_t)i] = (unsigned char)((uint64_t)size << 3 >> 8 * i);
+    for (size_t i = 0; i < end; i += 64) block(sum, last + i);
+    for (int i = 0; i < 32; i++) digest[i] = (unsigned char)(sum[i / 4] >> (24 - 8 * (i % 4)));
+}

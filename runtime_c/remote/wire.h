@@ -1,0 +1,50 @@
+/* wire.h - what a client and a host say to each other (docs/protocol.md, "Hosts"): messages and the commands in them.
+ * A client sends SUBMIT, a list of commands that the host executes in order, and the host sends one ANSWER to each. All
+ * numbers are little-endian; every command begins at a multiple of 8 bytes of its message. */
+#ifndef LN_REMOTE_WIRE_H
+#define LN_REMOTE_WIRE_H
+
+#include "net/frame.h"
+
+typedef enum ln_remote_type {
+    LN_REMOTE_HELLO = 1,   /* client: version, chunk, who I am */
+    LN_REMOTE_WELCOME = 2, /* host: version, chunk, limits */
+    LN_REMOTE_REFUSE = LN_NET_REFUSE,
+    LN_REMOTE_SUBMIT = 6, /* client, in chunks: commands */
+    LN_REMOTE_ANSWER = 7, /* host, in chunks: the outcome, and the bytes that were asked for */
+    LN_REMOTE_PIECE = 8,  /* client, in chunks: the file of a piece that the host does not have */
+    LN_REMOTE_TYPES
+} ln_remote_type;
+
+extern const ln_net_protocol ln_remote_protocol;
+
+enum { LN_REMOTE_VERSION = 1, LN_REMOTE_CHUNK = 1 << 20, LN_REMOTE_TOKEN = 16 };
+/* HELLO: u32 version, u32 chunk, the client's token. WELCOME: u32 version, u32 chunk, u64 bytes that the host lends to
+ * clients (0: no limit of its own), u32 threads, u32 reserved, a text of at most 40 bytes. */
+enum { LN_REMOTE_HELLO_BYTES = 24, LN_REMOTE_WELCOME_BYTES = 64, LN_REMOTE_NAME = 40 };
+
+/* A command: u32 code, u32 reserved, then these u64 numbers. Buffers and pieces have numbers that the client chooses.
+ */
+typedef enum ln_remote_code {
+    LN_REMOTE_ALLOCATE = 1, /* buffer, bytes */
+    LN_REMOTE_RELEASE,      /* buffer */
+    LN_REMOTE_PREPARE,      /* piece, digest (32 bytes), precision, number of inputs, number of outputs; then a buffer,
+                               an offset and bytes for each input and each output */
+    LN_REMOTE_UNPREPARE,    /* piece */
+    LN_REMOTE_UPLOAD,       /* buffer, offset, bytes; then the bytes, and zeros up to a multiple of 8 */
+    LN_REMOTE_RUN,          /* piece */
+    LN_REMOTE_DOWNLOAD,     /* buffer, offset, bytes */
+    LN_REMOTE_COPY,         /* buffer, offset; to buffer, offset; bytes */
+    LN_REMOTE_NOTHING,      /* to measure how long an answer takes */
+    LN_REMOTE_CODES
+} ln_remote_code;
+
+/* Number of u64 after the first 8 bytes of each command. */
+extern const unsigned char ln_remote_words[LN_REMOTE_CODES];
+
+/* ANSWER: u32 status (linnet_status; LN_REMOTE_MISSING: PIECE must be sent before PREPARE), u32 number of the command
+ * that failed. After a failure follows the error record, LN_REMOTE_RECORD bytes; otherwise the bytes of each DOWNLOAD,
+ * each with zeros up to a multiple of 8. */
+enum { LN_REMOTE_ANSWER_BYTES = 8, LN_REMOTE_MISSING = 1, LN_REMOTE_RECORD = 640 };
+
+#endif

@@ -1,0 +1,182 @@
+/* fuzz_remote_host.c - sends commands to the core of a host, most of them valid and some changed, with valid and
+ * changed pieces. The host must stay within its memory, answer every message, and give everything back when a client
+ * leaves. usage: fuzz_remote_host COUNT SEED PIECE.lnt. Build it with sanitizers, which end it with a status if they
+ * find anything. */
+#include "net/bytes.h"
+#include "remote/batch.h"
+#include "remote/host_memory.h"
+#include "remote/host_piece.h"
+#include "remote/host_work.h"
+
+#include "mutate.h"
+
+enum { MOST_BYTES = 8 << 20, IDS = 6, MESSAGES = 24, COMMANDS = 12, OPERANDS = 8 };
+
+typedef struct fuzz {
+    mutant m;
+    ln_host host;
+    host_client *client;
+    host_connection connection;
+    size_t sizes[2 * OPERANDS]; /* of the inputs and then the outputs of the unchanged piece */
+    int inputs, outputs;
+    unsigned char digest[LN_SHA256]; /* of the piece that was sent last */
+    long answers, failures, prepared;
+} fuzz;
+
+static void fail(const fuzz *z, const char *what) {
+    printf("fuzz_remote_host: %s; random state %llx\n", what, (unsigned long long)z->m.state);
+    exit(4);
+}
+
+static size_t below(fuzz *z, size_t n) { return mutant_below(&z->m, n); }
+static uint64_t any_id(fuzz *z) { return 1 + below(z, IDS); }
+
+static uint64_t any_bytes(fuzz *z) {
+    static const uint64_t few[] = {0, 1, 63, 64, 2048, 4096, 1 << 16, 1 << 20, UINT64_C(1) << 40, UINT64_MAX};
+    return few[below(z, sizeof few / sizeof *few)];
+}
+
+static void add_prepare(fuzz *z, ln_remote_batch *batch) {
+    const unsigned char *d = z->digest;
+    const uint64_t numbers[8] = {any_id(z),     get64(d), get64(d + 8),        get64(d + 16),
+                                 get64(d + 24), 0,        (uint64_t)z->inputs, (uint64_t)z->outputs};
+    const int spans = z->inputs + z->outputs;
+    unsigned char *at = ln_remote_add(batch, LN_REMOTE_PREPARE, numbers, 24 * (uint64_t)spans);
+    for (int i = 0; at != NULL && i < spans; i++) {
+        put64(at + 24 * i, below(z, 8) ? 1 + (uint64_t)i % IDS : any_id(z));
+        put64(at + 24 * i + 8, below(z, 8) ? 0 : 64 * below(z, 64));
+        put64(at + 24 * i + 16, below(z, 16) ? z->sizes[i] : any_bytes(z));
+    }
+}
+
+static void add_command(fuzz *z, ln_remote_batch *batch) {
+    const uint64_t numbers[5] = {any_id(z), below(z, 4) ? 64 * below(z, 8) : any_bytes(z),
+                                 below(z, 2) ? 64 * below(z, 32) : any_id(z), 64 * below(z, 8), 64 * below(z, 32)};
+    const uint64_t two[2] = {numbers[0], below(z, 4) ? 4096 : any_bytes(z)};
+    const ln_remote_code code = (ln_remote_code)(1 + below(z, LN_REMOTE_CODES - 1));
+    switch (code) {
+    case LN_REMOTE_PREPARE: add_prepare(z, batch); break;
+    case LN_REMOTE_ALLOCATE: ln_remote_add(batch, code, two, 0); break;
+    case LN_REMOTE_UPLOAD: {
+        const uint64_t upload[3] = {numbers[0], numbers[1], 8 * below(z, 64)};
+        unsigned char *at = ln_remote_add(batch, code, upload, upload[2]);
+        for (uint64_t i = 0; at != NULL && i < upload[2]; i++) at[i] = (unsigned char)mutant_next(&z->m);
+        break;
+    }
+    default: ln_remote_add(batch, code, numbers, 0);
+    }
+}
+
+static unsigned char *lent(fuzz *z, const void *bytes, size_t size) {
+    unsigned char *copy = z->host.allocator.alloc(z->host.allocator.context, size > 0 ? size : 1, 64);
+    if (copy != NULL) memcpy(copy, bytes, size);
+    return copy;
+}
+
+static void give(fuzz *z, void *bytes, size_t size) {
+    z->host.allocator.free(z->host.allocator.context, bytes, size > 0 ? size : 1);
+}
+
+static void send_piece(fuzz *z) {
+    host_connection *c = &z->connection;
+    const bool changed = below(z, 3) == 0;
+    if (changed) {
+        free(z->m.bytes);
+        mutant_make(&z->m);
+    }
+    const unsigned char *bytes = changed ? z->m.bytes : z->m.file;
+    const size_t size = changed ? z->m.size : z->m.file_size;
+    ln_sha256(bytes, size, z->digest);
+    if (c->piece != NULL) give(z, c->piece, c->piece_room);
+    c->piece = lent(z, bytes, size);
+    c->piece_size = size, c->piece_room = size > 0 ? size : 1;
+}
+
+static void submit(fuzz *z, ln_remote_batch *batch) {
+    host_connection *c = &z->connection;
+    size_t size = batch->size;
+    if (size > 0 && below(z, 3) == 0)
+        for (size_t n = 1 + below(z, 4); n > 0; n--) batch->bytes[below(z, size)] ^= (unsigned char)(1 << below(z, 8));
+    if (below(z, 16) == 0) size = below(z, size + 1);
+    c->work = lent(z, batch->bytes, size);
+    c->work_size = size;
+    c->work_dropped = c->work == NULL;
+    const bool answered = ln_host_work(c);
+    if (c->work != NULL) give(z, c->work, size);
+    c->work = NULL;
+    if (!answered) return; /* no memory for an answer: the connection would end */
+    const uint32_t status = get32(c->answer);
+    if (c->answer_size < LN_REMOTE_ANSWER_BYTES || c->answer_size % 8 != 0) fail(z, "an answer of a wrong size");
+    if (status != 0 && c->answer_size != LN_REMOTE_ANSWER_BYTES + LN_REMOTE_RECORD)
+        fail(z, "a failure without a record");
+    if (status != 0 && status != LN_REMOTE_MISSING && c->answer[LN_REMOTE_ANSWER_BYTES + 128] == 0)
+        fail(z, "a failure without words");
+    z->answers++;
+    z->failures += status != 0;
+}
+
+static void live(fuzz *z) {
+    host_connection *c = &z->connection;
+    ln_remote_batch batch = {0};
+    z->client = calloc(1, sizeof *z->client);
+    *c = (host_connection){.host = &z->host, .client = z->client};
+    if (z->client == NULL) fail(z, "no memory");
+    pthread_mutex_init(&z->client->lock, NULL);
+    for (int id = 1; id <= IDS; id++) {
+        const uint64_t numbers[] = {(uint64_t)id, 8192};
+        ln_remote_add(&batch, LN_REMOTE_ALLOCATE, numbers, 0);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        if (i % 8 == 0) send_piece(z);
+        for (size_t n = 1 + below(z, COMMANDS); n > 0; n--) add_command(z, &batch);
+        submit(z, &batch);
+        ln_remote_batch_clear(&batch);
+        for (const host_piece *p = z->client->pieces; p != NULL; p = p->next) z->prepared++;
+        if (z->host.used > MOST_BYTES) fail(z, "a host that lends more than it has");
+    }
+    ln_host_unprepare_all(&z->host, z->client);
+    ln_host_release_all(&z->host, z->client);
+    if (c->piece != NULL) give(z, c->piece, c->piece_room);
+    if (c->answer != NULL) z->host.allocator.free(z->host.allocator.context, c->answer, c->answer_room);
+    pthread_mutex_destroy(&z->client->lock);
+    free(z->client);
+    ln_remote_batch_free(&batch);
+    if (z->host.used != 0 || z->host.models != NULL) fail(z, "memory that a client did not give back");
+}
+
+static void measure(fuzz *z) {
+    linnet_model *model = NULL;
+    linnet_error error = {0};
+    linnet_tensor_info info;
+    linnet_tensor_info_init(&info);
+    if (linnet_model_open_memory(z->m.file, z->m.file_size, LINNET_COPY, NULL, &model, &error) != LINNET_OK)
+        fail(z, error.what);
+    z->inputs = linnet_model_input_count(model, 0), z->outputs = linnet_model_output_count(model, 0);
+    if (z->inputs > OPERANDS || z->outputs > OPERANDS) fail(z, "a piece with too many operands");
+    for (int i = 0; i < z->inputs; i++)
+        if (linnet_model_get_input(model, 0, i, &info) == LINNET_OK) z->sizes[i] = info.bytes;
+    for (int i = 0; i < z->outputs; i++)
+        if (linnet_model_get_output(model, 0, i, &info) == LINNET_OK) z->sizes[z->inputs + i] = info.bytes;
+    linnet_model_free(model);
+}
+
+int main(int argc, char **argv) {
+    fuzz *z = calloc(1, sizeof *z);
+    if (argc != 4 || z == NULL) return 2;
+    const long count = strtol(argv[1], NULL, 10);
+    if (!mutant_load(&z->m, argv[3])) return 2;
+    z->m.state = strtoull(argv[2], NULL, 10);
+    z->host.config.max_bytes = MOST_BYTES;
+    z->host.config.threads = 1;
+    z->host.config.timeout = 5;
+    z->host.allocator = ln_host_allocator(&z->host);
+    pthread_mutex_init(&z->host.lock, NULL);
+    measure(z);
+    while (z->answers < count) live(z);
+    printf("%ld answers, %ld failures, %ld pieces seen\n", z->answers, z->failures, z->prepared);
+    const bool dull = z->failures == 0 || z->failures == z->answers || z->prepared == 0;
+    free(z->m.bytes);
+    free(z->m.file);
+    free(z);
+    return dull ? 3 : 0;
+}

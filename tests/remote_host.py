@@ -1,0 +1,62 @@
+"""Hosts for tests: linnet-host in a process of its own, and how much a client sends to it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from linnet.cli.sync_key import write_key
+from tests.native import build
+
+
+class Host:
+    """linnet-host in a process. `name` is its device."""
+
+    def __init__(self, listen: str, *options: str, kind: str = "release", key: Path | None = None) -> None:
+        command = [str(build(kind, "linnet-host") / "linnet-host"), "--listen", listen, *options]
+        self.process = subprocess.Popen(
+            [*command, *(["--key", str(key)] if key else [])],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().split()
+        assert line[:1] == ["listening"], self.process.communicate()[1]
+        self.address = line[1]
+        self.name = f"remote:{self.address}" + (f",key={key}" if key else "")
+
+    def stop(self) -> str:
+        """Ends it, and returns what it wrote to stderr."""
+        self.process.send_signal(signal.SIGTERM)
+        errors = self.process.communicate(timeout=60)[1]
+        assert self.process.returncode == 0, errors
+        return str(errors)
+
+    def resident(self) -> int:
+        """Kilobytes of memory that the process has."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0])
+
+    def processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+
+@contextlib.contextmanager
+def host(listen: str = "127.0.0.1:0", *options: str, kind: str = "release", key: Path | None = None) -> Iterator[Host]:
+    made = Host(listen, *options, kind=kind, key=key)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            assert made.stop() == ""
+        else:
+            made.process.communicate()
+
+
+def new_key(folder: Path) -> Path:
+    path = folder / "key"
+    write_key(path)
+    return path
