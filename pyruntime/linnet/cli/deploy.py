@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from linnet.deploy.connection import Leftover
     from linnet.deploy.target import Target
 
+threads_list_option = click.option(
+    "--threads", metavar="N,...",
+    help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
+)  # fmt: skip
 ssh_option = click.option(
     "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="Option for ssh -o. May be repeated."
 )
@@ -49,10 +53,7 @@ class DeployOptions:
         help="Dtypes to make and compare: any of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
         "model's own if it is already quantized.",
     )  # fmt: skip
-    threads: str | None = option(
-        "--threads", metavar="N,...",
-        help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
-    )  # fmt: skip
+    threads: str | None = shared(threads_list_option)
     calibration: Path | None = shared(calibration_option)
     samples: int | None = shared(samples_option)
     image: str | None = shared(image_option)

@@ -3,7 +3,6 @@ wrong in itself raises CommandLineError."""
 
 from __future__ import annotations
 
-import functools
 import os
 import runpy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from linnet.cli.declared import Adding, gathers
 from linnet.clib.errors import UsageError, nearest
 from linnet.clib.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
+    from linnet.session.options import SessionOptions
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -27,6 +28,7 @@ class CommandLineError(UsageError):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 1024),
@@ -124,6 +126,13 @@ samples_option = click.option(
     "function.",
 )
 
+training_data_option = click.option(
+    "--data", required=True, metavar="FILE", help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images."
+)
+order_seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
+)
+
 devices_option = click.option(
     "--device",
     "devices",
@@ -160,7 +169,7 @@ def refuse_same(output: Path | None, model: Path) -> None:
 
 
 # The command-line option of each field of linnet.SessionOptions that commands set.
-_SESSION: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+_SESSION: dict[str, Adding] = {
     "threads": threads_option,
     "isa_max": isa_max_option,
     "precision": precision_option,
@@ -171,28 +180,19 @@ _SESSION: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 }
 
 
-def session_options(*fields: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def session_options(*fields: str) -> Adding:
     """Adds the options that say where and how a command's sessions compute: those of these fields of
     linnet.SessionOptions, or all. The command receives them as one argument `options`. Without --device, LINNET_DEVICE
     names the device (`linnet launch`)."""
     taken = fields or tuple(_SESSION)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def with_options(**given: Any) -> Any:
-            from linnet.session.options import SessionOptions
+    def make(**given: Any) -> SessionOptions:
+        from linnet.session.options import SessionOptions
 
-            options = SessionOptions(**{field: given.pop(field) for field in taken})
-            if "devices" in taken:
-                options = options.or_device(os.environ.get("LINNET_DEVICE", ""))
-            return command(options=options, **given)
+        options = SessionOptions(**given)
+        return options.or_device(os.environ.get("LINNET_DEVICE", "")) if "devices" in taken else options
 
-        made: Callable[..., Any] = with_options
-        for field in reversed(taken):
-            made = _SESSION[field](made)
-        return made
-
-    return decorate
+    return gathers("options", {field: _SESSION[field] for field in taken}, make)
 
 
 def user_ops_of(items: Sequence[str]) -> list[UserOp]:

@@ -3,71 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from linnet.cli.declared import option, shared, takes
+from linnet.cli.declared import gathers, option, shared, takes
 from linnet.cli.options import user_ops_of, user_ops_option
 
 if TYPE_CHECKING:
     from linnet.sync import Link
 
 
-def link_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options for keys, certificates and heartbeats. The command receives them as one argument `link`, a
-    linnet.sync.Link."""
+_PATH, _SECONDS = click.Path(path_type=Path), click.FloatRange(0.001, 2_000_000)
+# The command-line option of each field of linnet.sync.Link that commands set.
+_LINK = {
+    "key_file": click.option(
+        "--key", "key_file", type=_PATH, help="File with a pre-shared key, the same on both sides. Turns on TLS 1.3."
+    ),
+    "certificate": click.option(
+        "--certificate", type=_PATH, help="PEM file of this side's certificate. Needs --private-key and --authority."
+    ),
+    "private_key": click.option("--private-key", type=_PATH, help="PEM file of this side's private key."),
+    "authority": click.option("--authority", type=_PATH, help="PEM file of the certificate authority to trust."),
+    "server_name": click.option(
+        "--server-name",
+        metavar="NAME",
+        help="Name that the server's certificate must carry. Default: the host of the address.",
+    ),
+    "insecure": click.option(
+        "--insecure", is_flag=True, help="Allow connections to other machines without a key or certificate."
+    ),
+    "heartbeat": click.option(
+        "--heartbeat",
+        type=_SECONDS,
+        help="Seconds between heartbeats. Default for a server: a third of --lease, or 5 without --lease. "
+        "Default for all others: the server's value.",
+    ),
+    "lease": click.option(
+        "--lease",
+        type=_SECONDS,
+        help="Seconds of silence after which the other side counts as lost. Default: three heartbeats.",
+    ),
+}
 
-    @functools.wraps(command)
-    def with_link(
-        *, key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None,
-        server_name: str | None, insecure: bool, heartbeat: float | None, lease: float | None, **others: Any,
-    ) -> None:  # fmt: skip
-        from linnet.sync import Link
 
-        link = Link(
-            key_file, certificate, private_key, authority, insecure=insecure, heartbeat=heartbeat, lease=lease,
-            server_name=server_name,
-        )  # fmt: skip
-        command(link=link, **others)
+def _link(**given: Any) -> Link:
+    from linnet.sync import Link
 
-    path, seconds = click.Path(path_type=Path), click.FloatRange(0.001, 2_000_000)
-    made: Callable[..., None] = with_link
-    for add in (
-        click.option(
-            "--lease",
-            type=seconds,
-            help="Seconds of silence after which the other side counts as lost. Default: three heartbeats.",
-        ),
-        click.option(
-            "--heartbeat",
-            type=seconds,
-            help="Seconds between heartbeats. Default for a server: a third of --lease, or 5 without --lease. "
-            "Default for all others: the server's value.",
-        ),
-        click.option(
-            "--insecure", is_flag=True, help="Allow connections to other machines without a key or certificate."
-        ),
-        click.option(
-            "--server-name",
-            metavar="NAME",
-            help="Name that the server's certificate must carry. Default: the host of the address.",
-        ),
-        click.option("--authority", type=path, help="PEM file of the certificate authority to trust."),
-        click.option("--private-key", type=path, help="PEM file of this side's private key."),
-        click.option(
-            "--certificate", type=path, help="PEM file of this side's certificate. Needs --private-key and --authority."
-        ),
-        click.option(
-            "--key", "key_file", type=path, help="File with a pre-shared key, the same on both sides. Turns on TLS 1.3."
-        ),
-    ):
-        made = add(made)
-    return made
+    return Link(**given)
+
+
+link_options = gathers("link", _LINK, _link)
+"""Adds the options for keys, certificates and heartbeats. The command receives them as one argument `link`, a
+linnet.sync.Link."""
 
 
 @dataclasses.dataclass(frozen=True)

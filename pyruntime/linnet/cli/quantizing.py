@@ -4,14 +4,14 @@ quantization of a graph."""
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.declared import Adding, gathers
 from linnet.cli.options import CommandLineError, DtypeChoice, calibration_option, image_option, note, samples_option
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from linnet.quantization.calibrate import Feeds
     from linnet.quantization.table import Table
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DTYPES = ("f32", "f16", "bf16", "i16", "i8", "auto")
 EFFORTS = ("fast", "normal", "best")
 
@@ -83,34 +82,22 @@ class Quantizing:
         )  # fmt: skip
 
 
-def quantize_options(
-    default: str, dtype_help: str = "Data type of the converted model."
-) -> Callable[[Decorated], Decorated]:
+def quantize_options(default: str, dtype_help: str = "Data type of the converted model.") -> Adding:
     """Adds the options of quantization. The command receives all of them as one argument `quantizing`."""
-    options = [
-        click.option("--dtype", type=DtypeChoice(DTYPES), default=default, show_default=True, help=dtype_help),
-        calibration_option,
-        samples_option,
-        image_option,
-        click.option("--table", type=click.Path(path_type=Path), help="Text file with per-layer quantization overrides."),
-        click.option(
+    options = {
+        "dtype": click.option("--dtype", type=DtypeChoice(DTYPES), default=default, show_default=True, help=dtype_help),
+        "calibration": calibration_option,
+        "samples": samples_option,
+        "image": image_option,
+        "table": click.option(
+            "--table", type=click.Path(path_type=Path), help="Text file with per-layer quantization overrides."
+        ),
+        "table_out": click.option(
             "--table-out", type=click.Path(path_type=Path), help="Write the chosen per-layer quantization to this text file."
         ),
-        click.option(
+        "effort": click.option(
             "--effort", type=click.Choice(EFFORTS),
             help="How much time quantization may take to keep the accuracy: fast, normal (the default) or best.",
         ),
-    ]  # fmt: skip
-
-    def decorate(command: Decorated) -> Decorated:
-        @functools.wraps(command)
-        def call(**values: Any) -> Any:
-            made = Quantizing(**{field.name: values.pop(field.name) for field in dataclasses.fields(Quantizing)})
-            return command(quantizing=made, **values)
-
-        wrapped: Any = call
-        for option in reversed(options):
-            wrapped = option(wrapped)
-        return wrapped  # type: ignore[no-any-return]
-
-    return decorate
+    }  # fmt: skip
+    return gathers("quantizing", options, Quantizing)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from linnet.cli.declared import option, shared, takes
-from linnet.cli.deploy import dtypes_of, interrupted, ssh_option, threads_of, warn, warn_of_left
+from linnet.cli.deploy import dtypes_of, interrupted, ssh_option, threads_list_option, threads_of, warn, warn_of_left
 from linnet.cli.options import CommandLineError, json_option, note, shapes_of, shapes_option, trust_pickle_option
 from linnet.clib.errors import Error, FileError
 from linnet.report.tables import show as _show
@@ -35,10 +35,7 @@ class ReportOptions:
     dtypes: str | None = option(
         "--dtypes", metavar="NAME,...", help="Dtypes to measure: any of f32, f16, i16 and i8. Default: all."
     )
-    threads: str | None = option(
-        "--threads", metavar="N,...",
-        help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
-    )  # fmt: skip
+    threads: str | None = shared(threads_list_option)
     seconds: float = option(
         "--seconds",
         type=click.FloatRange(0.01, 600),

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from linnet.cli.options import json_lines_option
 from linnet.clib.errors import UsageError
 
 
@@ -28,7 +29,7 @@ from linnet.clib.errors import UsageError
     is_flag=True,
     help="Keep the signature `train` in the worker file; federated rounds need it for their local steps.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+@json_lines_option
 def shard(
     model: Path, servers: int, output: Path, rows: tuple[str, ...], whole: bool, train: bool, as_json: bool
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linnet.cli.declared import option, shared, takes
-from linnet.cli.options import user_ops_of, user_ops_option
+from linnet.cli.options import json_option, user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 from linnet.report.tables import show, table
 
@@ -184,7 +184,7 @@ class SimulateOptions:
         "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot: .png, .svg or .pdf."
     )
     user_ops: Sequence[str] = shared(user_ops_option)
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object instead of tables.")
+    as_json: bool = shared(json_option)
 
 
 @click.command(short_help="Simulate training on many workers and predict the speed-up.")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from linnet.cli.options import json_lines_option
+
 
 @click.command(short_help="Merge worker traces and show where step time is spent.")
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -22,7 +24,7 @@ import click
     show_default=True,
     help="Number of steps at the start that the averages leave out.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+@json_lines_option
 def timeline(traces: tuple[Path, ...], output: Path | None, skip: int, as_json: bool) -> None:
     """Merge TRACES written by workers (linnet.sync.Timeline) onto one clock, and show where the time of a step is
     spent."""

@@ -16,7 +16,15 @@ import click
 import numpy as np
 
 from linnet.cli.declared import option, shared, takes
-from linnet.cli.options import refuse_same, session_options, user_ops_of, user_ops_option
+from linnet.cli.options import (
+    json_lines_option,
+    order_seed_option,
+    refuse_same,
+    session_options,
+    training_data_option,
+    user_ops_of,
+    user_ops_option,
+)
 from linnet.clib.errors import FileError, UsageError
 
 if TYPE_CHECKING:
@@ -199,12 +207,7 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
 class TrainOptions:
     """The options of `linnet train`."""
 
-    data: str = option(
-        "--data",
-        required=True,
-        metavar="FILE",
-        help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images.",
-    )
+    data: str = shared(training_data_option)
     evaluate: str | None = option(
         "--eval",
         metavar="FILE",
@@ -224,9 +227,7 @@ class TrainOptions:
     )
     epochs: int | None = option("--epochs", type=click.IntRange(1), help="Total number of epochs. Default: 1.")
     steps: int | None = option("--steps", type=click.IntRange(1), help="Total number of steps.")
-    seed: int = option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
-    )
+    seed: int = shared(order_seed_option)
     directory: Path | None = option(
         "--directory",
         type=click.Path(path_type=Path),
@@ -365,7 +366,7 @@ class FinetuneOptions:
     )
     onnx: Path | None = option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
     user_ops: Sequence[str] = shared(user_ops_option)
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object instead of lines.")
+    as_json: bool = shared(json_lines_option)
 
 
 @click.command(short_help="Train a pretrained image network on a folder of images.")

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from linnet.cli.declared import option, shared, takes
-from linnet.cli.options import note, session_options, user_ops_of, user_ops_option
+from linnet.cli.options import (
+    note,
+    order_seed_option,
+    session_options,
+    training_data_option,
+    user_ops_of,
+    user_ops_option,
+)
 from linnet.cli.parameter_server import link_options
 from linnet.clib.errors import SyncError
 
@@ -27,12 +34,7 @@ if TYPE_CHECKING:
 class WorkerOptions:
     """The options of `linnet worker`."""
 
-    data: str = option(
-        "--data",
-        required=True,
-        metavar="FILE",
-        help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images.",
-    )
+    data: str = shared(training_data_option)
     scale: tuple[str, ...] = option(
         "--scale",
         multiple=True,
@@ -57,9 +59,7 @@ class WorkerOptions:
         show_default=True,
         help="Number of workers that share the data; each takes every Nth batch.",
     )
-    seed: int = option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
-    )
+    seed: int = shared(order_seed_option)
     compression: str = option(
         "--compression",
         default="none",
