@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, STACK = 256 << 10, MOST_CONNECTIONS = 256 };
+enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256 };
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 

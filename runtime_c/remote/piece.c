@@ -168,6 +168,7 @@ static uint32_t write_quantization(ln_flat *flat, const linnet_device_tensor *t)
     const uint32_t scale = ln_flat_vector(flat, t->scales, (size_t)t->quant_count, 4, 4);
     ln_flat_begin(flat);
     ln_flat_u8(flat, QUANT_SCHEME, (uint8_t)t->quant_scheme);
+    ln_flat_u8(flat, QUANT_BITS, (uint8_t)t->bits);
     if (t->quant_axis >= 0) ln_flat_i32(flat, QUANT_AXIS, t->quant_axis);
     if (t->quant_block > 0) ln_flat_i32(flat, QUANT_BLOCK, t->quant_block);
     ln_flat_reference(flat, QUANT_SCALE, scale);
