@@ -139,7 +139,7 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
                 _linnet(line, words[1:], folder)
             elif words[0] in ("linnet-run", "linnet-bench", "linnet-train"):
                 run([str(build("release") / words[0]), *words[1:]], cwd=folder)
-            elif words[0] == "linnet-parameter-server":  # would serve forever
+            elif words[0] in ("linnet-parameter-server", "linnet-host"):  # would serve forever
                 known = run([str(build("release") / words[0]), "--help"])
                 assert all(word in known for word in words if word.startswith("--")), line
             else:
@@ -157,6 +157,8 @@ def _linnet(line: str, words: list[str], folder: Path) -> None:
         return
     with mock.patch.dict(os.environ, COLUMNS="200", NO_COLOR="1"):
         text = run_here(words[0], "--help").stdout
+    if words[0] == "host":  # which passes its options on
+        text = run([str(build("release", "linnet-host") / "linnet-host"), "--help"])
     for word in words:
         if word.startswith("--"):
             assert word.split("=")[0] in text, f"{line}: linnet {words[0]} has no {word}"

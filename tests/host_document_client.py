@@ -1,0 +1,158 @@
+"""A client of linnet-host in plain Python over TCP, written from the part Hosts of docs/protocol.md. It packs and unpacks with
+the tables of the page, and reads the numbers of messages and commands there. It imports nothing of linnet."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from tests import sync_protocol as page
+
+TYPES = {cells[1]: int(cells[0]) for cells in page.rows("Messages of hosts", 6)}
+CODES = {cells[1]: int(cells[0]) for cells in page.rows("Commands of hosts", 4)}
+TITLES = {"HELLO": "HELLO to a host", "WELCOME": "WELCOME of a host", "place": "Place in a buffer"}
+RECORD = "Error record of a host"
+MISSING = 1  # the status of an ANSWER to a PREPARE whose piece the host does not have
+
+
+def frame(name: str, payload: bytes, *, total: int | None = None, offset: int = 0) -> bytes:
+    """A whole frame of this protocol."""
+    head = page.pack(
+        "The header", magic=page.MAGIC, version=1, type=TYPES[name], length=len(payload), offset=offset,
+        total=len(payload) if total is None else total, payload_crc=page.crc32c(payload) if payload else 0,
+    )[:-4]  # fmt: skip
+    return head + struct.pack("<I", page.crc32c(head)) + payload
+
+
+def part(name: str, /, **values: page.Value) -> bytes:
+    """The fields of a payload, of a command (with its code) or of a place."""
+    code = {"code": CODES[name]} if name in CODES else {}
+    return page.pack(TITLES.get(name, name), **code, **values)
+
+
+def unpack(title: str, data: bytes) -> dict[str, Any]:
+    """The fields of a layout whose fields all have a fixed size."""
+    found: dict[str, Any] = {}
+    at = 0
+    for field in page.layout(title):
+        size = page.size_of([field])
+        found[field.name] = (
+            data[at : at + size] if "[" in field.type else int.from_bytes(data[at : at + size], "little")
+        )
+        at += size
+    return found
+
+
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+def text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode()
+
+
+class Refused(Exception):
+    """The host's REFUSE: its code, and its text."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(f"{code}: {why}")
+        self.code = code
+
+
+class Failed(Exception):
+    """An ANSWER that tells a failure: the status, which command failed, and the error record."""
+
+    def __init__(self, status: int, command: int, record: dict[str, str]) -> None:
+        super().__init__(f"{status}: {record}")
+        self.status, self.command, self.record = status, command, record
+
+
+class Client:
+    """One connection. token: 16 bytes that several connections of a client share; None: random ones."""
+
+    def __init__(self, address: str, *, token: bytes | None = None, version: int = 1, chunk: int = 1 << 20) -> None:
+        host, port = address.rsplit(":", 1)
+        self.token = token or os.urandom(16)
+        self.sock = socket.create_connection((host, int(port)), timeout=60)
+        self.sock.sendall(frame("HELLO", part("HELLO", version=version, chunk=chunk, token=self.token)))
+        self.welcome = unpack(TITLES["WELCOME"], self.receive("WELCOME"))
+        self.chunk = min(chunk, int(self.welcome["chunk"]))
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self.sock.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the host has closed the connection")
+            data += piece
+        return bytes(data)
+
+    def receive(self, name: str) -> bytes:
+        """The next message, which must have this name."""
+        data = b""
+        while True:
+            head = self._read(64)
+            header = unpack("The header", head)
+            assert header["magic"] == page.MAGIC and header["header_crc"] == page.crc32c(head[:60])
+            payload = self._read(header["length"])
+            assert header["payload_crc"] == (page.crc32c(payload) if payload else 0)
+            if header["type"] == TYPES["REFUSE"]:
+                raise Refused(int.from_bytes(payload[:2], "little"), payload[8:].decode())
+            assert header["type"] == TYPES[name] and header["offset"] == len(data)
+            assert not any(header[field] for field in ("job", "worker", "shard", "step", "tensor", "flags", "encoding"))
+            data += payload
+            if len(data) == header["total"]:
+                return data
+
+    def send(self, name: str, message: bytes) -> None:
+        """Sends a bulk message in chunks."""
+        for at in range(0, len(message), self.chunk):
+            self.sock.sendall(frame(name, message[at : at + self.chunk], total=len(message), offset=at))
+
+    def submit(self, *commands: bytes, downloads: Sequence[int] = ()) -> list[bytes]:
+        """Sends a SUBMIT, and returns the bytes of its DOWNLOADs, whose sizes are given."""
+        self.send("SUBMIT", b"".join(commands))
+        answer = self.receive("ANSWER")
+        fixed = page.size_of(page.layout("ANSWER"))
+        outcome = unpack("ANSWER", answer)
+        if outcome["status"] != 0:
+            assert len(answer) == fixed + page.size_of(page.layout(RECORD))
+            record = {name: text(value) for name, value in unpack(RECORD, answer[fixed:]).items()}
+            raise Failed(outcome["status"], outcome["command"], record)
+        assert outcome["command"] == len(commands)
+        found, at = [], fixed
+        for size in downloads:
+            found.append(answer[at : at + size])
+            at += len(padded(found[-1]))
+        assert at == len(answer)
+        return found
+
+    def prepare(
+        self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]]
+    ) -> bool:
+        """Prepares a piece, whose operands are (buffer, offset, bytes). Returns whether the file had to be sent."""
+        places = b"".join(
+            part("place", buffer=buffer, offset=offset, bytes=size) for buffer, offset, size in (*inputs, *outputs)
+        )
+        digest = hashlib.sha256(file).digest()
+        command = part("PREPARE", piece=piece, digest=digest, inputs=len(inputs), outputs=len(outputs)) + places
+        try:
+            self.submit(command)
+        except Failed as failed:
+            if failed.status != MISSING:
+                raise
+            self.send("PIECE", file)
+            self.submit(command)
+            return True
+        return False
+
+
+def upload(buffer: int, data: bytes, offset: int = 0) -> bytes:
+    return part("UPLOAD", buffer=buffer, offset=offset, bytes=len(data)) + padded(data)

@@ -1,0 +1,155 @@
+"""The part Hosts of docs/protocol.md against itself and the C code: layouts without gaps, the same numbers as in C, vectors made
+from the page's tables, and a client that was written from the page and works with linnet-host."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import linnet
+from tests import host_document_client as client
+from tests import sync_protocol as page
+from tests.host_document_client import Client, Failed, Refused, part, upload
+from tests.native import ROOT
+from tests.remote_host import host
+from tests.test_remote import small, values
+
+_REMOTE = ROOT / "runtime_c" / "remote"
+_WIRE = (_REMOTE / "wire.h").read_text()
+_STATUS = {"OUT_OF_MEMORY": 401, "PROTOCOL_ERROR": 604}
+
+
+def _size(title: str) -> int:
+    return page.size_of(page.layout(title))
+
+
+def _number(name: str) -> int:
+    found = re.search(rf"\bLN_REMOTE_{name} = ([0-9< ]+)[,; }}]", _WIRE)
+    assert found, name
+    return int(eval(found[1], {}))
+
+
+@pytest.mark.parametrize("title", [*client.CODES, "ANSWER", client.RECORD, *client.TITLES.values()])
+def test_layouts_have_no_gaps(title: str) -> None:
+    at = 0
+    for field in page.layout(title):
+        assert field.offset == at, f"{title}: {field.name} at {field.offset}, expected {at}"
+        at += page.size_of([field])
+    stated = re.search(rf"^### {title} \((\d+) bytes\)$", page.DOCUMENT.read_text(), re.M)
+    assert stated and int(stated[1]) == at
+
+
+def test_numbers_are_those_of_the_code() -> None:
+    types = dict(re.findall(r"LN_REMOTE_(\w+) = (\d+),", _WIRE.partition("ln_remote_protocol")[0]))
+    assert {**types, "REFUSE": "5"} == {name: str(number) for name, number in client.TYPES.items()}
+    codes = re.search(r"typedef enum ln_remote_code \{(.*?)LN_REMOTE_CODES", _WIRE, re.S)
+    assert codes
+    names = re.findall(r"^ +LN_REMOTE_(\w+)", codes[1], re.M)
+    assert {name: i for i, name in enumerate(names, 1)} == client.CODES
+    words = {name: int(n) for name, n in re.findall(r"\[LN_REMOTE_(\w+)\] = (\d+)", (_REMOTE / "wire.c").read_text())}
+    for cells in page.rows("Commands of hosts", 4):
+        name = cells[1]
+        assert words[name] == (_size(name) - 8) // 8 == (int(cells[2].split()[0]) - 8) // 8
+        assert unpacked_code(name) == client.CODES[name]
+    sizes = {"HELLO_BYTES": client.TITLES["HELLO"], "WELCOME_BYTES": client.TITLES["WELCOME"], "ANSWER_BYTES": "ANSWER"}
+    for constant, title in {**sizes, "RECORD": client.RECORD}.items():
+        assert _number(constant) == _size(title)
+    assert _number("MISSING") == client.MISSING and _number("VERSION") == 1 and _number("CHUNK") == 1 << 20
+
+
+def unpacked_code(name: str) -> int:
+    """The code that the table of a command states."""
+    (row,) = (cells for cells in page.rows(name, 4) if cells[2] == "code")
+    return int(row[3].rstrip(" |"))
+
+
+def test_vectors_are_made_from_the_tables() -> None:
+    block = re.search(r"```\n(.*?)```", page.section("Vectors of hosts"), re.S)
+    assert block
+    found = re.findall(r"^(\w+):(.*)\n((?:[0-9a-f]+\n)+)", block[1], re.M)
+    assert len(found) >= 8
+    for name, fields, lines in found:
+        given: dict[str, page.Value] = {}
+        more = b""
+        for key, value in re.findall(r"(\w+)=(\w+)", fields):
+            if key == "then":
+                more = bytes.fromhex(value)
+            else:
+                given[key] = bytes.fromhex(value) if key in ("token", "digest", "name") else int(value)
+        made = part(name, **given) + client.padded(more)
+        made = client.frame(name, made) if name in ("HELLO", "WELCOME") else made
+        assert made.hex() == lines.replace("\n", ""), name
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("piece") / "small.lnt"
+    small().save(path)
+    return path.read_bytes()
+
+
+SIZE = 4 * 8 * 64  # bytes of the input and of the output
+
+
+def test_the_client_of_the_page_runs_a_piece(file: bytes) -> None:
+    rng = np.random.default_rng(2)
+    with host("127.0.0.1:0", "--threads", "1", "--max-bytes", "8MB") as there:
+        one = Client(there.address)
+        assert one.welcome["version"] == 1 and one.welcome["threads"] == 1
+        assert one.welcome["most_bytes"] == 8_000_000 and client.text(one.welcome["name"])
+        one.submit(part("NOTHING"), part("ALLOCATE", buffer=7, bytes=SIZE), part("ALLOCATE", buffer=8, bytes=2 * SIZE))
+        assert one.prepare(3, file, [(7, 0, SIZE)], [(8, 64, SIZE)])
+        other = Client(there.address, token=one.token)  # the same client, by another connection
+        session = linnet.Session(small(), threads=1)
+        for connection in (one, other, one):
+            x = rng.standard_normal((8, 64)).astype(np.float32)
+            (y,) = connection.submit(
+                upload(7, x.tobytes()), part("RUN", piece=3), part("DOWNLOAD", buffer=8, offset=64, bytes=SIZE),
+                downloads=[SIZE],
+            )  # fmt: skip
+            expected = values(session.run({"x": x}))[0]
+            assert y == expected.tobytes()
+        (copied,) = one.submit(
+            part("COPY", buffer=8, offset=64, to_buffer=8, to_offset=SIZE + 64, bytes=12),
+            part("DOWNLOAD", buffer=8, offset=SIZE + 64, bytes=12), downloads=[12],
+        )  # fmt: skip
+        assert copied == y[:12]
+        assert not other.prepare(4, file, [(7, 0, SIZE)], [(8, SIZE, SIZE)])  # the host has the piece
+        with pytest.raises(Failed, match="bound") as failed:
+            one.submit(part("NOTHING"), part("RELEASE", buffer=8))
+        assert (failed.value.status, failed.value.command) == (_STATUS["PROTOCOL_ERROR"], 1)
+        one.submit(part("UNPREPARE", piece=3), part("UNPREPARE", piece=4), part("UNPREPARE", piece=5))
+        one.submit(part("RELEASE", buffer=8), part("RELEASE", buffer=7), part("RELEASE", buffer=9))
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (part("ALLOCATE", buffer=1, bytes=64), "PROTOCOL_ERROR"),  # the number is in use
+        (part("ALLOCATE", buffer=2, bytes=1 << 40), "OUT_OF_MEMORY"),
+        (part("RUN", piece=1), "PROTOCOL_ERROR"),
+        (part("DOWNLOAD", buffer=1, offset=60, bytes=5), "PROTOCOL_ERROR"),
+        (part("UPLOAD", buffer=1, offset=0, bytes=64), "PROTOCOL_ERROR"),  # without its bytes
+        (bytes([99, *bytes(7)]), "PROTOCOL_ERROR"),
+    ],
+)
+def test_what_fails_is_answered_and_nothing_after_it_is_done(command: bytes, status: str) -> None:
+    with host("127.0.0.1:0", "--max-bytes", "8MB") as there:
+        one = Client(there.address)
+        one.submit(part("ALLOCATE", buffer=1, bytes=64), upload(1, b"12345678"))
+        with pytest.raises(Failed) as failed:
+            one.submit(part("NOTHING"), upload(1, b"abcd"), command)
+        assert (failed.value.status, failed.value.command) == (_STATUS[status], 2) and failed.value.record["what"]
+        assert one.submit(part("DOWNLOAD", buffer=1, bytes=8), downloads=[8]) == [b"abcd5678"]
+        one.close()
+
+
+def test_another_version_is_refused() -> None:
+    with host() as there:
+        with pytest.raises(Refused) as refused:
+            Client(there.address, version=2)
+        assert page.rows("Refusals", 4)[refused.value.code - 1][1] == "BAD_VERSION"
