@@ -160,7 +160,7 @@ def _tflite() -> str:
     return "\n".join(lines)
 
 
-# ---- what a rule emits and refuses
+# ---- the ops that a rule emits, and the problems that it reports
 
 
 def _facts(rule: Callable[..., Any], operation: type) -> tuple[str, str]:

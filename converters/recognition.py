@@ -22,7 +22,7 @@ _ORIGINAL = "export the model that it was made from to ONNX or TFLite"
 _OPENVINO = "give the ONNX or TFLite model that it was made from: OpenVINO's tools do not convert back"
 _NCNN = "give the ONNX model that it was made from, or export that model to ONNX: ncnn's tools do not convert back"
 
-# By extension: what the file is, and how its model gets here.
+# By extension: the kind of file, and how a user turns it into a file that linnet reads.
 EXPORTERS = {
     ".h5": ("a Keras file", _KERAS), ".hdf5": ("a Keras file", _KERAS), ".keras": ("a Keras file", _KERAS),
     ".pb": ("a TensorFlow graph", "convert its folder to a .tflite file with tf.lite.TFLiteConverter.from_saved_model"),

@@ -62,7 +62,7 @@ class Importer:
         self.active: list[tuple[str, str]] = []  # functions of the model that are being inlined
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
-        self.carried: dict[int, Carried] = {}  # by id of a loop's body: what it was last converted with
+        self.carried: dict[int, Carried] = {}  # by id of a loop's body: the values it was last converted with
         self.randomness = Randomness(self)
         self.made = 0  # elements of constants that rules have made; see Operation.may_make
         self.names: list[str] = []  # names of the signature's inputs

@@ -16,7 +16,7 @@ _ATTRIBUTES = {
     "output_width": 1, "p": 1, "pooled_shape": 1, "q_num_heads": 1, "sample_size": 1, "sampling_ratio": 0, "split": 0,
     "strides": 1,
 }  # fmt: skip
-# The same for names that other ops use for something else, or for which 0 has a meaning there.
+# Lowest values of attributes of single ops: other ops use these names for something else, or allow 0.
 _OF_OPS = {
     ("LRN", "size"): 1, ("ConvTranspose", "output_shape"): 1, ("TopK", "k"): 0, ("Attention", "num_heads"): 1,
     ("MultiHeadAttention", "num_heads"): 1, ("GroupQueryAttention", "num_heads"): 1, ("RotaryEmbedding", "num_heads"): 0,

@@ -28,8 +28,8 @@ class TooManyFields(Exception):
 
 
 def parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
-    """The model of a file. Raises TooManyFields if the file has more than MOST_FIELDS, which would take gigabytes, and what
-    protobuf raises for a damaged file."""
+    """The model of a file. Raises TooManyFields if the file has more than MOST_FIELDS, which would take gigabytes. For
+    a damaged file, raises the exceptions of protobuf."""
     model = onnx.ModelProto()
     with memoryview(content) as view:
         try:

@@ -31,14 +31,13 @@ __all__ = [
 
 
 def accuracy(logits: Operators, labels: Operators) -> Tensor:
-    """The fraction of examples whose largest logit is that of the label, an f32 scalar. logits [..., classes], labels
+    """The fraction of examples in which the label has the largest logit, an f32 scalar. logits [..., classes], labels
     integers [...]."""
     return correct(logits, labels).mean()
 
 
 def correct(logits: Operators, labels: Operators) -> Tensor:
-    """For each example, 1.0 if its largest logit (the first of equal ones) is that of the label, else 0.0; f32
-    [...]."""
+    """For each example, 1.0 if the label has the largest logit (the first one of equal logits), else 0.0; f32 [...]."""
     _check(logits, labels)
     return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
 

@@ -17,10 +17,10 @@ STEP = -0x61C8864680B583EB  # 2^64 / golden ratio, odd: the starts of 2^64 runs 
 
 
 def bits(op: Operation, count: Tensor) -> Tensor:
-    """At least `count` (i64 [1]) numbers of 32 random bits, as i64 [4 * blocks]. Each run starts elsewhere.
+    """At least `count` (i64 [1]) numbers of 32 random bits, as i64 [4 * blocks]. Every run gets other numbers.
 
-    LiteRT reads 32 bits of each seed. It treats two zeros as "any seed"; here, operators with two zeros draw different
-    numbers."""
+    LiteRT reads 32 bits of each seed. If both are zero, it chooses any seed. linnet then gives each such operator
+    different numbers."""
     seed, start = ((int(op.option(name)) + (1 << 31)) % (1 << 32) - (1 << 31) for name in ("seed", "seed2"))
     importer, scope = op.importer, op.scope
     name = f"random/{scope.number}/{op.output().name}"

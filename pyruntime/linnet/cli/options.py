@@ -181,9 +181,9 @@ _SESSION: dict[str, Adding] = {
 
 
 def session_options(*fields: str) -> Adding:
-    """Adds the options that say where and how a command's sessions compute: those of these fields of
-    linnet.SessionOptions, or all. The command receives them as one argument `options`. Without --device, LINNET_DEVICE
-    names the device (`linnet launch`)."""
+    """Adds the options that say where and how a command's sessions compute: one option for each of these fields of
+    linnet.SessionOptions, or for all of its fields. The command receives them as one argument `options`. Without
+    --device, LINNET_DEVICE names the device (`linnet launch`)."""
     taken = fields or tuple(_SESSION)
 
     def make(**given: Any) -> SessionOptions:

@@ -44,7 +44,7 @@ _SAMPLES = 32  # number of calibration samples on which the quantized model is c
 _SECONDS = 0.3  # seconds for which the latency of each model is measured
 _ROWS = 12
 _MORE_BITS = "8 bits would lose too much"
-_SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # the schemes of layers that compute as --dtype asks
+_SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # by --dtype: the schemes that it means
 
 
 @dataclasses.dataclass(frozen=True)

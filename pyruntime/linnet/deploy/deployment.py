@@ -20,7 +20,7 @@ from linnet.report.tables import count
 
 @dataclasses.dataclass
 class Request:
-    """What a deployment is asked to do. dtypes, threads: () for the defaults."""
+    """The settings of a deployment. dtypes, threads: () for the defaults."""
 
     target: Target
     model: Path
@@ -51,8 +51,8 @@ class Outcome(Leftover):
 
 
 def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> None:
-    """Deploys. Fills in `outcome` on the way, so that after an error it shows what was done. show: called with lines of
-    progress.
+    """Runs the deployment. Fills in `outcome` on the way, so that after an error it shows what was done. show: called
+    with lines of progress.
 
     Raises Interrupted after SIGINT or SIGTERM; UsageError, FileError and ConversionError about the model; SyncError
     about the connection; DeviceError if a tool fails or results differ. In each case nothing is left on the target,

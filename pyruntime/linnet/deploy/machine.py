@@ -43,7 +43,8 @@ class Machine:
 
 
 def machine_of(target: Target) -> Machine:
-    """Asks the target. Raises SyncError if it does not answer. Raises Error if there are no tools for its processor."""
+    """Asks the target for a description of its machine. Raises SyncError if the target does not answer. Raises Error if
+    there are no tools for its processor."""
     done = target.run(_SCRIPT, timeout=30)
     values: dict[str, str] = {}
     cpu: dict[str, str] = {}

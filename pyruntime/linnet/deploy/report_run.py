@@ -30,7 +30,7 @@ _CHECK: Final = 3.0  # and seconds that a comparison takes
 
 @dataclasses.dataclass
 class Request:
-    """What to measure. models: names of standard models, and paths. dtypes, threads: () for the defaults."""
+    """The settings of a report. models: names of standard models, and paths. dtypes, threads: () for the defaults."""
 
     target: Target
     models: Sequence[str | Path]

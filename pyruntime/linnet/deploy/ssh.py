@@ -91,7 +91,7 @@ class Ssh(Target):
         return done.status == 255
 
     def _failure(self, log: str) -> Error:
-        """An error with what ssh wrote before it gave up, and with what to do."""
+        """An error with the last lines of ssh, and with advice."""
         lines = [line.strip() for line in log.splitlines() if line.strip() and "Warning: Permanently added" not in line]
         got = lines[-1].rstrip(".") if lines else "no message"
         by_hand = shlex.join(["ssh", *self.options, self.host])

@@ -50,7 +50,7 @@ class Target:
         self.interrupts = Interrupts()
         self.scratch = Path()
 
-    # ---- what a kind of target says
+    # ---- methods that each kind of target defines
 
     def connect(self) -> None:
         """Makes the machine reachable. May write to `scratch`, a private folder on the host. Raises Error, which says

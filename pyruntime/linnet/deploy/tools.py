@@ -60,8 +60,8 @@ def _places(arch: str, tool: str, own: bool) -> Iterator[Path]:
 
 
 def _kept(archive: Path, arch: str) -> Path:
-    """The folder in the cache for what an archive contains or what is built of it. Its name contains the digest of the
-    archive, so an update gets a new folder."""
+    """The folder in the cache for the contents of an archive, or for the tools built of it. Its name contains the
+    digest of the archive, so an update gets a new folder."""
     return cache_dir() / "targets" / f"{arch}-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
 
 

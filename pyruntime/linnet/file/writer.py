@@ -134,7 +134,7 @@ class _Writer:
         self.graph = graph
         self.packed_weights = packed_weights
         self.segments = segments
-        self.version = 1  # the lowest that what was written so far needs
+        self.version = 1  # the lowest version that has everything written so far
         self.builder = flatbuffers.Builder(1 << 16)
         functions = function_order(graph)
         self.functions = {function: i for i, function in enumerate(functions)}
@@ -162,7 +162,8 @@ class _Writer:
         return bytes(b.Output())
 
     def needs(self, kind: str, name: str) -> None:
-        """Raises the file's version number to the one that schema/versions.toml demands for what is being written."""
+        """Raises the file's version number to the one that schema/versions.toml demands for the item that is being
+        written."""
         self.version = max(self.version, VERSIONS[kind].get(name, 1))
 
     def offsets(self, items: list[int]) -> int:

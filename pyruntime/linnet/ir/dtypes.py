@@ -148,7 +148,7 @@ def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> n
 @dataclasses.dataclass
 class Quantization:
     """real = (stored - zero) * scale. There is one scale and zero per tensor (`axis` is None), per slice along `axis`,
-    or per `block` elements along `axis`. With blocks, the shape of `scale` and `zero` is that of `blocks_of`."""
+    or per `block` elements along `axis`. With blocks, `scale` and `zero` have the shape that `blocks_of` returns."""
 
     scale: npt.NDArray[np.float32]
     zero: npt.NDArray[np.int32]

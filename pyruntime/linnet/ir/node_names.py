@@ -1,5 +1,6 @@
-"""The names of nodes in a file, which errors, timings and traces use: those of the source model's nodes. If a converter
-or a pass made a node from several source nodes, it has the name of the source node that does most of its work."""
+"""The names of nodes in a file, which errors, timings and traces use. A node has the name of a node of the source
+model. If a converter or a pass made a node from several source nodes, it has the name of the source node that does most
+of its work."""
 
 from __future__ import annotations
 

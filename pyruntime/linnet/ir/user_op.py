@@ -27,12 +27,12 @@ Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequen
 _KINDS: tuple[type, ...] = (int, float, str, bytes)  # in the order of LINNET_USER_INTEGERS, ...
 _EXACT = 2  # LINNET_USER_OP_EXACT
 _DECIDES_SIZES = 4  # LINNET_USER_OP_DECIDES_SIZES
-_FAILED = 1  # what a callback returns
+_FAILED = 1  # a callback returns this after an error
 
 
 class Known(NamedTuple):
-    """What a shape rule gets for an operand. Entries of `shape` are None if they are unknown; `shape` itself is None if
-    the rank is unknown. value: the array, if it is known before the run."""
+    """The facts about an operand that a shape rule gets. Entries of `shape` are None if they are unknown; `shape`
+    itself is None if the rank is unknown. value: the array, if it is known before the run."""
 
     dtype: str
     shape: tuple[int | None, ...] | None

@@ -36,7 +36,7 @@ class AttentionFields(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionSettings:
-    """What all functions with an attention take."""
+    """The arguments that all functions with an attention take."""
 
     mask: Operators | None = None
     causal: bool = False

@@ -34,7 +34,7 @@ class ConvFields(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvSettings:
-    """What all convolutions take."""
+    """The arguments that all convolutions take."""
 
     stride: Sizes = 1
     padding: Padding = 0

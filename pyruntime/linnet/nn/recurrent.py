@@ -40,7 +40,7 @@ class StackFields(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackSettings:
-    """What all recurrent layers take."""
+    """The arguments that all recurrent layers take."""
 
     layers: int = 1
     bidirectional: bool = False

@@ -187,7 +187,7 @@ class _Reading:
         self.rank = len(scores.shape or ())
 
     def form(self) -> _Form | None:
-        """The form of what the map stores; None if it is none that the op has."""
+        """The form of the scores that the map stores. None if op `attention` does not have this form."""
         for register in range(self.stored + 1):
             self.known[register] = self._of(self.code[register])
         form = self.known[self.stored]
@@ -316,7 +316,7 @@ def _needed(program: Program, register: int) -> list[Instruction]:
 
 
 def _mask(form: _Form, scores: Tensor) -> Tensor | None:
-    """What the form adds to the scores, as a tensor."""
+    """The tensor that the form adds to the scores."""
     if form.rest is None or form.program is None:
         return None
     code = _needed(form.program.program, form.rest)

@@ -186,7 +186,7 @@ def parse_io(text: str) -> tuple[str, dict[str, str]] | None:
 
 
 def check_fits(result: Tensor, old: Tensor, name: str) -> None:
-    """Raises UsageError if the result of the new steps does not match what the model takes."""
+    """Raises UsageError if the result of the new steps does not match the model's input."""
     a, b = result.shape, old.shape
     unequal = (isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a or (), b or (), strict=False))
     if result.dtype == old.dtype and (a is None or b is None or (len(a) == len(b) and not any(unequal))):

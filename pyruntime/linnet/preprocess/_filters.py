@@ -99,7 +99,8 @@ def resampler(up: int, down: int) -> tuple[Doubles, int]:
     """Returns (taps [up, n], zeros in front). Output k is the sum of n samples times taps[k % up]. The samples start at
     k // up * down - zeros.
 
-    The filter is that of scipy.signal.resample_poly: a Kaiser window (beta 5) of 2 * 10 * max(up, down) + 1 points.
+    The filter is the same as in scipy.signal.resample_poly: a Kaiser window (beta 5) of 2 * 10 * max(up, down) + 1
+    points.
     """
     most = max(up, down)
     half = 10 * most

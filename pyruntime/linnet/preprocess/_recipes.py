@@ -190,7 +190,7 @@ def pixels_graph(
     name: str, shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]
 ) -> Graph:
     """A graph of only the steps, without the model. It turns a photo into "y", which has the shape and dtype of the
-    model's input `name`; so is the photo called."""
+    model's input `name`. The photo is the input of the same name."""
     plain = Graph()
     x = plain.placeholder(name, shape, dtype)
     x.quantization = quantization

@@ -36,7 +36,7 @@ _CLOSE = 0.5  # dB: how much worse a cheaper way may be
 _GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
 _WITHIN = 1.0  # dB: without a target, how far the outputs may stay below what all candidates together reach
 _MOST = 8  # candidates, and four times as many with a target
-_SOME = 0.1  # dB: the same with a target
+_SOME = 0.1  # dB: with a target, how far they may stay below it
 ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, no further layer is tried from here on
 _ENOUGH_16 = 50.0  # dB: the same for dtypes of 16 bits
 

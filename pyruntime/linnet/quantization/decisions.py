@@ -109,7 +109,7 @@ class Decisions(Moves):
         self.consumers = self.old.consumers()
         self.outputs = set(self.old.outputs)
         self.fixed = shape_arithmetic(self.old)
-        self.schemes: dict[Node, str] = {}  # what the table says of a node beyond its dtype, such as w16a16
+        self.schemes: dict[Node, str] = {}  # schemes that the table gives to nodes beyond a dtype, such as w16a16
         self.wide = self._beyond_half()
         self.modes: dict[Node, str] = {node: self._mode(node) for node in self.old.nodes}
         self.integer_nodes = [n for n in self.old.nodes if n.op in INTEGER_OPS and self.modes[n] in LIMITS]

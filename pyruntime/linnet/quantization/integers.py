@@ -134,7 +134,7 @@ def _scales(graph: Graph, variable: Variable) -> np.ndarray[tuple[int, ...], np.
 
 
 def _read_instead(function: Function, table: dict[Variable, Tensor]) -> None:
-    """The optimizer gets stand-ins, which are not variables of the graph. Replaces reads of them by the tensors that
-    they represent."""
+    """Replaces reads of stand-ins by the tensors that they represent. The optimizer gets these stand-ins, which are not
+    variables of the graph."""
     for node in function.nodes:
         node.inputs = [table.get(t.variable, t) if t is not None and t.variable is not None else t for t in node.inputs]

@@ -109,7 +109,7 @@ def _map(node: Node, given: Sequence[Interval]) -> tuple[list[Interval], list[bo
     words = node.attributes["program"]
     floats = list(node.attributes.get("floats", ()))
     registers: list[Interval] = []
-    fast: list[bool] = []  # whether a register holds what grew fast and was not bounded again
+    fast: list[bool] = []  # whether a register's value grew fast and was not bounded again
     made, grows = [_ALL] * len(node.outputs), [False] * len(node.outputs)
     for i in range(0, len(words), 5):
         opcode, kind, a, b, c = words[i : i + 5]

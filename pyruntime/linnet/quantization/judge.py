@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 class Target(NamedTuple):
     """The limits within which an output is near enough."""
 
-    values: float  # squared error over the power of what changes in an output
+    values: float  # squared error divided by the power of the changes of an output between samples
     scores: float  # the same for scores between 0 and 1, of which the decision counts
     classes: float  # share of best classes that differ
     masks: float  # the same for single scores, which are above a half in either; it varies more from picture to picture

@@ -345,8 +345,8 @@ class Quantizer(Decisions):
     # ---- report ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[Row | TensorRow]:
-        """A row for every decision: for each layer that computes in another dtype than f32 or could do so, and for each
-        tensor stored as integers."""
+        """A row for every decision: for each layer that computes or could compute in another dtype than f32, and for
+        each tensor stored as integers."""
         found: list[Row | TensorRow] = []
         for node in self.old.nodes:
             integers = self.dtype in LIMITS

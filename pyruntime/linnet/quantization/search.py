@@ -29,7 +29,7 @@ _SAMPLES = {"fast": 2, "normal": 24, "best": 48}  # on which outputs are compare
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
-_FASTER = 0.6  # the same for a change that makes the graph slower
+_FASTER = 0.6  # a change that makes the graph slower is kept if it leaves less than this
 _GOOD = 1e-6  # an error that needs no change
 
 

@@ -145,8 +145,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _word(pattern: str) -> str:
-    """A space or # would end a name. So each of them is written as `?`, which matches any character when the table is
-    read."""
+    """A space or # would end a name. So each of these characters is written as `?`, which matches any character when
+    the table is read."""
     return re.sub(r"[\s#]", "?", pattern)
 
 

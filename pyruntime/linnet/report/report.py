@@ -364,7 +364,7 @@ def _weights(graph: Graph) -> int:
 
 
 def operations(steps: Sequence[Step]) -> list[OpCount]:
-    """What the steps of a plan compute, by op."""
+    """The work of the steps of a plan, by op."""
     rows: dict[str, list[int]] = {}
     for step in steps:
         row = rows.setdefault(step.op, [0, 0, 0])

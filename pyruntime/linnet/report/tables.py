@@ -182,7 +182,7 @@ def _numbered(name: str, width: int, number: int) -> str:
 
 
 def _brief(names: Sequence[str]) -> dict[str, str]:
-    """{name: the name without what the others say too}. Different names stay different."""
+    """{name: the name without the parts that the other names have, too}. Different names stay different."""
     same: dict[str, list[str]] = {}
     for name in names:
         same.setdefault(name.partition(";")[0], []).append(name)

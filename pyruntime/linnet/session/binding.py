@@ -1,5 +1,5 @@
-"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are used as they are. Arrays of
-other libraries are accessed through DLPack (memory.py), and arrays on a device are DeviceArrays."""
+"""Bindings, which Session.bind makes: they run on memory of the caller, without copies. NumPy arrays are used as they
+are. Arrays of other libraries are accessed through DLPack (memory.py), and arrays on a device are DeviceArrays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Makes the C plans of a Session: fills linnet_plan_config from what the Session was created with, the shapes of what is
-fed, and the fetches."""
+"""Makes the C plans of a Session: fills linnet_plan_config from the Session's arguments, the shapes of the feeds, and
+the fetches."""
 
 from __future__ import annotations
 

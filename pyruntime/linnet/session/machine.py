@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path("/")
 
-# What ARM's main ID register names: the implementer and the part.
+# Names of the implementers and parts in ARM's main ID register.
 PARTS = {
     (0x41, 0xB76): "ARM1176",
     (0x41, 0xC05): "Cortex-A5",
@@ -201,7 +201,7 @@ def machine_text(machine: dict[str, Any]) -> str:
 
 
 def warnings(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Warnings for the terminal: what makes the times of this run untrustworthy."""
+    """Warnings for the terminal: the reasons why the times of this run are not reliable."""
     texts = []
     if after["throttled"]:
         texts.append(

@@ -116,7 +116,7 @@ def info_of(plan: Any) -> Any:
 
 
 def facts_of(info: Any) -> dict[str, Any]:
-    """What linnet_plan_info says besides the sizes in bytes. This is Session.plan_info."""
+    """The facts of linnet_plan_info except the sizes in bytes. Session.plan_info returns them."""
     return {
         "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
         "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
@@ -160,7 +160,7 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
 
 
 def special_of(plan: Any, session: Any) -> list[dict[str, int]]:
-    """Session.special: what the session's last run counted in each step's first output."""
+    """The result of Session.special: the values that the session's last run counted in each step's first output."""
     info, found = new_struct("linnet_step_info"), []
     for i in range(info_of(plan).steps):
         library().linnet_session_get_step(session, i, info)

@@ -23,7 +23,7 @@ _CALLS = itertools.count()  # of fit in this process; a restarted process makes 
 
 
 class Company:
-    """This process's part in a job: what `fit` does differently from training in one process."""
+    """This process's part in a job: the steps that `fit` does in another way than when one process trains."""
 
     def __init__(self, cluster: Place, strategy: Strategy, model: Model, graph: Graph | None, batch_size: int) -> None:
         self.cluster, self.strategy = cluster, strategy
@@ -67,7 +67,7 @@ class Company:
 
     @property
     def served(self) -> Model:
-        """What this process's server holds: the whole model, or a part of it if there are several servers."""
+        """The model that this process's server holds: the whole model, or a part of it if there are several servers."""
         shards = len(self.cluster.servers)
         if shards == 1:
             return self._whole

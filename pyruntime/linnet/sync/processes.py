@@ -265,7 +265,7 @@ class Job:
             if rest and (not data or len(rest) >= _LINE):
                 lines, rest = [*lines, rest], b""
             self._rests[pipe] = rest
-            # A progress bar overwrites itself; keep only what it showed last.
+            # A progress bar overwrites itself. Only the last text that it showed is kept.
             self._write(out, process.name, [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines])
             if not data:
                 self._selector.unregister(pipe)

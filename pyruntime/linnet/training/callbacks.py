@@ -90,7 +90,7 @@ class Callback:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores what `state` returned."""
+        """Restores the state that `state` returned."""
 
 
 def better(mode: str, value: float, than: float | None, by: float = 0.0) -> bool:

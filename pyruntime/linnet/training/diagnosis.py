@@ -117,7 +117,7 @@ def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
 
 
 def bad_feed(feeds: Mapping[str, Array]) -> str:
-    """What is wrong with a batch itself, or "" if it is finite."""
+    """Describes what is wrong with the batch. Returns "" if all its values are finite."""
     for name, value in feeds.items():
         if has_floats(value) and not np.isfinite(value).all():
             row = int(np.argwhere(~np.isfinite(value))[0][0]) if value.ndim else 0

@@ -1,5 +1,5 @@
 """Compares published curves with what this simulator computes from the stated hardware. Each comparison lists its
-assumptions: what no source states. No published result is used as an input unless a comparison says so."""
+assumptions, which no source states. No published result is used as an input unless a comparison says so."""
 
 from __future__ import annotations
 
