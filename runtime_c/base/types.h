@@ -45,8 +45,8 @@ typedef struct ln_tensor {
     uint8_t layout;
     int8_t rank;
     bool read_only; /* a variable that the plan only reads, so kernels may keep a packed copy; set in kernel calls */
-    bool lasting;   /* such a variable, for whose packed copy there is no memory; kernels choose the same methods as for
-                       `read_only`, and pack in each run */
+    bool lasting;   /* a variable that the plan only reads, but there is no memory for a packed copy; kernels choose the
+                       same methods as for `read_only`, and pack in each run */
     int64_t dims[LN_MAX_RANK];
     int64_t strides[LN_MAX_RANK];
     const ln_quant *quant; /* NULL: none */

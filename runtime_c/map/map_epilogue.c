@@ -27,7 +27,8 @@ static int kind_of(const ln_tensor *t, const ln_tensor *inner) {
     return matrix ? LN_EPILOGUE_MATRIX : column ? LN_EPILOGUE_COLUMN : LN_EPILOGUE_UNFIT;
 }
 
-/* The only scale and zero point of a tensor, if its scale is not extreme. */
+/* Gives the scale and zero point of a tensor that has one of each. Returns false if it has several, or if the scale is
+ * extreme. */
 static bool per_tensor(const ln_tensor *t, float *scale, int32_t *zero) {
     const ln_quant *q = t->quant;
     int exponent;

@@ -16,7 +16,7 @@ typedef struct resize_plan {
     int axes[LN_MAX_RANK];
     bool known, by_scale;
     double scale[LN_MAX_RANK]; /* per axis of x; 1 if the axis is not resized */
-    int64_t up, down;          /* the common scale of sizes that keep the aspect ratio, exactly; 0 without sizes */
+    int64_t up, down;          /* the scale of all axes as a fraction, if given sizes keep the aspect ratio; else 0 */
     int64_t out[LN_MAX_RANK];  /* -1: not known yet */
 } resize_plan;
 

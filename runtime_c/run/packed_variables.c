@@ -3,8 +3,8 @@
  * run needs it and the variables have been written since.
  *
  * Every run that reads a copy holds the store's lock, so versions do not change while a copy is in use, and nobody uses
- * a copy that is being packed under the cache's lock. Snapshots have versions of their own; sessions that share one do
- * not run at the same time. */
+ * a copy that is being packed under the cache's lock. Snapshots have versions of their own, and sessions that share a
+ * snapshot do not run at the same time. */
 #include "run/packed_variables.h"
 
 #include "base/platform_locks.h"

@@ -130,7 +130,8 @@ def split_to_sequence(op: Operation) -> Value:
     axis += rank if axis < 0 else 0
     length = x.shape[axis] if x.shape is not None else None
     sizes, each = op.ints(1), given is None or given.rank == 0
-    # ONNX ignores keepdims if `split` is given. ONNX Runtime, and PyTorch's exporter for unbind, respect it if `split` is 1.
+    # In the ONNX specification, keepdims has no effect if `split` is given. ONNX Runtime, and PyTorch's
+    # exporter for unbind, expect that it has an effect if `split` is 1.
     keep = keep or (given is not None and not (each and sizes == [1]))
     if sizes is not None and any(s < 0 for s in sizes):
         raise op.unsupported(f"the lengths {sizes} contain a negative number", "use lengths of 0 or more")

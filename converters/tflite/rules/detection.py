@@ -55,7 +55,7 @@ def options(op: Operation) -> dict[str, Any]:
             f"its options are damaged ({type(error).__name__}: {error})", "export the model again"
         ) from None
     if not isinstance(found, dict):
-        raise op.unsupported("its options are not a map", "export the model again")
+        raise op.unsupported("the options of the op are not a map of names and values", "export the model again")
     return found
 
 

@@ -55,7 +55,8 @@ def walk(
 
 
 def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tensor | None:
-    """The gradient of a node's output as a tensor. Only reads of variables can have a gradient of rows."""
+    """The gradient of a node's output as a tensor. It is never SparseRows, because only nodes that read variables have
+    such gradients."""
     total = sum_of(partial[t], t) if t in partial else None
     assert not isinstance(total, SparseRows)
     if total is not None:

@@ -92,7 +92,7 @@ def quantize(
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
     for function in result.functions:
-        keeping_types(function, find_attention)  # where all of it stays in floats
+        keeping_types(function, find_attention)  # for attentions whose steps all stay in floats
     for name in search.lost:
         warnings.warn(
             f"in {candidate}, output {name!r} loses its distinct values: a part of it has at most two values on calibration "

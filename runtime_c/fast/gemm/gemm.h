@@ -82,8 +82,8 @@ typedef struct ln_gemm_set {
     uint16_t takes, takes_b; /* a bit per linnet_dtype that the set supports, of x (or a), and of w (or b) */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
-    /* Instead of full and half, which are then NULL: A is packed in tiles of `rows` rows; the rows that remain are
-     * packed in tiles whose heights are powers of two. */
+    /* Functions for A packed in tiles of `rows` rows. The remaining rows are in tiles whose heights are powers of two.
+     * If these functions are set, full and half are NULL. */
     ln_gemm_pack_rows pack_rows;
     ln_gemm_strip strip;
     ln_gemm_row row;                    /* NULL: none */

@@ -184,8 +184,8 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     return LINNET_OK;
 }
 
-/* Tells whether a folded result is better stored directly: floats whose lines fill panels, without an epilogue that
- * needs whole pixels. */
+/* Tells whether it is faster to store a folded result directly. This is so for floats whose lines fill panels, if no
+ * epilogue needs whole pixels. */
 static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
     bool whole = true;

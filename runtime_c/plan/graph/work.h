@@ -169,8 +169,8 @@ typedef struct ln_spare {
     int32_t n;
 } ln_spare;
 
-/* What ln_pass_order finds out: which new values may be written over their variables, and from which node on. All of it
- * is 0 in graphs that are not ordered. */
+/* The result of ln_pass_order: which new values may be written over their variables, and from which node on. All fields
+ * are 0 in graphs that are not ordered. */
 typedef struct ln_updates {
     bool ordered;         /* the nodes are in an order for updates */
     int32_t last_failure; /* position of the last node that can fail */

@@ -7,7 +7,7 @@
 /* Closes the group's open step if enough members have committed. Call this when a member has committed or left. With
  * bounded staleness, this may close steps of other groups, too. */
 void ln_sync_consider(ln_sync_server *server, sync_group *group);
-/* Does the same for all groups, until no step is due any more. */
+/* Closes the open steps of all groups that have enough commits, until no more steps can be closed. */
 void ln_sync_consider_all(ln_sync_server *server);
 /* Makes the member's group no longer wait for the member, which has left or is lost. */
 void ln_sync_leave(ln_sync_server *server, sync_member *member);

@@ -99,7 +99,7 @@ ln_net_refusal ln_sync_take_hello(sync_connection *c, const ln_net_header *heade
     }
     if (hello->chunk > s->config.chunk) hello->chunk = s->config.chunk;
     hello->encodings = (hello->encodings & s->config.encodings) | 1u << LN_SYNC_PLAIN;
-    if ((hello->encodings & LN_SYNC_PULL_ENCODINGS) == LN_SYNC_PULL_ENCODINGS) /* grants one of them */
+    if ((hello->encodings & LN_SYNC_PULL_ENCODINGS) == LN_SYNC_PULL_ENCODINGS) /* both: grants only one */
         hello->encodings &= ~(1u << (LN_SYNC_PULL_AS + LN_SYNC_BF16));
     s->host.random(s->host.context, c->nonce, sizeof c->nonce);
     c->state = ANNOUNCE;

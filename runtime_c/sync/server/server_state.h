@@ -192,7 +192,7 @@ struct ln_sync_server {
     uint32_t putter_count;
     uint64_t forgot_put_epoch; /* last epoch in which the last put of a process was forgotten; 0: there is none */
     uint64_t left_out;         /* bytes of the journal's incomplete end */
-    bool large;                /* some variable is LARGE, so every update is tried */
+    bool large;                /* a variable is LARGE (ln_sync_size), so every update is tried */
     /* For the status. */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
     uint64_t puts;                      /* values that clients have put since the start */

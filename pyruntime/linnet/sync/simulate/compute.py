@@ -94,7 +94,7 @@ class Compute:
             chance = rng.random(count)
             if slow is None:
                 slow = chance < share
-            else:  # a Markov chain with equilibrium `share`; for steps = 1 independent of the previous step
+            else:  # a Markov chain in which `share` of the workers are slow; steps = 1: every step is drawn anew
                 stays = 1 - 1 / steps if steps > 1 else share
                 begins = share / (1 - share) * (1 - stays)
                 slow[:] = np.where(slow, chance < stays, chance < begins)
