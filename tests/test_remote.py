@@ -64,6 +64,12 @@ def test_the_quick_cases_agree(medium: str, tmp_path: Path) -> None:
         assert report.count("agrees") > 20 * report.count("refused")
 
 
+def test_the_quick_cases_agree_under_sanitizers() -> None:
+    with host(kind="address") as there:
+        report = linnet.check_device(there.name, cases="quick")
+        assert report.ok, report.failures
+
+
 @pytest.mark.more
 def test_all_cases_agree() -> None:
     with host() as there:
