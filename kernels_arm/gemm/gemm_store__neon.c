@@ -128,8 +128,9 @@ static inline __attribute__((always_inline)) factors factors_of(const ln_requant
     return f;
 }
 
-/* Returns the result before the zero point is added and the range is applied. Adding -1 to a negative number before it
- * is rounded half up rounds half away from zero. It cannot overflow, because a factor is less than 1. */
+/* Returns the result before the zero point is added and the range is applied. The last instruction rounds half up. -1
+ * is added to negative numbers before it, so that halves are rounded away from zero. This cannot overflow, because a
+ * factor is less than 1. */
 static inline __attribute__((always_inline)) int32x4_t scaled(int32x4_t x, const factors *f, int mode) {
     if (mode == LN_REQUANT_FLOAT_RNE) return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(x), f->scale));
     if (mode == LN_REQUANT_TFLITE_SINGLE) return fixed_single(x, f->fixed, f->left);

@@ -44,7 +44,8 @@ bool lg_can_conv_gradient_local(const lg_step *s) {
     return !m->is_cpu && z.outputs >= TILE / 2 && z.channels * z.taps >= TILE / 2;
 }
 
-/* Takes groups with few channels and outputs. Only elements under overlapping taps are then read more than once. */
+/* Takes groups with few channels and outputs, because the kernel then reads an element several times only if taps
+ * overlap on it. */
 bool lg_can_conv_gradient_group(const lg_step *s) {
     sizes z;
     if (!lg_can_conv_gradient(s) || !open(s, &z)) return false;

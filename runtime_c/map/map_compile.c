@@ -433,7 +433,7 @@ linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *com
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
     *p = *compiled;
     *out = p;
-    if (p->table != NULL) { /* a run then needs nothing else */
+    if (p->table != NULL) { /* a run needs only the table */
         p->n_steps = p->n_views = 0;
         return LINNET_OK;
     }

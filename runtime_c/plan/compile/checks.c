@@ -45,7 +45,8 @@ static where check_shapes(const ln_work *w) {
     return NULL;
 }
 
-/* Nodes that are gone count as makers: views, and ops whose result an epilogue takes. */
+/* Checks that each value is made before a node reads it. The outputs of views, and of ops whose result an epilogue
+ * takes, count as made, although these nodes do not run. */
 static where check_order(const ln_work *w) {
     ln_memory memory;
     ln_pool pool;

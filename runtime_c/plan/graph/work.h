@@ -229,7 +229,7 @@ typedef struct ln_work {
     ln_list values;   /* ln_work_value */
     ln_list nodes;    /* ln_work_node *, in order */
     ln_list blobs;    /* ln_blob */
-    ln_list bodies;   /* ln_work *, of the nodes */
+    ln_list bodies;   /* ln_work *: the bodies that nodes call */
     int32_t *fetches; /* values */
     int32_t n_fetches;
     int32_t depth;   /* of inlined calls, while the graph is expanded */
