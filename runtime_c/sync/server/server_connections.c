@@ -86,19 +86,19 @@ static const struct {
     ln_net_refusal (*take)(sync_connection *c, const ln_net_header *header, const void *payload);
     ln_net_refusal (*place)(sync_connection *c, const ln_net_header *header, void **destination);
 } messages[LN_SYNC_TYPES] = {
-    [LN_SYNC_HELLO] = {ln_sync_take_hello},
-    [LN_SYNC_READY] = {ln_sync_take_ready},
-    [LN_SYNC_PULL] = {ln_sync_take_pull},
-    [LN_SYNC_ROWS] = {ln_sync_take_rows, ln_sync_place_rows},
-    [LN_SYNC_IDS] = {ln_sync_take_ids, ln_sync_place_ids},
-    [LN_SYNC_PUSH] = {ln_sync_take_push, ln_sync_place_push},
-    [LN_SYNC_COMMIT] = {ln_sync_take_commit},
-    [LN_SYNC_PUT] = {ln_sync_take_put, ln_sync_place_put},
-    [LN_SYNC_HEARTBEAT] = {take_heartbeat},
-    [LN_SYNC_STATUS] = {take_status},
-    [LN_SYNC_SNAPSHOT] = {take_snapshot},
-    [LN_SYNC_BYE] = {take_bye},
-    [LN_SYNC_REFUSE] = {take_refuse},
+    [LN_SYNC_HELLO] = {.take = ln_sync_take_hello},
+    [LN_SYNC_READY] = {.take = ln_sync_take_ready},
+    [LN_SYNC_PULL] = {.take = ln_sync_take_pull},
+    [LN_SYNC_ROWS] = {.take = ln_sync_take_rows, .place = ln_sync_place_rows},
+    [LN_SYNC_IDS] = {.take = ln_sync_take_ids, .place = ln_sync_place_ids},
+    [LN_SYNC_PUSH] = {.take = ln_sync_take_push, .place = ln_sync_place_push},
+    [LN_SYNC_COMMIT] = {.take = ln_sync_take_commit},
+    [LN_SYNC_PUT] = {.take = ln_sync_take_put, .place = ln_sync_place_put},
+    [LN_SYNC_HEARTBEAT] = {.take = take_heartbeat},
+    [LN_SYNC_STATUS] = {.take = take_status},
+    [LN_SYNC_SNAPSHOT] = {.take = take_snapshot},
+    [LN_SYNC_BYE] = {.take = take_bye},
+    [LN_SYNC_REFUSE] = {.take = take_refuse},
 };
 
 static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_header *header, void **destination) {

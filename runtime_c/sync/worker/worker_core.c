@@ -73,16 +73,16 @@ static const struct {
     ln_net_refusal (*take)(worker_link *link, const ln_net_header *header, const void *payload);
     ln_net_refusal (*place)(worker_link *link, const ln_net_header *header, void **destination);
 } messages[LN_SYNC_TYPES] = {
-    [LN_SYNC_WELCOME] = {ln_worker_take_welcome},
-    [LN_SYNC_TENSORS] = {ln_worker_take_tensors},
-    [LN_SYNC_REFUSE] = {ln_worker_take_refuse},
-    [LN_SYNC_DATA] = {ln_worker_take_data, ln_worker_place_data},
-    [LN_SYNC_SAME] = {ln_worker_take_same},
-    [LN_SYNC_ACK] = {ln_worker_take_ack},
-    [LN_SYNC_STORED] = {ln_worker_take_stored},
-    [LN_SYNC_HEARTBEAT] = {take_heartbeat},
-    [LN_SYNC_SAVED] = {take_saved},
-    [LN_SYNC_BYE] = {take_bye},
+    [LN_SYNC_WELCOME] = {.take = ln_worker_take_welcome},
+    [LN_SYNC_TENSORS] = {.take = ln_worker_take_tensors},
+    [LN_SYNC_REFUSE] = {.take = ln_worker_take_refuse},
+    [LN_SYNC_DATA] = {.take = ln_worker_take_data, .place = ln_worker_place_data},
+    [LN_SYNC_SAME] = {.take = ln_worker_take_same},
+    [LN_SYNC_ACK] = {.take = ln_worker_take_ack},
+    [LN_SYNC_STORED] = {.take = ln_worker_take_stored},
+    [LN_SYNC_HEARTBEAT] = {.take = take_heartbeat},
+    [LN_SYNC_SAVED] = {.take = take_saved},
+    [LN_SYNC_BYE] = {.take = take_bye},
 };
 
 static ln_net_refusal frame(void *context, ln_net_stream *stream, const ln_net_header *header, const void *payload) {
