@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from map_source import map_source
+from node_attributes import attribute_list
 from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops, load_versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -181,23 +182,6 @@ def reference_list(ops: list[Op]) -> str:
     rows = {part: [f"LN_REFERENCE({op.name})" for op in ops if not op.calls and op.part == part] for part in PARTS}
     parts = [[f"#ifndef LN_WITHOUT_{part.upper()}", *rows[part], "#endif"] for part in PARTS if part]
     return "\n".join([*out, *rows[""], *(line for part in parts for line in part), ""])
-
-
-def attribute_list(ops: list[Op]) -> str:
-    """One line per attribute that a step can have, for code on public headers alone that writes nodes."""
-    out = [
-        f"/* {NOTE} */",
-        "/* LN_NODE_OP(op, id) for each op that a step of a plan can have, and LN_NODE_ATTRIBUTE(op, attribute, slot, type)",
-        " * for each of its attributes. Types are those of the tables in schema/generated/attributes.fbs. */",
-    ]
-    words = {"int": "LONG", "bool": "BYTE", "float": "DOUBLE", "enum": "BYTE", "dtype": "BYTE"}
-    words |= {"ints": "LONGS", "floats": "DOUBLES"}
-    for op in ops:
-        if op.calls or op.name == "user":
-            continue
-        out.append(f"LN_NODE_OP({op.name}, {op.id})")
-        out += [f"LN_NODE_ATTRIBUTE({op.name}, {a['name']}, {a['id']}, {words[a['type']]})" for a in op.attributes]
-    return "\n".join([*out, ""])
 
 
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
@@ -405,7 +389,7 @@ def generated_files() -> dict[str, str]:
         "runtime_c/generated/op_table.h": c_header(ops, opcodes),
         "runtime_c/generated/op_table.c": c_table(ops, opcodes),
         "runtime_c/generated/references.inc": reference_list(ops),
-        "runtime_c/generated/node_attributes.inc": attribute_list(ops),
+        "runtime_c/generated/node_attributes.inc": attribute_list(ops, NOTE),
         "runtime_c/generated/map_source.inc": map_source(opcodes, NOTE),
         "pyruntime/linnet/_generated/__init__.py": f'"""{NOTE}."""\n',
         "pyruntime/linnet/_generated/op_table.py": python_table(ops, opcodes),

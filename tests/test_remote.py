@@ -182,6 +182,17 @@ def test_a_dead_host_is_named() -> None:
             linnet.Session(small(128), devices=[there.name])
 
 
+def test_a_new_session_finds_a_host_that_came_back(tmp_path: Path) -> None:
+    feed = {"x": np.ones((8, 64), np.float32)}
+    with host(f"unix:{tmp_path}/host") as there:
+        expected = linnet.Session(small(), devices=[there.name]).run(feed)
+        there.process.send_signal(signal.SIGKILL)
+        there.process.wait()
+    with host(f"unix:{tmp_path}/host") as again:
+        assert again.name == there.name
+        assert same(linnet.Session(small(), devices=[again.name]).run(feed), expected)
+
+
 def test_a_stopped_host_says_so() -> None:
     with host() as there:
         session = linnet.Session(small(), devices=[there.name])
@@ -260,6 +271,7 @@ def test_commands_take_hosts(tmp_path: Path) -> None:
         assert json.loads(text)["outputs"] == json.loads(alone)["outputs"]
         done = run_here("devices", there.name)
         assert done.returncode == 0 and os.uname().machine in done.stdout
+        assert [info.name for info in linnet.devices(there.name)] == [there.name]
 
 
 def test_a_run_ends_after_the_hosts_time_limit() -> None:

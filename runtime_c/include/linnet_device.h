@@ -587,7 +587,8 @@ const linnet_device *linnet_extension_device(void);
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
  * liblinnet_opencl.so. The file of a short name is looked up in the folder of the code that contains this function,
  * then in ../lib from there, then where the system looks for libraries. INDEX is the number of a device of the library;
- * the first and default one is 0. Devices stay open until the process ends. Errors: NOT_FOUND (there is no such
+ * the first and default one is 0. Another machine is remote:ADDRESS[,OPTION=VALUE]..., such as remote:pi1:7700
+ * (docs/machines.md). Devices stay open until the process ends. Errors: NOT_FOUND (there is no such
  * library, or it has no such device; `got` or `hint` says why), INVALID_ARGUMENT (the name, an option, or a library
  * that exports neither function), UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);

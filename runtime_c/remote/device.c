@@ -100,11 +100,26 @@ static int about(void *context, linnet_device_about *out) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Runs one command by the control connection. */
+/* Connects again after the connection was lost: the host may have come back. */
+static linnet_status reconnect(device *d, linnet_error *error) {
+    ln_remote_queue *again = ln_remote_queue_new(&d->place, &d->welcome, error);
+    if (again == NULL) return (linnet_status)error->code;
+    ln_remote_queue_free(d->control);
+    d->control = again;
+    return LINNET_OK;
+}
+
+/* Runs one command by the control connection. ALLOCATE, with which a session begins, is tried again on a new one. */
 static linnet_status control(device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
+    linnet_status status = LINNET_OK;
     pthread_mutex_lock(&d->lock);
-    ln_remote_add(ln_remote_queue_batch(d->control), code, numbers, 0);
-    const linnet_status status = ln_remote_queue_finish(d->control, error);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (attempt > 0) status = reconnect(d, error);
+        if (status != LINNET_OK) break;
+        ln_remote_add(ln_remote_queue_batch(d->control), code, numbers, 0);
+        status = ln_remote_queue_finish(d->control, error);
+        if (ln_remote_queue_works(d->control) || code != LN_REMOTE_ALLOCATE) break;
+    }
     pthread_mutex_unlock(&d->lock);
     return status;
 }

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256 };
+enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256, GREETING_S = 10 };
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
@@ -77,6 +77,7 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
         if (c->client != NULL) return LN_NET_UNEXPECTED;
         if (size != LN_REMOTE_HELLO_BYTES) return LN_NET_WRONG_LENGTH;
         if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
+        c->chunk = get32(bytes + 4) < LN_REMOTE_CHUNK ? get32(bytes + 4) : LN_REMOTE_CHUNK;
         c->client = join(c->host, bytes + 8);
         return c->client != NULL ? LN_NET_FINE : LN_NET_FULL;
     case LN_REMOTE_SUBMIT:
@@ -98,11 +99,11 @@ static linnet_status welcome(host_connection *c, linnet_error *error) {
     const ln_host_config *config = &c->host->config;
     struct utsname system;
     put32(bytes, LN_REMOTE_VERSION);
-    put32(bytes + 4, LN_REMOTE_CHUNK);
+    put32(bytes + 4, c->chunk);
     put64(bytes + 8, config->max_bytes);
     put32(bytes + 16, (uint32_t)(config->threads > 0 ? config->threads : linnet_default_threads()));
     if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
-    ln_remote_link_open(c->link, LN_REMOTE_CHUNK); /* first: the client may answer at once */
+    ln_remote_link_open(c->link, c->chunk); /* first: the client may answer at once */
     return ln_remote_link_send(c->link, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
 }
 
@@ -111,8 +112,10 @@ static void *serve(void *context) {
     ln_host *host = c->host;
     linnet_error error = {0};
     bool welcomed = false;
+    const time_t end = time(NULL) + GREETING_S;
     while (!atomic_load(&host->stopping)) {
         if (c->work == NULL && !c->work_dropped && ln_remote_link_turn(c->link, TICK_MS, &error) != LINNET_OK) break;
+        if (c->client == NULL && time(NULL) > end) break; /* who says nothing holds no thread */
         if (c->client != NULL && !welcomed) {
             welcomed = true;
             if (welcome(c, &error) != LINNET_OK) break;

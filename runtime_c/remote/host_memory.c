@@ -5,6 +5,7 @@
 #include "net/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void *take(void *context, size_t size, size_t alignment) {
     ln_host *host = context;
@@ -59,6 +60,7 @@ linnet_status ln_host_allocate(ln_host *host, host_client *client, uint64_t id, 
     } else if (memory == NULL) {
         status = ln_host_no_memory(host, bytes, error);
     } else {
+        memset(memory, 0, (size_t)bytes + 64); /* another client's values may have been there */
         client->buffers[client->buffer_count++] = (host_buffer){.id = id, .bytes = bytes, .memory = memory};
     }
     pthread_mutex_unlock(&client->lock);

@@ -65,6 +65,7 @@ struct ln_host {
 typedef struct host_connection {
     ln_host *host;
     host_client *client; /* NULL: no HELLO yet */
+    uint32_t chunk;      /* of both sides' bulk messages: the smaller of what they propose */
     ln_remote_link *link;
     unsigned char *work; /* a SUBMIT that has arrived; NULL: none */
     size_t work_size, work_room;

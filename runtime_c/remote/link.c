@@ -31,11 +31,11 @@ static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_h
     ln_remote_link *link = context;
     (void)stream;
     if (header->offset == 0 && link->arrived == link->total) { /* another message begins */
-        if (header->total > link->size) {
+        if (header->total > link->size || link->message == NULL) {
             link->memory.give(link->memory.context, link->message, link->size);
-            link->message =
-                header->total < SIZE_MAX / 2 ? link->memory.take(link->memory.context, (size_t)header->total) : NULL;
-            link->size = link->message != NULL ? (size_t)header->total : 0;
+            const size_t size = header->total > 0 && header->total < SIZE_MAX / 2 ? (size_t)header->total : 1;
+            link->message = size >= header->total ? link->memory.take(link->memory.context, size) : NULL;
+            link->size = link->message != NULL ? size : 0;
         }
         link->type = header->type, link->total = header->total, link->arrived = 0;
     }
@@ -185,6 +185,8 @@ void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char 
            ln_net_transport_send(link->transport, link->stream, LN_NET_TURN, &ignored) == LN_NET_FLOWS)
         continue;
 }
+
+bool ln_remote_link_works(const ln_remote_link *link) { return link->broken.code == 0; }
 
 void ln_remote_link_counts(const ln_remote_link *link, uint64_t *received, uint64_t *sent) {
     ln_net_transport_counts(link->transport, received, sent);

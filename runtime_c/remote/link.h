@@ -39,6 +39,8 @@ linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void
 linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_error *error);
 /* Tells the peer why the connection ends. */
 void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char *text);
+/* Tells whether the connection has not failed yet. */
+bool ln_remote_link_works(const ln_remote_link *link);
 /* Bytes received and sent so far. */
 void ln_remote_link_counts(const ln_remote_link *link, uint64_t *received, uint64_t *sent);
 

@@ -125,6 +125,8 @@ void ln_remote_queue_free(ln_remote_queue *queue) {
     free(queue);
 }
 
+bool ln_remote_queue_works(const ln_remote_queue *queue) { return ln_remote_link_works(queue->link); }
+
 ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue) { return &queue->batch; }
 
 linnet_status ln_remote_queue_flush(ln_remote_queue *queue, uint64_t *message, linnet_error *error) {

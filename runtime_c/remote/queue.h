@@ -24,6 +24,8 @@ typedef struct ln_remote_queue ln_remote_queue;
 /* Connects, and waits for WELCOME, for at most 10 seconds. NULL: `error` says why. */
 ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error);
 void ln_remote_queue_free(ln_remote_queue *queue);
+/* Tells whether the connection has not failed yet. */
+bool ln_remote_queue_works(const ln_remote_queue *queue);
 
 /* The commands that are not sent yet. Add to them with batch.h. */
 ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue);

@@ -55,8 +55,10 @@ class DeviceInfo:
 
 def load_device(name: str | Path) -> Device:
     """Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]..., for example "opencl", "opencl:1" or
-    "opencl:1,f16=on". LIBRARY is a short name, or the path of a library that exports `linnet_extension_devices`. Raises
-    FileError if there is no such library or device. Raises UsageError if the name or an option is wrong."""
+    "opencl:1,f16=on". LIBRARY is a short name, or the path of a library that exports `linnet_extension_devices`.
+    Another machine is remote:ADDRESS[,OPTION=VALUE]..., for example "remote:pi1:7700,key=mykey" (docs/machines.md).
+    Raises FileError if there is no such library, device or machine. Raises UsageError if the name or an option is
+    wrong."""
     _name_nvrtc(name)
     return Device(name)
 
@@ -71,9 +73,11 @@ def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
         raise _failure(name, error)
     base, sign, options = os.fspath(name).partition(",")
     start, colon, index = base.rpartition(":")
-    if colon and start and index.isascii() and index.isdigit():
+    is_host = base.startswith("remote:")  # its number is a port
+    if colon and start and index.isascii() and index.isdigit() and not is_host:
         base = start
-    found = [_info(f"{base}:{i}{sign}{options}", made.devices[i]) for i in range(made.count)]
+    names = [base if is_host else f"{base}:{i}" for i in range(made.count)]
+    found = [_info(name + sign + options, made.devices[i]) for i, name in enumerate(names)]
     if made.missing != ffi.NULL:
         found.append(DeviceInfo(base, missing=_text(made.missing)))
     return found
