@@ -73,7 +73,9 @@ static bool can(const lg_step *s, bool adds) {
     return open(s, adds, &g, &w) && lg_gemm_choose(&g, s->machine);
 }
 
-/* Packs the entries along the sum (gemm_parts.inc), up to a whole panel of the deepest tile. */
+/* Packs a table with one lg_entry (gemm_parts.inc) for each element, or each 16-byte chunk, along the sum: where in the
+ * input it is, relative to the first tap. The length is rounded up to a whole panel of the tile whose panels are
+ * longest. The entries beyond the sum are -1. */
 static void pack_table(lg_gemm *g, lg_plan *plan) {
     enum { DEEPEST = 128 };
     const lg_window *w = g->window;

@@ -1,4 +1,5 @@
-/* work.c - claims of the CUDA backend: each is one step, as one or several launches. */
+/* work.c - the functions of linnet_device.h for claims, which are steps that the device takes over. In the CUDA
+ * backend, a claim is always one step. It runs as one or several launches. */
 #include "kernels_gpu/cuda/work.h"
 #include "kernels_gpu/common/checks.h"
 #include "kernels_gpu/common/choose.h"

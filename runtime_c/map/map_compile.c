@@ -99,8 +99,8 @@ bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value) 
 
 /* ---- the program ---- */
 
-/* Tells whether the step that computes the operand of store k may also do the store. No later step may read from
- * memory. */
+/* Tells whether the step that computes the operand of store k may also do the store. It may not if a later step still
+ * reads an input, because an output may share its memory with an input. */
 static bool store_direct(const compiler *c, int64_t k) {
     const int64_t *in = instruction(c, k), *def = instruction(c, in[2]);
     const ln_tensor *t = &c->source->outputs[in[3]];

@@ -304,8 +304,9 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
                 return none;
             const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
             const float least = s->least * unit, most = s->most * unit;
-            /* A sum of stored integers is never NaN, so its lower limit may be higher than `least`. */
             r.words = other < 0 || r.dtype == LINNET_I16 || v->dtype == LINNET_I16;
+            /* With a lower limit above `least`, NaN would be stored as this limit (see above). That is allowed only
+             * with `words`, and if the operand is not f32: then the sum is never NaN. */
             if (r.low > least && (!r.words || r.dtype == LINNET_F32)) return none;
             r.low = r.low < least ? least : r.low > most ? most : r.low;
             r.high = r.high < least ? least : r.high > most ? most : r.high;

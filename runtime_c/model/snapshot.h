@@ -28,7 +28,8 @@ bool ln_snapshot_fits(const ln_snapshot *snapshot, const linnet_store *store, co
 void ln_snapshot_refresh(ln_snapshot *snapshot);
 /* Returns the value of variable i, which the snapshot must contain. The address stays the same. */
 void *ln_snapshot_data(const ln_snapshot *snapshot, int i);
-/* Returns the store's version of the value that the snapshot has of variable i. */
+/* Returns the version of the snapshot's value of variable i: what ln_store_version returned for it when that value was
+ * committed. */
 uint64_t ln_snapshot_version(const ln_snapshot *snapshot, int i);
 /* Returns a number that changes whenever one of these versions changes. */
 uint64_t ln_snapshot_commit(const ln_snapshot *snapshot);

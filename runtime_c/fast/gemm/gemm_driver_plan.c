@@ -334,8 +334,9 @@ static void plan_depth(ln_gemm *g) {
     g->k.segments = g->k.taps / g->k.run;
     int64_t k = g->k.run * g->k.kc;
     g->k.padded = (int64_t)ln_round_up((size_t)k, (size_t)g->set->depth);
-    /* A line of few channels is read up to a whole group of `depth`; the panel has zeros for what comes after the line.
-     */
+    /* A segment that is one line of the kernel may not be a multiple of `depth` long. With `beyond`, the micro-kernel
+     * then reads on to the next multiple. What it reads there does not matter, because the panel of B has zeros for
+     * these elements. */
     const bool beyond = g->k.run > 1 && g->c.integer && g->b.zero == 0 && g->set->depth == 4;
     g->k.length = g->a.gather || beyond ? g->k.padded : k;
     /* Only a few rows use B, once or twice, so B is read in place. */

@@ -143,7 +143,8 @@ static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t
 typedef struct dwl_tile {
     const int32_t *in, *taps, *bias;
     int64_t groups, group, nx, tap, pixel; /* of `in` */
-    int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
+    int64_t padded, second;                /* distances in `taps`: from one tap to the next, and from the taps of the
+                                              first row to those of the second, if the tile computes two rows */
     const float *scale;                    /* of whole sums that become f32, which takes the least code here */
     const ln_requant *requant;             /* otherwise; NULL: sums are stored */
     const ln_quantized_sum *sum;           /* of `requant`: f32 results are limited and quantized; NULL: they are not */

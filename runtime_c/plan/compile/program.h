@@ -137,8 +137,8 @@ typedef struct ln_program {
     uint64_t packed_only;           /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;   /* steps that compute a value again instead of keeping it */
-    bool ordered;         /* the nodes were ordered for updates (ln_pass_order), so a lower recomputing.target may save
-                             memory */
+    bool ordered;         /* ln_pass_order has ordered the nodes, or those of the graph that this body belongs to. Only
+                             such graphs recompute values, so a plan with a lower recomputing.target may save memory */
     int32_t *packing;     /* hash table of the steps that first rearrange their constants: 1 + step, or 0 */
     int32_t packing_size; /* a power of two */
     ln_packed **packed;   /* NULL until the first session; shared with other programs of the model */
