@@ -1,5 +1,6 @@
-/* epilogue.c - applies a map to tiles of a heavy op's f32 result before the tiles are stored (kernel/map.h).
- * The strip interpreter runs with views over the tile. Nothing but the output and the stack is written. */
+/* epilogue.c - applies a map to tiles of an op's f32 result before the tiles are stored (kernel/map.h). The interpreter
+ * of maps runs on the tile instead of a whole tensor, strip by strip. Nothing but the output and the stack is written.
+ */
 #include "fast/gemm/epilogue.h"
 
 #include "base/layout.h"

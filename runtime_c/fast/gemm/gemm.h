@@ -31,8 +31,8 @@ typedef struct ln_gemm_tile {
     const void *init;       /* the `width` start values of every row; NULL (floats only): the start values are in c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
-    const float *residual;  /* floats: added to the sums before the clamp, with the stride of c; NULL: nothing. Only for
-                           `strip` and for sets with `adds` */
+    const float *residual;  /* floats: numbers that are added to the sums before the clamp, in rows that are ldc
+                               elements apart; NULL: nothing is added. Only for `strip` and for sets with `adds` */
     const void *packed;     /* `strip`: A, packed by `pack_rows` */
     bool chained;           /* floats: one sum over all products, instead of one sum per block of K */
     float low, high;        /* floats: limits of the stored values; NaN stays NaN */
@@ -56,7 +56,8 @@ typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t wi
 /* Computes one row of several panels, which are panel_bytes apart. */
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 /* Stores a tile of 32-bit sums, at most a panel wide, as ln_gemm_store stores rows. Rows of sums are `width` (a whole
- * or a half panel) apart. n columns are stored; the sums of the other columns are initialized, too. */
+ * or a half panel) apart. Only the first n columns are stored, but the function may read all of them, because the sums
+ * of the other columns are initialized, too. */
 typedef void ln_gemm_store_tile(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                                 int64_t n, void *y, int64_t y_stride);
 
@@ -97,7 +98,8 @@ typedef struct ln_gemm_set {
     ln_gemm_store_sum *store_sum;     /* only with store_tile; NULL: the epilogue adds a residual */
     bool words;                       /* `store_sum` also adds and stores 16-bit numbers */
     bool symmetric;                   /* no 8-bit weight may be -128 */
-    bool whole;                       /* kc must be a multiple of depth; other rows are gathered, which pads them */
+    bool whole;                       /* kc must be a multiple of depth; rows of another length are first copied
+                                         (gather), which pads them */
     const struct ln_gemm_set *narrow; /* 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
 

@@ -131,7 +131,7 @@ static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
 }
 
-/* Computes the tiles of one panel of floats, whose results are stored as f16 or bf16 at once. */
+/* Computes the tiles of one panel of floats, and stores each tile as f16 or bf16 as soon as it is computed. */
 static void compute_halves(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
                            int64_t at, int64_t width, ln_gemm_tile *tile) {
     const ln_gemm_product *p = &g->products[block->product];
@@ -146,7 +146,7 @@ static void compute_halves(const ln_call *call, const ln_gemm *g, const ln_buffe
     }
 }
 
-/* Computes the tiles of one panel of a product whose tiles are stored at once. */
+/* Computes the tiles of one panel of integers, and stores each tile as soon as it is computed. */
 static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t at, int64_t width,
                            ln_gemm_tile *tile) {
     const ln_gemm_set *set = g->set;

@@ -155,8 +155,8 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
                                   .segments = taps,
                                   .scattered = channels > 1 && x->strides[axis] != 1,
                                   .packs = folded && !ln_packable(w)});
-    /* Pixels of few channels are copied for every line of taps, or for every tap if they are converted or belong to a
-     * group. Taps of a lattice are looked up. */
+    /* If pixels have few channels, the taps of a line of the kernel are copied together. With groups, each tap is
+     * copied by itself. In a transposed convolution (lattice > 1), the input element of each tap must be searched. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
     if (kc < 8 && group > 1)
@@ -184,8 +184,9 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     return LINNET_OK;
 }
 
-/* Tells whether it is faster to store a folded result directly. This is so for floats whose lines fill panels, if no
- * epilogue needs whole pixels. */
+/* Tells whether a folded convolution is faster if its results are stored directly, with one product for each line of
+ * the blocks (make_lines). This is so for floats if a line of a block fills a panel and a line of the input is long.
+ * Blocks must not overlap or reach over the edge of the output, and an epilogue must not need whole pixels. */
 static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
     bool whole = true;

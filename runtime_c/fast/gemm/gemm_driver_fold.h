@@ -17,7 +17,7 @@ static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
 /* Repeats the tables of requantization for all folded columns, in memory of the call's plan. Errors: OUT_OF_MEMORY. */
 linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g);
 /* Stores the sums of a block: the given rows and columns, whose rows are ldc elements apart in `sums`. `lines` is
- * memory for as many sums as the rows have in one line of a block (fold->run each). */
+ * scratch memory with space for fold->run sums of each row. */
 void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,
                     ln_gemm_range columns, const char *sums, int64_t ldc, char *lines);
 

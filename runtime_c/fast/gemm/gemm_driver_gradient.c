@@ -1,6 +1,6 @@
-/* gemm_driver_gradient.c - the weight gradient of a convolution as a product of two matrices that have one row per
- * output position. One is g, which is read in place; the other has the inputs under the window and is packed panel by
- * panel. */
+/* gemm_driver_gradient.c - the weight gradient of a convolution, as a product of two matrices that have one row per
+ * output position. One is g, the gradient of the convolution's output, which is read in place. The other has the inputs
+ * under the window and is packed panel by panel. */
 #include "fast/gemm/gemm_driver_gradient.h"
 
 #include "fast/gemm/gemm_driver_conv.h"

@@ -107,7 +107,7 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     }
 }
 
-/* Writes a column of `count` bytes, from k on, to its place in a panel, `depth` bytes at a time. */
+/* Writes `count` bytes of a column to their places in a panel, `depth` bytes at a time. */
 static inline void place(uint8_t *out, const uint8_t *column, int64_t count, int64_t width, const size_t depth) {
     int64_t k = 0;
     for (; k + (int64_t)depth <= count; k += (int64_t)depth, out += width * (int64_t)depth)
@@ -126,7 +126,7 @@ static void place_column(uint8_t *out, const uint8_t *column, int64_t count, int
         place(out, column, count, width, 1);
 }
 
-/* Copies one part of the bytes of 16-bit weights that are `step` elements apart. */
+/* Extracts the high bytes (part 0) or the low bytes (part 1) of 16-bit weights that are `step` elements apart. */
 static void take_part(const ln_gemm *g, const uint8_t *from, int64_t step, int64_t count, int part, uint8_t *to) {
     const int added = g->b.shift + (part == 0 ? 128 : 0), down = part == 0 ? 8 : 0;
     for (int64_t i = 0; i < count; i++, from += 2 * step) {
@@ -136,8 +136,9 @@ static void take_part(const ln_gemm *g, const uint8_t *from, int64_t step, int64
     }
 }
 
-/* Packs bytes; i8 and u8 differ only in b.shift. Columns and k past the end become 0. If taps begin at whole groups of
- * `depth`, a block of channels at one tap is collected for each column and then placed. */
+/* Packs bytes; i8 and u8 differ only in b.shift. Columns and k past the end become 0. If every tap begins at a whole
+ * group of `depth`, a block of channels at one tap is collected for each column and then placed. Otherwise single
+ * channels are placed. */
 static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width, int part,
                        uint8_t *out) {
     enum { BLOCK = 256 };
@@ -203,8 +204,9 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
     return sum;
 }
 
-/* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
- * last depend only on the column. */
+/* Returns the start value of column n without the bias. With the zero points za of A and zb of B, the result is
+ * sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a).
+ * All terms except the first and the last depend only on the column; they are the start value. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
     const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;

@@ -14,12 +14,12 @@
 enum {
     BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while the panels are processed */
     BLOCK_C_BYTES = 48 << 10,  /* a block of results that waits for its epilogue */
-    SMALL_C_BYTES = 12 << 10,  /* such a block of a small product, whose results would all fit into BLOCK_C_BYTES */
+    SMALL_C_BYTES = 12 << 10,  /* the same for a small product, one whose results would all fit into BLOCK_C_BYTES */
     ITEM_MACS = 50000,         /* below this amount of work, splitting takes longer than it saves */
     THREAD_MACS = 100000,      /* below this amount of work, waking another thread takes longer than it saves */
     ITEMS_PER_THREAD = 4,
     CHUNK_AS_IS = 32,
-    CHUNK_K = 2048 /* a K longer than two of these is processed in chunks, so that copies and panels stay in L2 */
+    CHUNK_K = 2048 /* a K longer than twice this is processed in chunks, so that copies and panels stay in L2 */
 };
 
 static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
@@ -30,13 +30,14 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const bool floats = is_float(dtype);
     const int64_t width = kernel->tile[1], half = width / 2, rest = size->columns % width;
     const int64_t columns = size->columns - rest + (rest == 0 ? 0 : rest <= half ? half : width);
-    /* The sums of a single row wait for each other. */
+    /* A single row counts as 1.3 rows, because each of its additions waits for the one before. */
     const double rows = size->rows == 1 ? 1.3 : (double)size->rows;
     const double products = (double)size->products, a = products * (double)size->rows * (double)size->depth;
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
     static const int rates[] = {LN_RATE_F32, LN_RATE_I8, LN_RATE_I16};
-    double least[3]; /* the op's own work, which is the least work that counts; a folded product does less */
+    double least[3]; /* the work that was counted for the op itself. The new count must not be lower, as the count of a
+                        folded product would be */
     for (int i = 0; i < 3; i++) least[i] = counts->work[rates[i]], counts->work[rates[i]] = 0;
     const double parts =
         call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* weights of 16 bits are multiplied in two parts */
@@ -60,8 +61,9 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
         counts->read += 1.3 * weights;
-    /* Counts the beginning and the end of each tile. All sets pay the same for rows at the edge, so that the number of
-     * rows does not decide which set computes a product, because float sums differ between sets. */
+    /* Counts the beginning and the end of each tile. Rows at the edge count the same in every set. Otherwise the number
+     * of rows could decide which set computes a product, and so change its result, because float sums differ between
+     * sets. */
     const double stripes = products * (double)ln_ceil_div(size->rows, kernel->tile[0]);
     counts->work[LN_RATE_MOVE] += SETUP + 12 * stripes * (double)ln_ceil_div(size->columns, width);
 }
@@ -121,8 +123,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     const bool adds = (g->set->strip != NULL || g->set->adds) && g->k.chunks == 1 && !folded && !g->c.turned;
     if (e != NULL && e->residual != 0 && adds) g->c.residual = e->residual;
     if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
-    /* An operand of a map may share the output's memory, so the result waits in scratch. A residual need not wait,
-     because each of its elements is read just before the result is stored there. */
+    /* An operand of a map may share the output's memory, so the result waits in scratch. With a residual it does not
+     * wait, because each element of the residual is read just before the result is stored there. */
     g->c.direct = to_f32 && !g->c.turned && !folded && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
     g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
     g->c.tiled = ln_is_half(call->outputs[0].dtype) && (e == NULL || e->half_sum) && g->set->strip == NULL &&
@@ -206,15 +208,17 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct && !g->c.tiled) {
-        /* All results would fit into one block. A few small blocks take as long and need a third of the memory. */
+        /* If all results would fit into one block, there are a few small blocks instead, which take as long and need
+         * less memory. */
         const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
         /* An epilogue is faster on whole rows of the result. */
         if (!whole && !(g->c.apply && g->c.integer && nb <= 512))
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
-    /* If rows are converted and all results would fit into one block, a block gets as many rows as if results waited in
-     * scratch, so that the memory is the same. */
+    /* Results that are stored tile by tile do not wait in scratch, but the copies of converted rows do. If all results
+     * would fit into one block, a block gets as many rows as if the results waited, so that such a call does not need
+     * more memory. */
     if (g->c.integer && g->c.tiled && g->a.dtype != g->set->a_dtype && g->m * nb * c_size <= BLOCK_C_BYTES)
         mb = ln_min(mb, ln_max(SMALL_C_BYTES / (nb * c_size), rows));
     const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
@@ -254,8 +258,8 @@ static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
 
 static bool as_it_is(const ln_gemm *g) { return g->a.dtype == g->set->a_dtype && g->a.step == 1; }
 
-/* Tells whether the taps of a line of the kernel are contiguous in memory, and short enough to be read as one. Only few
-   positions may reach into the padding, because these positions are copied. */
+/* Tells whether the taps of a line of the kernel are contiguous in memory, and short enough to be read as one segment.
+ * Only few positions may reach into the padding, because the lines of these positions are copied. */
 static bool in_lines(const ln_gemm *g) {
     const ln_window *w = &g->a.window;
     if (g->a.plain || !as_it_is(g) || w->kernel[2] == 1 || w->dilation[2] != 1 || g->a.lattice[2] != 1) return false;
@@ -275,7 +279,7 @@ static bool must_gather(const ln_gemm *g) {
         return false; /* packing A copies it anyway */
     if (g->set->whole && g->k.kc % g->set->depth != 0) return true;
     if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
-        return true; /* taps shorter than this would waste a part of each step */
+        return true; /* the last step of every tap may be partly empty, which costs much if taps are short */
     /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
     int64_t apart = (g->a.plain ? g->a.row : g->a.x.s[2] * g->a.window.stride[2]) * g->a.size;
     return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && (g->c.turned || g->n > 2 * g->set->width);
@@ -339,7 +343,8 @@ static void plan_depth(ln_gemm *g) {
      * these elements. */
     const bool beyond = g->k.run > 1 && g->c.integer && g->b.zero == 0 && g->set->depth == 4;
     g->k.length = g->a.gather || beyond ? g->k.padded : k;
-    /* Only a few rows use B, once or twice, so B is read in place. */
+    /* B is read in place if it has at most two tiles of rows to be multiplied with. Packing B would take longer than it
+     * saves. */
     g->b.as_is = !g->b.constant && !g->c.integer && g->k.taps == 1 && g->b.n == 1 && g->b.dtype == g->set->b_dtype &&
                  g->m <= 2 * g->set->rows;
     g->b.step = g->b.c * (int64_t)ln_dtype_size(g->set->b_dtype);

@@ -28,7 +28,8 @@ static void advance(const ln_window *w, position *p) {
     p->n++;
 }
 
-/* Divides a coordinate by the lattice, which gives a coordinate of the input. Returns -1 for the padding. */
+/* Returns the input coordinate that coordinate i of the window stands for, which is i divided by the lattice. Returns
+ * -1 if i is in the padding or, in a transposed convolution, between two input elements. */
 static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
     int64_t lattice = g->a.lattice[axis];
     if (lattice != 1) {
@@ -58,8 +59,8 @@ static const char *line_of(const ln_gemm *g, const char *base, const position *p
     return z < 0 || y < 0 ? NULL : base + (p->n * g->a.x.n + z * g->a.x.s[0] + y * g->a.x.s[1]) * g->a.size;
 }
 
-/* Writes pointers for `count` adjacent output positions to out[0], out[1], ... The pointers of the next tap begin
-   `step` entries later. */
+/* Writes pointers for `count` adjacent output positions to out[0], out[1], ... The pointers for the next tap begin at
+ * out[step]. */
 static void window_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, ln_gemm_range part,
                             const void **out, int64_t step) {
     const ln_window *w = &g->a.window;
@@ -94,8 +95,9 @@ static tile next_tile(const ln_gemm *g, tile t, int64_t count) {
     return (tile){t.first, t.first < count ? ln_gemm_tile_rows(g->set, count - t.first) : 0};
 }
 
-/* Writes the pointers of rows [row, row + side), which are adjacent in one line of the output, for the case that a line
- * of the kernel is contiguous in x. `now` is the tile of the first row. */
+/* Writes the pointers of rows [row, row + side), which are adjacent positions in one line of the output. The taps of a
+ * line of the kernel must be contiguous in the input, so that each row has one pointer per line. `now` is the tile of
+ * the first row. */
 static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t row, int64_t side, tile now,
                           int64_t count, char *copy, const void **rows) {
     const ln_window *w = &g->a.window;
@@ -294,7 +296,8 @@ static void gather_transposed(const ln_gemm *g, const float *base, int64_t count
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
     int64_t k = (part.end - part.begin) * (g->a.plain ? 1 : g->k.kc);
     char *to = out;
-    /* The elements after k that a kernel reads must be 0. If these are at most 8 bytes, they are stored first. */
+    /* The elements after k that a kernel reads must be 0. If they are at most 8 bytes, the last 8 bytes of each row are
+     * set to 0 before the row is copied, which overwrites those that are not padding. */
     const int64_t end = g->k.padded * g->a.copy_size, zeros = g->k.chunks == 1 ? end - k * g->a.copy_size : 0;
     const bool before = zeros > 0 && zeros <= 8 && end >= 8;
     for (int64_t i = 0; i < count && before; i++) memset(to + i * g->a.copy_stride + end - 8, 0, 8);

@@ -1,6 +1,7 @@
 /* gemm_driver_scatter.c - transposed convolution to few channels or with a stride, with weights that are known only in
- * the run. One product computes the contribution of every input position to its taps. Then lines of taps are added to
- * the output. No column of a panel is empty, and the stride causes no products with zeros. */
+ * the run. One product computes what every input position contributes to its taps. Then the contributions are added to
+ * the output, one line of taps at a time. Unlike in the other kernels, no column of a panel is empty, and the stride
+ * causes no products with zeros. */
 #include "fast/gemm/gemm_driver_scatter.h"
 
 #include "base/layout.h"
@@ -13,8 +14,8 @@
 enum {
     BLOCK = 56,
     MOST_CHANNELS = 8
-}; /* input positions processed at once; number of output channels that leaves half
-      a panel empty */
+}; /* BLOCK: input positions processed at once. MOST_CHANNELS: the largest number of output channels that leaves half a
+      panel empty in other kernels */
 
 typedef struct scatter {
     const ln_gemm_set *set;
@@ -46,12 +47,14 @@ void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_count
     (void)kernel;
     scatter p;
     if (!describe(call, &p)) return;
-    /* With a stride, overlapping windows, and enough channels for a product, no other kernel does less work. */
+    /* No other kernel does less work if there is a stride, the windows overlap, and the product has enough input
+     * channels. If one of these is missing and there are many output channels, other kernels are faster, so the
+     * products count five times. */
     const ln_window *w = &p.window;
     const int64_t step = w->stride[0] * w->stride[1] * w->stride[2];
     const bool product = step > 1 && ln_window_taps(w) > step && w->in_channels >= FEWEST_INPUTS;
     if (!product && w->out_channels > MOST_CHANNELS) ln_scale_products(counts, 5);
-    /* The contributions are stored, and added to the result in lines. */
+    /* Counts the contributions, which are stored and then added to the result in lines. */
     counts->work[LN_RATE_MAP] +=
         2 * (double)(w->batch * w->in[0] * w->in[1] * w->in[2]) * (double)(w->out_channels * ln_window_taps(w));
 }

@@ -18,16 +18,19 @@ typedef struct ln_gemm_product {
 } ln_gemm_product;
 
 /* K, the dimension that is summed over: taps * kc numbers. A plain matrix has one tap. Micro-kernels see K as segments:
- * runs of taps that are contiguous in A. */
+ * runs of taps that are contiguous in A. A line of the convolution's kernel is the taps that differ only along x, the
+ * last axis. */
 typedef struct ln_gemm_depth {
     int64_t taps, kc;
     int64_t run;           /* taps in a segment: 1, or the taps of a line of the kernel, or all taps (gather) */
     int64_t segments;      /* number of segments */
     int64_t length;        /* elements that the micro-kernel reads per segment */
     int64_t padded;        /* elements per segment in a panel: `length`, rounded up */
-    int64_t chunk, chunks; /* a long K is summed in chunks of elements (plain) or taps; chunks > 1 for floats only */
-    bool chained; /* a filter over one channel (a signal), whose result depends on cancellation. It is summed tap by
-                     tap, as in every other kernel */
+    int64_t chunk, chunks; /* a long K of floats is summed in `chunks` chunks of `chunk` elements (plain rows) or taps;
+                              otherwise one chunk is all of K */
+    bool chained; /* the convolution has one input channel per group. The result of such a filter may be a small
+                     difference of large numbers, which shows every rounding. So it is summed tap by tap, in the same
+                     order as in every other kernel */
 } ln_gemm_depth;
 
 /* A. Its rows are either plain (row r starts at r * row) or found through the window of a convolution. */
@@ -41,10 +44,12 @@ typedef struct ln_gemm_a {
     int64_t row, step;
     /* Rows of a convolution. For a transposed convolution, the window of the equivalent convolution. */
     ln_window window;
-    int64_t lattice[LN_SPATIAL]; /* the stride of a transposed convolution: only coordinates that are multiples of this
-                                number exist, and are divided by it; 1: a convolution */
+    int64_t lattice[LN_SPATIAL]; /* a transposed convolution: its stride. The window then runs over coordinates of which
+                                    only the multiples of this number are input elements, at coordinate / lattice. 1 for
+                                    a convolution */
     ln_window_strides x;
-    const void *padding; /* zero points: a segment of them in the dtype of A or, with gather, a tap of them in the
+    const void *padding; /* what is read where the window is in the padding: zero points, as many as a segment has
+                            elements, in the dtype of A. With gather, as many as a tap has elements, in the
                             micro-kernel's dtype */
 } ln_gemm_a;
 
@@ -101,14 +106,15 @@ typedef struct ln_gemm_c {
 /* A folded transposed convolution: one with a stride, computed as a convolution without a stride. The output is divided
  * into blocks as large as the stride (`step`). A row of the product is a block, and its columns are (position in the
  * block, channel). Kernel position p + j * step contributes to position p of the block that is j blocks further, so
- * there are kernel / step taps. The store moves runs of columns to lines of the output. */
+ * there are kernel / step taps. A block covers several lines of the output, so the store moves each line of a block (a
+ * run of columns) to its place. */
 typedef struct ln_gemm_fold {
     int64_t channels; /* of the output */
     int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
     int64_t crop[LN_SPATIAL],
         out[LN_SPATIAL]; /* positions of the first block that lie before the output; output size */
-    int64_t run;    /* columns that are adjacent in the output: a line of a block. 0: there is one product per line of
-                       the input and of the kernel, which is stored like other products */
+    int64_t run;    /* columns of one line of a block, which are adjacent in the output. 0: there is one product per
+                       line of the input and of the kernel, which is stored like other products */
     int64_t period; /* how many elements of a line are requantized at a time, a multiple of `run` */
 } ln_gemm_fold;
 
@@ -116,11 +122,12 @@ typedef struct ln_gemm_fold {
  * most one tile or panel. */
 typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
-    bool rows_first; /* for products that share their rows: all products of a block of rows come before the next block,
-                    because other steps read and write these tensors in the same order */
+    bool rows_first; /* the products write the same rows of the output (the groups of a convolution). Then all products
+                        of one block of rows are computed before the next block of rows, because the steps before and
+                        after also go through the tensors row by row */
 } ln_gemm_blocks;
 
-/* Returns where block i of `count` blocks begins, a multiple of `size`. Block `count` begins at the end. */
+/* Returns where block i of `count` blocks begins, a multiple of `size`. For i = count, it returns `end`. */
 static inline int64_t ln_gemm_boundary(int64_t i, int64_t count, int64_t size, int64_t end) {
     return ln_min(i * ln_ceil_div(end, size) / count * size, end);
 }
@@ -150,7 +157,7 @@ typedef struct ln_gemm {
 /* The sizes by which the time of products is modelled. */
 typedef struct ln_gemm_size {
     int64_t products, rows, columns, depth; /* number of products; m, n and k of each */
-    int64_t segments;                       /* pieces of k that are found through pointers */
+    int64_t segments;                       /* pieces of k; the driver finds a pointer to each */
     bool scattered;                         /* the elements of a row of A are not adjacent in memory */
     bool packs;                             /* B is packed in each run */
 } ln_gemm_size;

@@ -66,7 +66,7 @@ static LN_ALWAYS_INLINE void any_store(const bool single, int dtype, void *p, in
         vf_store_partial((float *)p + i, n, v);
 }
 
-/* Convert a line of n elements (from element `at` of p) to f32, and back. */
+/* Converts a line of n elements, from element `at` of p on, to f32. any_narrow converts it back. */
 static void any_widen(int dtype, const void *p, int64_t at, int64_t n, float *out) {
     int64_t i = 0;
     if (dtype == LINNET_F32) {

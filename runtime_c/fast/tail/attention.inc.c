@@ -6,7 +6,7 @@
 #include "fast/tail/tile_4.inc.c"
 #include "simd/math.h"
 
-/* Returns the scores, of which only lanes [low, high) of the vector that begins at `at` keep their value. */
+/* Returns the vector of scores of the keys from `at` on. Scores of keys outside [low, high) become -infinity. */
 static inline vf attention_seen(vf score, int64_t at, int64_t low, int64_t high) {
     const vf hidden = vf_set1(-INFINITY);
     if (at + VF_WIDTH > high) score = vf_select(vm_first((int)ln_max(0, high - at)), score, hidden);

@@ -148,7 +148,7 @@ static const float *panel_of(const matrix *m, int64_t depth, int64_t columns, in
     return panel;
 }
 
-/* Computes the products of the item's queries and keys [first, first + n) of a part. */
+/* Computes the products of the item's queries and keys [first, first + n) of a part (ln_attention_part). */
 static void score(const item *t, const matrix *queries, int key, int64_t first, int64_t n) {
     static const _Alignas(64) float zeros[64];
     const int64_t depth = t->p->view.depth;

@@ -66,8 +66,8 @@ void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const ln_conv_transpose_attributes *a = call->attributes;
     bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
     for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
-    /* Without a stride the call is a convolution, and the packed product does no useless work, unless its panels are
-       nearly empty. */
+    /* Without a stride, the call is a convolution. The matrix product then multiplies no zeros, and it is faster unless
+     * its panels are nearly empty. */
     const bool good = ln_dtype_is_float(call->inputs[0].dtype) ? steps : few && (steps || w->dims[1] < 4);
     const double each = ln_dtype_is_float(call->inputs[0].dtype) ? 2 /* times as long as in a matrix product */
                         : w->dtype == LINNET_I16                 ? 14

@@ -27,13 +27,13 @@ typedef struct ln_transpose_plan {
 } ln_transpose_plan;
 
 bool ln_transpose_can(const ln_call *call);
-/* The factor by which these kernels count as slower than the packed product, where the packed product does no useless
-   work. It is larger than the step from one vector width to the next, because the integer product may be compiled for
-   narrower vectors than these kernels. */
+/* How many times longer these kernels are said to take than the matrix product (gemm_driver_conv.c), where the latter
+ * multiplies no zeros. The factor is larger than the ratio of two vector widths. So the matrix product is chosen even
+ * if it is compiled for narrower vectors than these kernels, as the integer product may be. */
 enum { LN_TRANSPOSE_SLOW = 4 };
-/* The `cost` of the kernels, which work by gathering. They are fast for floats with a stride, and for integers with few
-   channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to
-   64.) */
+/* The `cost` of the kernels, which gather the inputs of each output. They are fast for floats with a stride, and for
+ * integers with few channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the matrix
+ * product for 128 to 64.) */
 void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_transpose_configure(ln_call *call);
 /* `pack` of the kernels: weights [group][tap][in_group][padded], then bias [group][padded], in f32, or in i32 with the

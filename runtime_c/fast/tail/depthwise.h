@@ -8,11 +8,11 @@
 #include "kernel/map.h"
 
 #define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
-#define LN_DEPTHWISE_BLOCK 64 /* most channels whose rows are mixed at a time (depthwise_lanes.inc.c) */
+#define LN_DEPTHWISE_BLOCK 64 /* the most channels that are mixed at a time (depthwise_lanes.inc.c) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
-/* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, for requant_row, or values that it
- * requantizes in registers, by float_rne or by tflite. */
+/* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, which requant_row converts later, or
+ * results that the kernel requantizes in registers, by float_rne or by tflite. */
 enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED };
 
 typedef struct ln_depthwise {
@@ -50,33 +50,39 @@ typedef struct ln_depthwise {
     } narrow;
     /* For depthwise_lanes.inc.c (integers on x86). Other kernels have group = 0 and do not set the other fields. */
     struct {
-        int group; /* the number of input rows whose elements share a lane of 32 bits: two of 16 bits or four of 8. 128
-                      is added to i8; the bias corrects this and the zero point */
+        int group; /* the number of input rows whose elements share a lane of 32 bits: two of 16 bits or four of 8.
+                      Elements are unsigned: 128 is added to i8. The packed bias corrects the result for this and for
+                      the zero point */
         int rows;  /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
         int64_t taps_high;           /* number of input rows that these output rows read in one depth of the kernel */
         int64_t block, span;         /* channels and output pixels whose lanes are in L1 at a time */
-        int64_t row;                 /* sums from row to row of the results, and from part to part */
+        int64_t row;                 /* distance in sums from one row of results to the next, and from one part to the
+                                        next */
         bool wide;                   /* x is i16 */
         bool finished;               /* tiles convert sums to results, which then only have to be copied */
         int stored;                  /* dtype of these results */
         const ln_quantized_sum *sum; /* tiles also limit and quantize by this; NULL: they do not */
         bool exact;      /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
-        int x_zero_byte; /* of 8-bit x */
-        int32_t padding; /* a lane outside the picture */
+        int x_zero_byte; /* the zero point of 8-bit x, as an unsigned byte */
+        int32_t padding; /* what a lane holds outside the picture */
     } lanes;
 } ln_depthwise;
 
-/* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), and the bias. With
- * two parts, the taps of the second follow those of the first. With groups, taps are [part][output row][group][kx]
- * [padded] lanes. If integers' sums_fit, the bias is i32 [part][padded]. Otherwise it is two rows of `padded` 64-bit
- * cells: f32, or zeros for integers; and the bias as i64 or f64, or, for floats, a first cell that says whether all
- * weights are finite, so that taps in the padding may be products with zeros. */
+/* What the packed memory holds: the weights, and then the bias.
+ * Weights are [tap][padded]: f32 for floats. For integers, they are weights minus their zero points, as i32 or, for
+ * `narrow`, as i16. With two parts, the taps of the second part follow those of the first. With lanes, weights are
+ * lanes instead: [part][output row][group][kx][padded].
+ * The bias of integers whose sums_fit is i32, [part][padded]. Otherwise there are two rows of `padded` 64-bit cells.
+ * The first row is used as 32-bit numbers, which are the start values of the sums: the f32 bias, or zeros for integers.
+ * In the second row, integers have their bias, as i64 or f64. Floats use only its first cell, which is 1 if all weights
+ * are finite. Then taps in the padding may be multiplied by zero like other taps. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias; /* the second row; NULL: there is none */
 } ln_depthwise_weights;
 
-/* A planned weight gradient: sums over `part` lines of g each, as [part][tap][padded] in scratch. */
+/* A planned weight gradient. The lines of g, the gradient of the output, are divided into parts of `part` lines. Each
+ * part has its own sums in scratch: [part][tap][padded]. */
 typedef struct ln_depthwise_gradient {
     ln_window window;
     ln_window_strides x, g;

@@ -16,7 +16,8 @@
 #define LN_DW_PIXELS 4
 #endif
 
-/* The taps of some pixels: rows of the input, the row of weights for each, and nx taps per row. */
+/* The taps of some pixels: rows of the input, the row of weights for each, and nx taps per row. The first weight that
+ * is used is w_shift elements after the start of its row. */
 typedef struct dw_span {
     int n_rows;
     const void *rows[LN_DEPTHWISE_ROWS], *weights[LN_DEPTHWISE_ROWS], *bias;
@@ -58,8 +59,8 @@ typedef struct dw_cache {
 
 #include "fast/tail/depthwise_int8.inc.c"
 
-/* Returns row (n, z, y) of x, which is tap row `tap`. An f32 row is used in place. Rows of other types are widened once
- * for several output rows. */
+/* Returns row (n, z, y) of x, which the kernel's row of taps number `tap` reads. An f32 row is used in place. Rows of
+ * other types are widened once for several output rows. */
 static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
                                 int64_t tap, dw_cache *cache) {
     const ln_window *w = &d->window;

@@ -2,9 +2,10 @@
  * stay in registers, so that each input is loaded once for two output rows. Included by depthwise.inc.c. */
 #ifdef LN_SIMD_NEON
 
-#define DW4_SEGMENT 56 /* output pixels before the next channels, so that input lines stay in L1 */
+#define DW4_SEGMENT 56 /* output pixels before the next channels: so few that input lines stay in L1 */
 
-/* One or two output rows. Distances are in bytes. A missing row is zeros, read again and again with a step of 0. */
+/* One or two output rows. Distances are in bytes. An input row that lies in the padding is one vector of zeros, which
+ * is read at every pixel, because its step is 0. */
 typedef struct dw4_span {
     const ln_depthwise *d;
     const ln_depthwise_weights *parts;
@@ -40,7 +41,8 @@ typedef struct dw4_span {
             DW4_TAP(21, b1, 12) DW4_TAP(22, b2, 12) DW4_TAP(21, c1, 13) DW4_TAP(22, c2, 13) DW4_TAP(21, a2, 14)        \
                 DW4_TAP(22, a3, 14) DW4_TAP(21, b2, 15) DW4_TAP(22, b3, 15) DW4_TAP(21, c2, 16) DW4_TAP(22, c3, 16)    \
                     DW4_STORE(21, 0) DW4_STORE(22, 1)
-/* The last pixel of a line with padding after it: without the third column. */
+/* Computes the last pixel of a line if there is padding after the line. Its third column is padding, so it is left out.
+ */
 #define DW4_LAST2(a0, a1, a2, a3, b0, b1, b2, b3)                                                                      \
     "cbz %[right], 5f\n mov v21.16b, v23.16b\n mov v22.16b, v23.16b\n" DW4_TAP(21, a0, 8) DW4_TAP(22, a1, 8)           \
         DW4_TAP(21, b0, 9) DW4_TAP(22, b1, 9) DW4_TAP(21, a1, 11) DW4_TAP(22, a2, 11) DW4_TAP(21, b1, 12)              \

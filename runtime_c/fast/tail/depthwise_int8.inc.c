@@ -3,7 +3,7 @@
  * depthwise.inc.c. */
 #ifdef LN_SIMD_NEON
 
-#define DW8_SEGMENT 56 /* output pixels before the next channels, so that input lines stay in L1 */
+#define DW8_SEGMENT 56 /* output pixels before the next channels: so few that input lines stay in L1 */
 #define DW8_PIXELS 4
 
 /* One output row. Rows of the input have their padding in place and hold i8. Distances are in bytes. */
@@ -178,8 +178,8 @@ static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4
         vst1_s8((int8_t *)at, vqmovn_s16(q));
 }
 
-/* Computes `pixels` pixels from `ox` on. `stride` and `taps` are constants for blocks whose pixels share columns;
- * otherwise stride is 0. */
+/* Computes `pixels` pixels from `ox` on. If the windows of pixels share columns, `stride` and `taps` are compile-time
+ * constants, and each column is loaded once. Otherwise `stride` is 0. */
 static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const int taps, const dw8_span *s, int64_t c,
                                        int64_t ox) {
     const ln_depthwise *d = s->d;

@@ -1,12 +1,13 @@
-/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows
- * (with VNNI, of four rows), so that one instruction multiplies and adds two (or four) taps. Compiled per ISA by
- * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86. Rows of the input are first mixed: a lane of 32
+ * bits gets the elements of two rows (with VNNI, of four rows) at the same column and channel, so that one instruction
+ * multiplies and adds two (or four) taps. Compiled per ISA by longtail__<isa>.c, and by depthwise__avx512vnni.c. Its
+ * plan is in fast/tail/depthwise_plan.c. */
 #include "fast/gemm/epilogue.h"
 #include "fast/tail/depthwise.h"
 #include "fast/tail/depthwise_plan.h"
 #include "fast/tail/requant.inc.c"
 
-/* Rows in a lane, and the sum of products of two lanes. */
+/* DWL_GROUP is the number of rows in a lane. DWL_DOT adds the products of two lanes, element by element, to a sum. */
 #ifdef __AVX512VNNI__
 #define DWL_GROUP 4
 #define DWL_DOT(sum, x, w) _mm512_dpbusd_epi32(sum, x, w)
@@ -26,7 +27,7 @@ typedef struct dwl_span {
     const char *line; /* padding: zero points of x, as many as a block has channels */
     int64_t z, y;     /* of the first output row */
     int32_t *lanes;   /* [group][column][block] */
-    int32_t *sums;    /* [row][part][pixel][channel], the last part first; see ln_depthwise.row */
+    int32_t *sums;    /* [row][part][pixel][channel], the last part first; see lanes.row of ln_depthwise */
     int rows;
 } dwl_span;
 
@@ -86,7 +87,7 @@ static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, 
 #endif
 
 /* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
- * outside the picture are padding. The lanes after the last channel have any elements of its row. */
+ * outside the picture are padding. The lanes after the last channel may hold any elements of the same row. */
 static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t first, int64_t columns, int64_t c,
                                      int64_t n) {
     const ln_depthwise *d = s->d;
@@ -142,15 +143,19 @@ static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t
 /* Where a tile reads and writes. Distances are in elements, those of `out` in bytes. */
 typedef struct dwl_tile {
     const int32_t *in, *taps, *bias;
-    int64_t groups, group, nx, tap, pixel; /* of `in` */
+    int64_t groups, group, nx, tap, pixel; /* numbers of groups and of taps per row (nx); distances in `in`: from one
+                                              group, tap and pixel to the next */
     int64_t padded, second;                /* distances in `taps`: from one tap to the next, and from the taps of the
                                               first row to those of the second, if the tile computes two rows */
-    const float *scale;                    /* of whole sums that become f32, which takes the least code here */
-    const ln_requant *requant;             /* otherwise; NULL: sums are stored */
-    const ln_quantized_sum *sum;           /* of `requant`: f32 results are limited and quantized; NULL: they are not */
-    bool bytes;                            /* 8-bit results of whole sums */
+    const float *scale;                    /* not NULL: the weights have one part, and results are f32: sums times this
+                                              scale. dwl_block stores them without dwl_finish */
+    const ln_requant *requant;             /* if `scale` is NULL: how sums become results; NULL: the sums are stored */
+    const ln_quantized_sum *sum;           /* with `requant`: its f32 results are then limited and quantized by this;
+                                              NULL: they are not */
+    bool bytes;                            /* the weights have one part, and results are 8-bit integers without `sum` */
     int64_t channel;
-    const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
+    const int32_t *high; /* if this tile has the low bytes of 16-bit weights: the sums over the high bytes; NULL:
+                            otherwise */
     int64_t high_pixel, high_row;
     char *out;
     int64_t out_pixel, out_row;
@@ -168,7 +173,7 @@ static LN_ALWAYS_INLINE vf dwl_quotient(const ln_quantized_sum *s, vf v) {
 #endif
 }
 
-/* Stores the sums of a tile, or converts them first. */
+/* Stores a tile of sums, which are first converted to results if there is a `requant`. */
 static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels, int64_t from) {
     const ln_requant *r = t->requant;
     char *const out = t->out + from * t->out_pixel;
@@ -201,8 +206,8 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
 }
 
 #if DWL_GROUP == 4
-/* Stores four pixels as bytes. Only the upper limit is needed: what is below the range of an integer becomes the least
- * integer, which saturates. */
+/* Stores four pixels as bytes. Only the upper limit must be applied to the floats. A float outside the range of i32
+ * becomes the least i32, which is right below the range, and the later steps saturate. */
 static LN_ALWAYS_INLINE void dwl_store_bytes(const vi *sum, vf scale, vf most, vi zero, vi sign, char *out,
                                              int64_t pixel) {
     const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -292,8 +297,8 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
         const bool finished = d->lanes.finished && part == d->quantized.parts - 1;
         const int64_t size = finished ? (int64_t)ln_dtype_size(d->lanes.stored) : 4;
         for (int64_t i = 0; i < n; i += VF_WIDTH) {
-            /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
-             * the one before it had too many. */
+            /* The last vector overlaps the one before it. If there is only one, it may be longer than a pixel. The next
+             * pixel then overwrites the excess. */
             const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
             tile(&(dwl_tile){.in = s->lanes + at,
                              .taps = (const int32_t *)weights->taps + part * d->lanes.rows * row_taps + channel,
@@ -356,7 +361,8 @@ static void dwl_copy(const ln_depthwise *d, const char *row, char *y) {
 }
 
 #if DWL_GROUP == 2
-/* Adds biases that may exceed 32 bits to the sums of a pixel, in f64, which is exact; then rounds once to f32. */
+/* Adds biases that may exceed 32 bits to the sums of a pixel. This is done in f64, which is exact, and the total is
+ * rounded once to f32. */
 static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *sums, const int32_t *low, float *y) {
     int64_t c = 0;
     for (; c + VF_WIDTH <= r->channels; c += VF_WIDTH) {

@@ -100,7 +100,8 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     if (call->epilogue != NULL && y->dtype != LINNET_F32) return false;
     int64_t taps = 1;
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
-    /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9, and so its parts. */
+    /* The sum of the products must fit in 32 bits without the bias. |x - zero| is at most 2^15 for i16, and less than
+     * 2^8 otherwise. |w - zero| is less than 2^9, and so are the parts of 16-bit weights. */
     return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && zero_fits(x);
 }
 
@@ -166,8 +167,8 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     return true;
 }
 
-/* Returns the part of a call (LN_NARROW_...) that a kernel which multiplies in 16 bits, with vectors of 8 channels, can
- * compute. */
+/* Returns how much of a call (LN_NARROW_...) a kernel can compute that multiplies in 16 bits, with vectors of 8
+ * channels. */
 static int narrow_of(const ln_depthwise *d, int dtype) {
     const ln_requant *r = &d->quantized.requant;
     const bool u8 = dtype == LINNET_U8;
@@ -183,8 +184,8 @@ static int narrow_of(const ln_depthwise *d, int dtype) {
     return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
 }
 
-/* Tells whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact
-   in f64. */
+/* Tells whether biases are at most 2^52, as even the biases of dead channels are in quantized models. If so, their sums
+ * with the products are exact in f64. */
 static bool biases_are_exact(const ln_call *call) {
     const ln_tensor *bias = &call->inputs[2];
     for (int64_t c = 0; has_bias(call) && c < bias->dims[0]; c++) {
@@ -206,8 +207,8 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     d->lanes.wide = x == LINNET_I16;
     d->lanes.group = group;
     d->taps.rows_per_plane = ln_ceil_div(w->kernel[1], group);
-    /* A second output row reads one more row of the input. The second row is computed too if it needs no further
-     * group. */
+    /* Two output rows read one more row of the input than one. The second output row is computed together with the
+     * first if this row needs no further group. */
     const bool second = w->out[1] > 1 && w->stride[1] == 1 && w->dilation[1] == 1 &&
                         ln_ceil_div(w->kernel[1] + 1, group) == d->taps.rows_per_plane;
     d->lanes.rows = second ? 2 : 1;
@@ -229,7 +230,7 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     const int64_t fits = (LANE_BYTES / 4 / (groups * d->lanes.block) - reach) / w->stride[2] + 1;
     const int64_t pixels = ln_max(w->out[2], 1);
     d->lanes.span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
-    /* Vectors of few channels store too much after the last pixel. */
+    /* With few channels, a vector is longer than a pixel, so the last one also writes after the row. */
     d->lanes.row = (int64_t)ln_round_up((size_t)(w->out[2] * d->channels), LN_DEPTHWISE_LANES) + LN_DEPTHWISE_LANES;
     d->row_bytes = ln_round_up((size_t)(d->lanes.row * d->quantized.parts * d->lanes.rows) * 4, LN_ALIGNMENT);
     const int64_t columns = (d->lanes.span - 1) * w->stride[2] + reach;
@@ -328,7 +329,7 @@ static int32_t integer_of(const ln_depthwise *d, int64_t v, int part) {
     return (int32_t)(d->quantized.parts == 1 ? v : ln_part_of(v, part));
 }
 
-/* Adds a tap to the lanes of each output row, which are zeros before. */
+/* Puts weight v of a tap in its place in the lanes of each output row. The lanes are zeros before the first tap. */
 static void put_tap(const ln_depthwise *d, uint32_t *taps, int64_t tap, uint32_t v) {
     const ln_window *w = &d->window;
     const int64_t kx = tap % w->kernel[2], ky = tap / w->kernel[2] % w->kernel[1],

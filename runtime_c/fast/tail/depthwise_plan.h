@@ -9,7 +9,8 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
 void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts); /* integers on x86 */
 bool ln_depthwise_can_float(const ln_call *call);
 bool ln_depthwise_can_integer(const ln_call *call);
-bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights less zero points, no fixed point */
+bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights whose zero points are 0, results computed
+                                                         in floats */
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
 /* `configure` of kernels that multiply 8-bit inputs in 16 bits where they can. */

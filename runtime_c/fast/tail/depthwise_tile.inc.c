@@ -41,7 +41,8 @@ static void NAMED(narrow)(const dw_span *s, int64_t shift, int n, NUMBER *out) {
 
 #ifdef LN_DW_TAPS
 /* Computes up to LN_DW_PIXELS pixels at the borders of a line, which do not have the same taps: bit p of taps[kx] says
- * whether pixel p has tap kx. Together they do not wait for each other's sums, as single pixels do. */
+ * whether pixel p has tap kx. They are computed together, because each addition for a single pixel would wait for the
+ * one before. */
 static void NAMED(border)(const dw_span *s, int count, int64_t shift, const uint8_t *taps, int64_t channels,
                           NUMBER *out, int64_t out_pixel) {
     const vf low = vf_set1(s->low), high = vf_set1(s->high);
@@ -53,7 +54,7 @@ static void NAMED(border)(const dw_span *s, int count, int64_t shift, const uint
         for (int p = 0; p < LN_DW_PIXELS; p++) sum[p] = LOAD((const NUMBER *)s->bias + c);
         for (int r = 0; r < s->n_rows; r++) {
             const NUMBER *in = s->rows[r], *w = (const NUMBER *)s->weights[r] + c;
-            int64_t at = shift + c; /* outside the line where no pixel has the tap */
+            int64_t at = shift + c; /* may be outside the line if no pixel has the tap */
             for (int64_t kx = 0; kx < s->nx; kx++, at += s->x_tap, w += s->w_tap) {
                 const unsigned has = taps[kx];
                 const VECTOR factor = LOAD(w);

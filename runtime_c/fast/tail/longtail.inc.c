@@ -14,7 +14,7 @@
 #include "fast/tail/resize.inc.c"
 #include "fast/tail/softmax.inc.c"
 #include "fast/tail/winograd.inc.c"
-#if defined(LN_SIMD_AVX2) || defined(LN_SIMD_AVX512) /* the only ones with tiles whose A and B are not packed */
+#if defined(LN_SIMD_AVX2) || defined(LN_SIMD_AVX512) /* only these micro-kernels take A and B unpacked */
 #include "fast/tail/winograd_gradient.inc.c"
 #endif
 #include "fast/tail/recurrent.inc.c"

@@ -7,7 +7,8 @@
 enum {
     LN_WEIGHT_PANEL = 32,
     LN_WEIGHT_LANES = 16
-}; /* most columns that are unpacked together; floats in the widest vector */
+}; /* LN_WEIGHT_PANEL: the largest number of columns that are unpacked together. LN_WEIGHT_LANES: floats in the widest
+      vector */
 
 /* The plan, in call->state. */
 typedef struct ln_weights {

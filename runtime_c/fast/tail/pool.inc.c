@@ -14,7 +14,7 @@ typedef struct pool_span {
     int dtype;
 } pool_span;
 
-/* The maximum of a tap and of a number; if the tap is NaN, the number. */
+/* Returns the larger of a tap and v; if the tap is NaN, v. */
 #ifdef LN_SIMD_NEON
 #define POOL_MAX(tap, v) vmaxnmq_f32(tap, v)
 #else
@@ -61,8 +61,8 @@ static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, 
     }
 }
 
-/* Maxima of integers of one dtype, which is a constant, in lanes of their size: `blocks` vectors from channel c on, or
- * (with blocks 1) the n channels of less than a vector. */
+/* Computes maxima of integers of one dtype, which is a compile-time constant. Lanes have the size of the dtype. There
+ * are `blocks` vectors from channel c on. If blocks is 1, there may be fewer channels than lanes; n is their number. */
 static LN_ALWAYS_INLINE void pool_maxima(const int dtype, const int blocks, const pool_span *s, int64_t c, int n,
                                          void *out) {
     const int64_t size = dtype == LINNET_I16 ? 2 : 1;
@@ -174,7 +174,8 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                        .dtype = dtype};
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + first) * size;
         for (int64_t ox = 0; ox < w->out[2]; ox++, y += p->y.s[2] * size) {
-            if (s.nx == w->kernel[2] && ox <= reach) { /* as for the previous pixel, the window has no padding */
+            if (s.nx == w->kernel[2] && ox <= reach) { /* the window has no padding, so its taps are those of the
+                                                          previous pixel, moved by the stride */
                 s.x = (const char *)s.x + w->stride[2] * p->x.s[2] * size;
             } else {
                 ln_window_valid(w, 2, ox, &low[2], &high[2]);

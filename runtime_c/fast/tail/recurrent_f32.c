@@ -104,10 +104,10 @@ void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {
                     *out++ = i < plan->hidden ? w[i * plan->hidden + k] : 0.0f;
 }
 
-/* Blocks. The cell computes a block of `width` hidden units of one row. Lines have that length, with zeros after the
- * last unit. Scratch: h before and after a step, [2][batch][direction][padded]; c, [batch][direction][padded]; for
- * batches also the weights in panels [direction][block][gate][hidden][width]. Per thread, for batches: products of a
- * tile of rows. */
+/* For steps that are computed in blocks, the cell computes a block of `width` hidden units of one row. Lines are that
+ * long, with zeros after the last unit. Scratch: h before and after a step, [2][batch][direction][padded]; c,
+ * [batch][direction][padded]; for batches also the weights in panels [direction][block][gate][hidden][width]. Scratch
+ * of a thread, for batches: products of a tile of rows. */
 enum { WIDTH = 64 };
 
 typedef struct places {

@@ -15,7 +15,8 @@
 enum { WIDTH = 64 }; /* the largest number of columns of a panel */
 
 /* Scratch: the weights in panels [direction][block][gates * hidden][width]; dq of this step and of the following one,
- * [2][batch][direction][gates * hidden]; gradients of h and c, [batch][direction][padded]. */
+ * [2][batch][direction][gates * hidden]; gradients of h and c, [batch][direction][padded]. dq is the gradient of the
+ * products of the gates with the state. */
 typedef struct places {
     float *panels, *dq, *dh, *dc;
     int64_t width, line; /* numbers per direction and row: gates * hidden */

@@ -229,8 +229,8 @@ static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const c
     for (int64_t i = 0; i < width; i++) totals[i] = (double)(sums[i] - (int32_t)p->count * p->zero);
 }
 
-/* Sums a few rows of floats. It adds the same lanes in the same order as the general code. A single operation on floats
- * has the same result when it is computed in double and then rounded to float. */
+/* Sums a few rows of floats. It adds the same lanes in the same order as the general code. The general code computes
+ * the mean or the root in double and rounds it to f32, which gives the same result as a single operation in f32. */
 LN_ALWAYS void LN_SIMD_NAME(reduce_few_rows_as)(const ln_reduce_plan *p, int64_t kind, const float *x, float *y,
                                                 int64_t width, const int how) {
     const vf zero = vf_set1(0), count = vf_set1((float)p->count);

@@ -71,7 +71,8 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
     if (r->output_dtype == LINNET_F32) {
         for (; i + VF_WIDTH <= n; i += VF_WIDTH)
             vf_store((float *)y + i, vf_mul(requant_load(sums, low, i), vf_load(r->scale + channel + i)));
-        if (i < n && low == NULL) { /* the tables go on behind the last channel */
+        if (i < n && low == NULL) { /* a whole vector can be loaded from `scale`, which has padding after the last
+                                       channel */
             const int left = (int)(n - i);
             const vf v = vf_from_vi(vi_load_partial(sums + i, left));
             vf_store_partial((float *)y + i, left, vf_mul(v, vf_load(r->scale + channel + i)));

@@ -5,7 +5,8 @@
 #include "fast/tail/any.inc.c"
 #include "fast/tail/resize_plan.h"
 
-/* The taps of one output position: one offset and weight per slot. */
+/* The taps of one output position along the resized outer axes, which are the slots of the plan. Along a slot, there
+ * are n taps with the given weights and input positions; `stride` is that of the axis in x. */
 typedef struct resize_taps {
     int n[3];
     const float *weight[3];

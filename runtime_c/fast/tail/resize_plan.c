@@ -6,7 +6,7 @@
 #include "kernel/step.h"
 #include "ops/resize.h"
 
-/* Returns the axis with stride 1 on both sides; -1: none. */
+/* Returns the axis that has stride 1 in both x and y; -1: none. */
 static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
     for (int i = x->rank - 1; i >= 0; i--)
         if (x->strides[i] == 1 && y->strides[i] == 1 && (x->dims[i] > 1 || y->dims[i] > 1)) return i;
@@ -107,9 +107,10 @@ linnet_status ln_resize_channels_configure(ln_call *call) {
     return status;
 }
 
-/* A work item is one output row. A thread keeps the f32 input row, the rows that it needs, and the sum. The kept rows
-   are interpolated rows. For joint interpolation they hold both neighbours of each element instead, or the input row
-   itself if the elements are groups. */
+/* A work item is one output row. A thread's scratch has the input row as f32, one kept row for each input row that the
+ * output row needs, and the sum. A kept row is an input row that has been interpolated along `inner`. Joint
+ * interpolation, which sums over both axes at once, keeps both neighbours of each element instead, or the input row
+ * itself if elements are groups. */
 linnet_status ln_resize_rows_configure(ln_call *call) {
     ln_resize_plan *p;
     linnet_status status = configure(call, true, &p);

@@ -18,7 +18,7 @@ typedef struct ln_winograd {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x, y;
-    int64_t in, out; /* channels of a group */
+    int64_t in, out; /* channels of one group of the convolution */
     /* Where the weights are, in floats: w_first is the first tap; the others are the strides of output channels, input
      * channels, groups, and lines and columns of taps. A transposed convolution is a convolution with the taps in
      * reverse order, so its last two strides are negative. */
@@ -26,9 +26,9 @@ typedef struct ln_winograd {
     bool packs;             /* the weights are not constant: phase 0 transforms them into scratch, panel by panel */
     int64_t tile, products; /* output pixels along a side of a tile, and matrix products: (tile + 2)^2 */
     int64_t down, across;   /* tiles of one image, vertically and horizontally */
-    int64_t group, groups;  /* tiles that are computed at once, and the number of such groups */
+    int64_t group, groups;  /* number of tiles that are computed at once, and number of such groups of tiles */
     int64_t columns, parts; /* output channels of a work item, and the number of such parts */
-    int64_t panels, panel_bytes, matrix_bytes; /* of the weights of a channel group for one of the products */
+    int64_t panels, panel_bytes, matrix_bytes; /* of the weights for one product of one group of channels */
     int64_t in_step, out_step; /* floats from one product to the next, in transformed inputs and in results */
     size_t bias;               /* offset in the packed memory */
     /* Offsets in a thread's scratch: transformed inputs, results of the products, packed rows, a tile that is copied

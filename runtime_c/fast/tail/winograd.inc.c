@@ -21,8 +21,8 @@ enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the l
 
 #define WG_FMA(a, factor, c) vf_fma(a, vf_set1(factor), c)
 
-/* B^T. For tiles of 2, the points are 0, 1, -1 and infinity; for tiles of 4, they are 0, p, -p, q, -q and infinity,
- * with p^2 = 2 and q^2 = 1/2. */
+/* Transforms inputs: B^T times d. For tiles of 2, the points are 0, 1, -1 and infinity; for tiles of 4, they are 0, p,
+ * -p, q, -q and infinity, with p^2 = 2 and q^2 = 1/2. */
 static LN_ALWAYS_INLINE void wg_in(const int tile, const vf d[], vf r[]) {
     if (tile == 2) {
         r[0] = vf_sub(d[0], d[2]), r[1] = vf_add(d[1], d[2]);
@@ -38,7 +38,7 @@ static LN_ALWAYS_INLINE void wg_in(const int tile, const vf d[], vf r[]) {
     r[5] = WG_FMA(d[3], -2.5f, vf_add(d[1], d[5]));
 }
 
-/* A^T for the same points. */
+/* Transforms products back: A^T times m, for the same points. */
 static LN_ALWAYS_INLINE void wg_out(const int tile, const vf m[], vf r[]) {
     if (tile == 2) {
         r[0] = vf_add(m[0], vf_add(m[1], m[2]));
@@ -265,7 +265,7 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
 /* ---- weights that change from run to run --------------------------------------------------------------------------
  */
 
-/* G times three taps, for the points of wg_in. */
+/* Transforms three taps: G times the taps, for the points of wg_in. */
 static LN_ALWAYS_INLINE void wg_taps(const int tile, vf a, vf b, vf c, vf r[]) {
     if (tile == 2) {
         const vf half = vf_set1(0.5f), outer = vf_add(a, c);
@@ -328,7 +328,7 @@ static linnet_status wg_run(const ln_call *call, const ln_buffers *b, int phase,
     const int64_t all = p->window.batch * p->down * p->across;
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     float *in = (float *)(void *)(scratch + p->scratch.in), *out = (float *)(void *)(scratch + p->scratch.out);
-    int64_t held = -1; /* the tiles whose inputs are transformed */
+    int64_t held = -1; /* the group of tiles whose transformed inputs are in `in` */
     for (int64_t item = begin; item < end; item++) {
         const int64_t tiles = item / p->parts, part = item % p->parts, group = tiles / p->groups;
         const int64_t first = tiles % p->groups * p->group, count = ln_min(p->group, all - first);

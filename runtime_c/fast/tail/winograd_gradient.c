@@ -9,7 +9,7 @@
 
 enum {
     LEAST = 16,  /* channels: the lanes of the widest vector */
-    BLOCK = 128, /* channels along a side of a block: how often a transformed value is used */
+    BLOCK = 128, /* channels along a side of a block, which is how often each transformed value is used */
     TILE = 4,    /* positions of the output along a side of a tile */
     PRODUCTS = 36,
     CHUNK_BYTES = 3 << 20 /* transformed values of a chunk */
@@ -68,8 +68,8 @@ linnet_status ln_winograd_gradient_configure(ln_call *call, const ln_gemm_set *s
     }
     const int64_t size = (int64_t)sizeof(float), values = p->most_rows + p->most_columns;
     p->chunk = ln_max(1, ln_min(ln_min(CHUNK_BYTES / (PRODUCTS * size * values), BLOCK), p->tiles));
-    /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. Panels of
-       x may be read to the end of their width. */
+    /* There are 16 floats more from one product to the next, so that they do not all map to the same set of the cache.
+     * The last panel of x may be read to its full width, beyond its columns. */
     p->x_step = (int64_t)ln_round_up((size_t)(p->chunk * p->most_columns), 16) + set->width + 16;
     p->g_step = (int64_t)ln_round_up((size_t)(p->chunk * p->most_rows), 16) + 16;
     p->sum_step = (int64_t)ln_round_up((size_t)(p->most_rows * p->most_columns), 16) + 16;

@@ -11,9 +11,9 @@ typedef struct ln_winograd_gradient {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x, g;
-    int64_t in, out;                    /* channels of a group */
-    int64_t down, across, tiles, chunk; /* tiles down and across an image; of the batch; and of a chunk, which are
-                                       transformed at once */
+    int64_t in, out;                    /* channels of one group of the convolution */
+    int64_t down, across, tiles, chunk; /* numbers of tiles: down and across an image, in the batch, and in a chunk,
+                                           whose tiles are transformed together */
     int64_t rows, columns;              /* channels of g and of x in a work item; the last item has a few more */
     int64_t row_items, column_items;    /* work items of a group, along the channels of g and of x */
     int64_t most_rows, most_columns;    /* of the largest work item */

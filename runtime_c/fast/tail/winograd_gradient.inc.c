@@ -2,7 +2,7 @@
  * 36 matrix products that sum over the tiles, and transformed back. Follows winograd.inc.c in longtail__<isa>.c. */
 #include "fast/tail/winograd_gradient.h"
 
-/* G for four gradients, at the points of wg_in. */
+/* Transforms four gradients: G times d, at the points of wg_in. */
 static LN_ALWAYS_INLINE void wg_four(const vf d[], vf r[]) {
     const vf root = vf_set1(1.41421356f), sixth = vf_set1(1.0f / 6), third = vf_set1(-1.0f / 3);
     const vf even = vf_mul(vf_add(d[0], vf_add(d[2], d[2])), sixth);
@@ -15,7 +15,7 @@ static LN_ALWAYS_INLINE void wg_four(const vf d[], vf r[]) {
     r[5] = d[3];
 }
 
-/* A^T for three taps. */
+/* Transforms sums back to three taps: A^T times m. */
 static LN_ALWAYS_INLINE void wg_three(const vf m[], vf r[]) {
     const float p = 1.41421356f, q = 0.70710678f;
     const vf even_p = vf_add(m[1], m[2]), even_q = vf_add(m[3], m[4]);

@@ -8,7 +8,7 @@
 
 enum { SIDE = LN_WINOGRAD_MOST + 2 };
 
-/* What three taps become for the points: G times the taps. */
+/* Transforms three taps along one axis: G times the taps, where G is Winograd's matrix for the points. */
 static inline void transform_taps(int64_t tile, double a, double b, double c, double out[SIDE]) {
     if (tile == 2) {
         out[0] = a, out[1] = 0.5 * (a + b + c), out[2] = 0.5 * (a - b + c), out[3] = c;
@@ -23,7 +23,7 @@ static inline void transform_taps(int64_t tile, double a, double b, double c, do
     out[5] = c;
 }
 
-/* The weights from one input channel to one output channel, transformed along both axes: out[product * step]. */
+/* Transforms the weights from one input channel to one output channel along both axes, to out[product * step]. */
 static void transform_filter(const ln_winograd *p, const float *w, char *out) {
     double column[3][SIDE], row[SIDE];
     for (int x = 0; x < 3; x++, w += p->w_tap)

@@ -20,8 +20,9 @@ static double hidden(int64_t rows) { return 0 * (double)rows; }
 #endif
 
 enum {
-    LEAST_CHANNELS = 16,  /* fewer do not repay the transforms; also the lanes of the widest vector */
-    IN_BYTES = 256 << 10, /* transformed inputs of a group, which stay in L2 with the weights */
+    LEAST_CHANNELS = 16,  /* with fewer channels, the transforms take longer than they save; also the lanes of the
+                             widest vector */
+    IN_BYTES = 256 << 10, /* transformed inputs of a group of tiles, which stay in L2 with the weights */
     ROW_BYTES = 256 << 10 /* transformed inputs of one product */
 };
 
