@@ -32,8 +32,8 @@ static int64_t group_bytes(const ln_depthwise *d) {
     return ((segment_of(w) - 1) * w->stride[2] + w->kernel[2]) * d->channels * 4;
 }
 
-/* Tells whether the dtypes of x and y can store their zero points, the zero points of weights are 0, and multipliers
- * shift to the right. */
+/* Tells whether the dtypes of x and y can store their zero points, the zero points of weights are 0, and all shifts
+ * after the fixed-point multiplication are to the right. */
 static bool quants_fit(const ln_call *call, int mode, int64_t channels) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     const int x_least = x->dtype == LINNET_U8 ? 0 : INT8_MIN, y_least = y->dtype == LINNET_U8 ? 0 : INT8_MIN;

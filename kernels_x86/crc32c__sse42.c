@@ -1,5 +1,5 @@
-/* crc32c__sse42.c - CRC-32C with SSE4.2's instruction; carry-less multiplication combines several registers.
- * Called only if crc32.c has found both extensions. */
+/* crc32c__sse42.c - CRC-32C with SSE4.2's instruction; carry-less multiplication (PCLMULQDQ) combines several
+ * registers. Called only if crc32.c has found both extensions. */
 #include <nmmintrin.h>
 #include <wmmintrin.h>
 

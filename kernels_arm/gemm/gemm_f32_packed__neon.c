@@ -130,8 +130,8 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 
 enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
 
-/* Sums all of K in blocks and stores the tile. %[n] counts steps of a block, %[fours] groups of four steps. LOOP(4, 6)
- * is the loop over these groups, which continues at label 4 with the other steps. */
+/* Sums all of K in blocks and stores the tile. %[n] counts steps of a block, %[fours] groups of four steps. LOOP goes
+ * over these groups. The code at label 4 then does the steps that remain. */
 #define TILE(STARTS, LOOP, STEP, EACH, RESIDUAL, STORES)                                                               \
     STARTS                                                                                                             \
     "1: cmp %[k], %[block]\n"                                                                                          \
@@ -212,7 +212,7 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
 #define ORDERED_4(V, NEXT)                                                                                             \
     ORDERED_##V(0, 0, 1, 2, 3, 4, 5, 6, 7, LOAD) ORDERED_##V(1, 2, 3, 0, 1, 6, 7, 4, 5, LOAD)                          \
         ORDERED_##V(2, 0, 1, 2, 3, 4, 5, 6, 7, LOAD) ORDERED_##V(3, 2, 3, 0, 1, 6, 7, 4, 5, NEXT)
-/* `ahead` vectors of B are loaded before a step. */
+/* LOOP for the schedule above. `ahead` is the number of vectors of B that are loaded before a step begins. */
 #define ORDERED_LOOP(V, ahead)                                                                                         \
     "ldr q0, [%[a]]\n"                                                                                                 \
     "ldp q4, q5, [%[b]]\n"                                                                                             \

@@ -27,7 +27,7 @@ static inline int32x4_t fixed_single(int32x4_t x, int32x4_t fixed, int32x4_t shi
 }
 
 static inline float32x4_t load_sums(const ln_requant *r, const void *sums, int64_t i) {
-    if (r->low_at != 0) { /* exact in f64, then rounded once */
+    if (r->low_at != 0) { /* the sums of the two parts are joined in f64, which is exact, and rounded once */
         const int32x4_t high = vld1q_s32((const int32_t *)sums + i);
         const int32x4_t low = vld1q_s32((const int32_t *)(const void *)((const char *)sums + r->low_at) + i);
         const int64x2_t first = vaddw_s32(vshll_n_s32(vget_low_s32(high), 8), vget_low_s32(low));
@@ -107,7 +107,7 @@ void ln_gemm_store_neon(const ln_requant *r, int64_t channel, const void *sums, 
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-enum { TFLITE_RIGHT = 16 }; /* LN_REQUANT_TFLITE if all four channels are shifted to the right */
+enum { TFLITE_RIGHT = 16 }; /* a mode of its own for LN_REQUANT_TFLITE if all four channels are shifted to the right */
 
 /* The constants of four channels. */
 typedef struct factors {
@@ -311,8 +311,8 @@ void ln_gemm_store_sum_neon(const ln_requant *r, const ln_quantized_sum *sum, in
 
 /* ---- sums of rows of A ------------------------------------------------------------------------------------------- */
 
-/* Returns the sum of n elements, which are stored as i8: u8 elements have their highest bit flipped, and `turn` is
- * 128. */
+/* Returns the sum of n elements: i8 with `turn` 0, or u8 with `turn` 128. u8 elements are summed as i8 elements that
+ * are smaller by 128, which is corrected at the end. */
 static int32_t sum_of_bytes(const uint8_t *v, int64_t n, uint8_t turn) {
     const uint8x16_t highest = vdupq_n_u8(turn);
     int32x4_t four = vdupq_n_s32(0);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAX_ROWS 14
-#define GEMM_ROWS(M) LN_GEMM_ROWS_14(M) M(8) /* 8: the 16 tiles of a Winograd convolution over 14 x 14 */
+#define GEMM_ROWS(M) LN_GEMM_ROWS_14(M) M(8) /* 8: a Winograd convolution over 14 x 14 has 16 tiles */
 #define VEC __m512
 #define VEC_LANES 16
 #define VEC_LOAD _mm512_loadu_ps

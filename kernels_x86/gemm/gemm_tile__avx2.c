@@ -51,8 +51,8 @@ TILE_INLINE void load_scales(const int width, const float *from, __m256 *scale) 
     scale[1] = width == 16 ? _mm256_loadu_ps(from + LANES) : _mm256_setzero_ps();
 }
 
-/* Converts a tile to bytes. Only the upper limit is applied: a float below the range of int32 converts to the least
-   int32, which saturates. */
+/* Converts a tile to bytes. Only the upper limit must be applied to the floats: a float below the range of int32
+ * becomes the least int32, and the later steps saturate it. */
 TILE_INLINE void bytes_of_tile(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                int64_t n, char *y, int64_t stride) {
     const int64_t step = GROUP / width;

@@ -50,8 +50,8 @@ TILE_INLINE __m512 scaled(const int width, const int32_t *sums, int j, int64_t r
     return _mm512_mul_ps(_mm512_cvtepi32_ps(v), scale[column / 16]);
 }
 
-/* Converts a tile to bytes. Only the upper limit is applied: a float below the range of int32 converts to the least
-   int32, which saturates. */
+/* Converts a tile to bytes. Only the upper limit must be applied to the floats: a float below the range of int32
+ * becomes the least int32, and the later steps saturate it. */
 TILE_INLINE void store_bytes(const int width, const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                              int64_t n, char *y, int64_t stride) {
     const int64_t step = 64 / width;
@@ -106,7 +106,7 @@ typedef struct group {
     const char *residual;
     int64_t rows, n, stride;    /* rows and columns that are stored; stride of y in bytes */
     __m512 scale[2], low, high; /* scales and limits of the op's own result, without its zero point */
-    int flip;                   /* turns a residual of u8 into i8 */
+    int flip;                   /* is XORed with the bytes of the residual: 128 makes u8 to i8; 0 for i8 */
     bool whole;                 /* the group has all rows and columns */
 } group;
 
@@ -165,15 +165,15 @@ TILE_INLINE __m512i exact_group(const int width, const bool floats, const int ki
     return narrow(v[0], v[1], v[2], v[3], zero);
 }
 
-/* Computes a group exactly, for the rare groups that have a number near a tie. */
+/* Computes a group with the exact quotient. Only few groups have a number that is near a tie and need this. */
 static __attribute__((noinline)) __m512i near_tie(const group *g, int64_t width, __m512i zero) {
     if (width == 32)
         return g->residual == NULL ? exact_group(32, false, NONE, g, zero) : exact_group(32, false, BYTES, g, zero);
     return g->residual == NULL ? exact_group(16, false, NONE, g, zero) : exact_group(16, false, BYTES, g, zero);
 }
 
-/* Computes 8-bit results, with a residual of 8 bits or without, from an approximation. *far becomes whether no number
- * is near a tie, so that all results are exact. */
+/* Computes 8-bit results, with or without a residual of 8 bits, by an approximation. *far becomes true if no number is
+ * near a tie between two integers. Then all results are exact. */
 TILE_INLINE __m512i group_of_bytes(const int width, const int kind, const group *g, __m512i zero, bool *far) {
     const ln_quantized_sum *s = &g->s;
     const __m512 factor = _mm512_set1_ps(s->factor), other = _mm512_set1_ps(s->other_factor);

@@ -22,8 +22,8 @@ typedef struct ln_attention_matrix {
     int64_t batch[LN_MAX_RANK], row, column;
 } ln_attention_matrix;
 
-/* m: queries; n: keys of this call; past: keys before those; depth: elements of a query or key; size: elements of a
- * value. */
+/* m: queries; n: keys of this call; past: keys of the cache, which come before them; depth: elements of a query or key;
+ * size: elements of a value. */
 typedef struct ln_attention_view {
     int64_t m, n, past, depth, size;
     int64_t matrices; /* independent attentions: the product of the leading dimensions of y */
@@ -36,7 +36,8 @@ typedef struct ln_attention_view {
 /* Consecutive keys in one operand: the past keys, or the keys of this call. */
 typedef struct ln_attention_part {
     int key, value;   /* numbers of the two operands */
-    int64_t count;    /* keys that count: operands may have more, which a length excludes */
+    int64_t count;    /* number of keys that count; the operand may have more keys, which the operand `lengths`
+                         excludes */
     int64_t slot;     /* where the first key is along the last dimension of the mask */
     int64_t position; /* the position of the first key among all keys that count */
 } ln_attention_part;
@@ -47,7 +48,7 @@ static inline bool ln_attention_has(const ln_call *call, int operand) {
 }
 /* Fills *view. The shapes of the call must be known and must have passed the shape rule. */
 void ln_attention_view_of(const ln_call *call, ln_attention_view *view);
-/* Returns where the matrix of an operand begins that belongs to matrix number `matrix` of y, in elements. */
+/* Returns the offset, in elements, of the operand's matrix that belongs to matrix number `matrix` of y. */
 int64_t ln_attention_offset(const ln_attention_view *view, const ln_attention_matrix *operand, int64_t matrix);
 /* Sets `parts` to the parts of the keys of one matrix, in order. Returns the number of parts, at most 2. Returns -1 if
  * a length is out of range, after it has reported the error (ln_index_error). */

@@ -102,8 +102,8 @@ static inline int64_t load_integer(const void *p, int dtype, int64_t i) {
 #define LN_TYPED "ops/conv_typed.inc"
 #include "kernel/common/typed.h"
 
-/* Padding is the zero point of x and therefore adds nothing, so taps outside the input are skipped. Unsigned sums wrap.
- */
+/* Padding is the zero point of x and therefore adds nothing, so taps outside the input are skipped. The sum is
+ * unsigned, because only unsigned numbers may wrap in C. */
 static void integer_row(const ln_call *call, const ln_buffers *b, const conv_state *s, int64_t item) {
     const ln_window *w = &s->window;
     conv_row r = row_of(w, item);

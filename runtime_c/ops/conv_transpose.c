@@ -34,7 +34,9 @@ void ln_count_conv_transpose(const ln_call *call, ln_counts *counts) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const double weights = (double)ln_count(w);
     if (weights <= 0) return;
-    /* Every input is multiplied by the taps to all outputs of its group, except outputs that the padding cuts off. */
+    /* Each input element has one product per tap and output channel of its group (`scattered`). If the padding cuts off
+     * many outputs, there are fewer: at most one per output element, tap and input channel of its group (`gathered`).
+     */
     const double scattered = (double)ln_count(&call->inputs[0]) / (double)w->dims[0];
     const double gathered = (double)ln_count(call->inner) / (double)(w->dims[1] * a->group);
     ln_count_macs(call, counts, weights * (scattered < gathered ? scattered : gathered));

@@ -142,8 +142,9 @@ static bool refine(const ln_tensor *x, const ln_tensor *y, box *r) {
 
 /* ---- pad ---- */
 
-/* Runs of output indices along one axis: each run starts at source index `source` and advances by `step`. The runs are
- * `every` indices apart. source -1: the constant. */
+/* A piece of the output along one axis: `repeats` runs of `count` indices. The first run begins at index `target`, and
+ * each further run `every` indices later. Every run reads the source from index `source` on, in steps of `step`. With
+ * source -1, it gets the fill value. */
 typedef struct piece {
     int64_t target, count, source, step, repeats, every;
 } piece;
@@ -161,9 +162,9 @@ static void run_of(pieces *p, int64_t target, int64_t count, int64_t source, int
     if (count > 0 && repeats > 0) p->of[p->n++] = (piece){target, count, source, step, repeats, every};
 }
 
-/* Adds the pieces of padding that goes around the axis: first a part of the axis, then whole passes, and at last a part
- * again. WRAP begins each pass at the first element. REFLECT goes up and down in turn; a turning point belongs to the
- * pass before it. */
+/* Adds the pieces of an output that passes over the axis of the source again and again: first the rest of a pass, then
+ * whole passes, and at last the beginning of a pass. WRAP begins each pass at the first element. REFLECT goes up and
+ * down in turn; a turning point belongs to the pass before it. */
 static void go_around(pieces *p, bool turns, int64_t total, int64_t before, int64_t low, int64_t n) {
     const int64_t kinds = 1 + turns, side = n - turns, period = kinds * side;
     const int64_t phase = (period - before % period) % period;
@@ -171,7 +172,7 @@ static void go_around(pieces *p, bool turns, int64_t total, int64_t before, int6
     const int64_t start = up ? phase : period - phase, head = ln_min(total, up ? n - start : start + 1);
     const int64_t sides = (total - head) / side;
     run_of(p, 0, head, low + start, up ? 1 : -1, 1, 0);
-    for (int64_t k = 0; k <= kinds; k++) { /* the last round adds the part of the axis */
+    for (int64_t k = 0; k <= kinds; k++) { /* the last round adds the beginning of a pass */
         const bool part = k == kinds;
         if (turns && (!part || sides % 2 == 0)) up = !up;
         run_of(p, head + side * (part ? sides : k), part ? (total - head) % side : side, low + (up ? turns : n - 2),
@@ -209,7 +210,7 @@ static void plan_pad(ln_copy_plan *plan, const ln_call *call, const ln_copy_attr
         if (axes[d].n == 0) return;
     }
     for (;;) {
-        /* Where a piece of one axis is constant, the rectangle covers the full extent of the axes after it. */
+        /* If the piece of one axis gets the fill value, the rectangle covers the full extent of the axes after it. */
         box r;
         memset(&r, 0, sizeof r);
         int constant = -1;

@@ -22,7 +22,8 @@ typedef struct ln_copy_rectangle {
     int64_t source, target;
     const ln_copy_dim *dims;
     int64_t items, first_item; /* number of work items, and the number of the first one among all items of the plan */
-    int64_t panels;            /* panels per row: an item is one panel, a piece of the inner dims, of one row */
+    int64_t panels;            /* panels per row. A row is all of the inner dims, and a panel is a piece of it; a work
+                                  item is one panel */
     int64_t panel;             /* size of a panel along dims[rank - 2] for transposes, along the last dim otherwise */
 } ln_copy_rectangle;
 

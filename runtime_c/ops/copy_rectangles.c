@@ -69,7 +69,7 @@ static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, 
     }
     const bool rows = r->shape == LN_COPY_RUN && r->panels == 1 && cut > 0;
     for (int64_t item = begin; item < end; item++) {
-        if (rows) { /* a row of runs along the innermost of the outer dims, except the last run */
+        if (rows) { /* all runs along the innermost of the outer dims but the last are copied together */
             const ln_copy_dim *d = &r->dims[cut - 1];
             const int64_t n = ln_min(d->size - at[cut - 1], end - item) - 1;
             copy_runs(target + to * size, d->target * size, source + from * size, d->source * size,

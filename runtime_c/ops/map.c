@@ -34,7 +34,8 @@ linnet_status ln_infer_map(const ln_infer *infer) {
 
 void ln_count_map(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MAP] += ln_map_operations(call->attributes) * (double)ln_count(&call->outputs[0]);
-    for (int i = 0; i < call->n_inputs + call->n_outputs; i++) { /* 32 bits are read and written in place */
+    for (int i = 0; i < call->n_inputs + call->n_outputs; i++) { /* numbers of up to 16 bits are converted when they are
+                                                                    read and written */
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
         if (ln_dtype_bits(t->dtype) > 16) continue;
         counts->work[LN_RATE_MAP] += (ln_dtype_is_float(t->dtype) ? 3 : 0.7) * (double)ln_max(ln_count(t), 0);
@@ -83,7 +84,8 @@ static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t 
     ln_store_wrapped(data, t->dtype, at, ln_quantize_f(v, t->quant->scale[entry], zero, low, high));
 }
 
-/* Unary opcodes do not use words 3 and 4; binary opcodes do not use word 4. */
+/* Returns the register that a word of an instruction names. Unary opcodes do not use words 3 and 4, and binary opcodes
+ * do not use word 4. An unused word that is out of range gives register 0. */
 static const cell *argument(const cell *r, int64_t count, int64_t word) {
     return &r[word >= 0 && word < count ? word : 0];
 }

@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-/* Dimension `from_end` (1: last) after the transpose; a 1-D operand always uses its only dimension. */
+/* Returns the axis of t that is number `from_end` from the end (1: the last) after the transpose. An operand with one
+ * dimension is not transposed. */
 static int axis_from_end(const ln_tensor *t, bool transpose, int from_end) {
     return t->rank - (transpose && t->rank >= 2 ? 3 - from_end : from_end);
 }
@@ -25,7 +26,7 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
     if ((a->dtype == LINNET_I32 || a->dtype == LINNET_I64) && b->dtype == a->dtype &&
         (bias == NULL || bias->dtype == LINNET_NONE || bias->dtype == a->dtype) &&
         (attributes->output_dtype == LINNET_NONE || attributes->output_dtype == a->dtype)) {
-        y->dtype = a->dtype; /* plain integers: wrapping products */
+        y->dtype = a->dtype; /* integers without quantization, whose products and sums wrap */
     } else if (ln_dtype_is_float(a->dtype) && ln_quant_has_values(b) && ln_dtype_bits(b->dtype) <= 8) {
         linnet_status status = ln_infer_product_dtype(a, a, bias, attributes->output_dtype, &y->dtype, infer->error);
         if (status != LINNET_OK) return status;

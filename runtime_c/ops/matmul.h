@@ -7,7 +7,7 @@
 
 typedef struct ln_matmul_view {
     int64_t m, n, k, batch; /* batch: number of matrix products */
-    int n_batch;            /* number of batch dimensions, which are listed from the outermost on */
+    int n_batch;            /* number of batch dimensions; their sizes and strides are listed from the outermost on */
     int64_t batch_dims[LN_MAX_RANK], a_batch[LN_MAX_RANK], b_batch[LN_MAX_RANK], y_batch[LN_MAX_RANK]; /* strides */
     int64_t a_row, a_column, b_row, b_column, y_row, y_column; /* strides; 0 for a dimension that does not exist */
     int b_axis; /* the axis of operand b along n, which is its quantization axis */

@@ -158,7 +158,7 @@ typedef struct cell {
     ln_recurrent_activation activations[3];
     double clip;
     const double *peepholes, *bias;
-    const ln_recurrent_vectors *vectors; /* none */
+    const ln_recurrent_vectors *vectors; /* NULL: the reference has no loops of an ISA */
     const ln_tensor *t;
     const void *weights;
     int64_t at;

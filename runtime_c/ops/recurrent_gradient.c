@@ -78,8 +78,8 @@ static void put(const ln_call *call, const ln_buffers *b, int output, int64_t at
     for (int64_t i = 0; i < n; i++) ln_store_f64(b->outputs[output], t->dtype, at + i * t->strides[t->rank - 1], x[i]);
 }
 
-/* step_at: the offset of a row at one step of [time, directions, batch, hidden]. state_at: the offset of a row's
- * initial or last state. Both are 0 if the operand is absent. */
+/* step_at returns the offset of a row at one step of [time, directions, batch, hidden], and state_at that of a row's
+ * initial or last state. Both return 0 if the operand is absent. */
 static int64_t step_at(const ln_call *call, int operand, int64_t time, int64_t d, int64_t row) {
     if (!ln_recurrent_has(call, operand)) return 0;
     const int64_t *strides = call->inputs[operand].strides;
@@ -129,7 +129,7 @@ static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d
                             .dq = dq,
                             .dh_plain = total,
                             .relu = a->relu};
-    /* total: the gradient of the state accumulated so far */
+    /* `total` is the gradient of the state h, to which every step adds. */
     fetch(call, b, LN_GRAD_DY_H, state_at(call, LN_GRAD_DY_H, d, row), n, total);
     fetch(call, b, LN_GRAD_DY_C, state_at(call, LN_GRAD_DY_C, d, row), n, dc);
     memset(dp, 0, (size_t)width * sizeof *dp);

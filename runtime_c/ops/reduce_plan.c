@@ -70,7 +70,7 @@ static bool fast_kind(const ln_call *call) {
     if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
     if (extreme && x->dtype == y->dtype && (ln_is_byte(x->dtype) || x->dtype == LINNET_I16)) return true;
     return y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0 &&
-           (adds || powers(a->kind) || (extreme && x->quant->scale[0] > 0)); /* of stored integers */
+           (adds || powers(a->kind) || (extreme && x->quant->scale[0] > 0)); /* extremes of stored integers */
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {

@@ -95,7 +95,7 @@ static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor 
         const double size = all_known ? floor(scale * (double)in + 0.5) : -1;
         if (!(size < 2147483648.0)) return bad_size(axis, "is too large", error);
         p->out[axis] = (int64_t)size;
-        if (size > 0 && in <= INT32_MAX && p->down <= INT32_MAX) { /* exactly */
+        if (size > 0 && in <= INT32_MAX && p->down <= INT32_MAX) { /* computes the size exactly, in integers */
             const int64_t part = in % p->down * p->up, rest = part % p->down;
             p->out[axis] = in / p->down * p->up + part / p->down + (rest >= p->down - rest);
         }

@@ -48,7 +48,7 @@ typedef struct ln_gemm_a {
                                     only the multiples of this number are input elements, at coordinate / lattice. 1 for
                                     a convolution */
     ln_window_strides x;
-    const void *padding; /* what is read where the window is in the padding: zero points, as many as a segment has
+    const void *padding; /* zero points, which are read where the window is in the padding: as many as a segment has
                             elements, in the dtype of A. With gather, as many as a tap has elements, in the
                             micro-kernel's dtype */
 } ln_gemm_a;

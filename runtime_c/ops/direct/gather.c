@@ -122,7 +122,7 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
    the trailing dims of x. All blocks have the same size, which is one element for the kind `elements`. */
 typedef struct walk {
     int rank;                                                                       /* of the grid */
-    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* steps in y, indices, and x */
+    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* sizes; steps in y, indices, x */
     int first, depth; /* the dimensions of x that the indices of a point refer to */
     int64_t next;     /* elements from one index of a tuple to the next */
     bool from_end;    /* negative indices count from the end */
@@ -146,7 +146,7 @@ static LN_PLANNING int64_t run_length(const ln_call *call, const walk *w) {
     for (int64_t i = 0, n = ln_count(index); i < n; i++) {
         const int64_t v = ln_load_i64(index->data, index->dtype, i);
         if (v < 0 || v >= x->dims[w->first]) return 0;
-        if (v != before + 1) /* the result divides the length and the start of every run */
+        if (v != before + 1) /* the common divisor of the starts of all runs and of the length divides every run */
             for (int64_t rest = i; rest != 0;) {
                 const int64_t other = run % rest;
                 run = rest, rest = other;
@@ -192,7 +192,7 @@ static LN_PLANNING linnet_status configure(ln_call *call) {
     if (w->real && y->dtype != LINNET_F32) call->scratch_thread = (size_t)w->block * sizeof(float);
     call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
     call->grain =
-        ln_max(1, 65536 / (w->block + 8)); /* about 20 us of work, which is what sharing work among threads costs */
+        ln_max(1, 65536 / (w->block + 8)); /* about 20 us of work; to share work among threads takes as long */
     return LINNET_OK;
 }
 

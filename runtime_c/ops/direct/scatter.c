@@ -63,7 +63,7 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
                   ln_shape_text(u->dims, u->rank, t3, sizeof t3));
 }
 
-/* In place, all but the selected elements stay as they are. */
+/* If y and x share memory, only the selected elements are written, and only a reduction reads them. */
 void ln_count_scatter(const ln_call *call, ln_counts *counts) {
     const ln_scatter_attributes *a = call->attributes;
     const ln_tensor *index = &call->inputs[1], *u = &call->inputs[2];
@@ -138,8 +138,8 @@ static linnet_status scatter_elements(const ln_call *call, const ln_buffers *b) 
     return LINNET_OK;
 }
 
-/* Writes a block of the trailing dims, which a tuple of indices selects. It may be contiguous, like a row of a table,
- * or not. */
+/* Writes a block of the trailing dims, which a tuple of indices selects. `whole` says that the block is contiguous,
+ * like a row of a table. */
 static void write_block(const ln_call *call, const ln_buffers *b, int64_t to, int64_t from, int first, int64_t block,
                         bool whole) {
     const ln_tensor *u = &call->inputs[2], *y = &call->outputs[0];
