@@ -75,7 +75,7 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define STEP_2(R) LOAD_A_STEP_##R "ld1 {v4.4s-v5.4s}, [%[b]], #32\n" FMAS(R, 0, 2, 0, 4) FMAS(R, 0, 2, 1, 5)
 #define STEP_1(R) LOAD_A_STEP_##R "ld1 {v4.4s}, [%[b]], #16\n" FMAS(R, 0, 1, 0, 4)
 
-/* The rows of a tile, as lists of registers. */
+/* LINES_<rows>_<vectors> calls M for each row of a tile, with the list of its registers. */
 #define LINES_1_3(M) M("v8.4s-v10.4s")
 #define LINES_2_3(M) LINES_1_3(M) M("v11.4s-v13.4s")
 #define LINES_4_3(M) LINES_2_3(M) M("v14.4s-v16.4s") M("v17.4s-v19.4s")
@@ -88,7 +88,7 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define LINES_2_1(M) LINES_1_1(M) M("v9.4s")
 #define LINES_4_1(M) LINES_2_1(M) M("v10.4s") M("v11.4s")
 #define LINES_8_1(M) LINES_4_1(M) M("v12.4s") M("v13.4s") M("v14.4s") M("v15.4s")
-/* All accumulators of a tile. */
+/* EACH_<rows>_<vectors> calls M for each accumulator of a tile. */
 #define EACH_1_1(M) M(8)
 #define EACH_2_1(M) EACH_1_1(M) M(9)
 #define EACH_1_3(M) EACH_2_1(M) M(10)

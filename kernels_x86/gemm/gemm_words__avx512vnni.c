@@ -10,7 +10,7 @@
 /* The numbers by which the sums of a tile are converted. The fields are copies, so the compiler knows that no store
  * changes them. */
 typedef struct words {
-    __m512 scale[2], low, high; /* limits: without the zero point */
+    __m512 scale[2], low, high; /* low and high: limits of the results without the zero point */
     __m512 other, y_scale, y_inverse;
     __m512i zero, y_zero;
 } words;

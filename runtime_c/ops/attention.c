@@ -211,7 +211,8 @@ int64_t ln_attention_offset(const ln_attention_view *v, const ln_attention_matri
     return offset;
 }
 
-/* Returns the length of the row of the batch to which a matrix belongs; `most` without lengths. */
+/* Returns the number of keys that count for a matrix, which is the length of its row of the batch; `most` if there are
+ * no lengths. If the length is out of range, reports the error (ln_index_error) and returns -1. */
 static int64_t length_of(const ln_call *call, const ln_attention_view *v, const ln_buffers *b, int64_t matrix,
                          int64_t most) {
     if (!ln_attention_has(call, LN_ATTENTION_LENGTHS)) return most;

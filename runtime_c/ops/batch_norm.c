@@ -13,7 +13,7 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     y->rank = x->rank;
     if (x->rank < 0) return LINNET_OK;
     for (int i = 0; i < x->rank; i++) y->dims[i] = x->dims[i];
-    int axis = ln_axis(a->channel_axis, x->rank); /* -1 with rank 1: there is one channel */
+    int axis = ln_axis(a->channel_axis, x->rank); /* -1 is allowed if x has rank 1: there is one channel */
     if (axis < 0 && x->rank != 1) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
         ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);

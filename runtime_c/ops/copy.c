@@ -72,7 +72,8 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
         if (x->dims[s] != y->dims[d] || before != s - 1) break;
         run *= (double)ln_min(x->dims[before], y->dims[d - 1]);
     }
-    counts->work[LN_RATE_MOVE] += count * (run < 24 ? 1.1 : 26 / run); /* per run; per element in short runs */
+    /* The cost of a long run does not depend on its length. Short runs cost as much as their elements. */
+    counts->work[LN_RATE_MOVE] += count * (run < 24 ? 1.1 : 26 / run);
 }
 
 linnet_status ln_copy_configure(ln_call *call) {

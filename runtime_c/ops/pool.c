@@ -34,9 +34,8 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* The running maximum stays in a register, so a comparison takes a quarter of a map's operation, which loads and
- * stores.
- */
+/* The running maximum stays in a register. So a comparison takes only a quarter of the time of an operation of a map,
+ * which also loads and stores. */
 void ln_count_pool(const ln_call *call, ln_counts *counts) {
     const ln_ints kernel = ((const ln_pool_attributes *)call->attributes)->kernel;
     double taps = 0.25;

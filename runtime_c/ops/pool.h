@@ -14,7 +14,7 @@ typedef struct ln_pool_plan {
     ln_window_strides x, y, dx; /* dx: only for a gradient, in which y stands for the gradient of the pool's output */
     int64_t channels, chunks;
     int64_t x_image, dx_image; /* for a gradient: elements of one image, if an image is contiguous */
-    int kind;                  /* the op's attribute */
+    int kind;                  /* the attribute `kind` of the op */
     bool count_include_pad;
     int32_t zero; /* quantized integers: the stored integer that stands for padding */
     float least;  /* the start value of a maximum */

@@ -90,7 +90,7 @@ static int64_t state_at(const ln_call *call, int operand, int64_t d, int64_t row
     return ln_recurrent_has(call, operand) ? state_of(&call->inputs[operand], d, row) : 0;
 }
 
-/* dh += dq . weights */
+/* Multiplies dq by the weights, and adds the product to dh. */
 static void through_weights(const ln_call *call, const ln_buffers *b, int64_t d, const double *dq, double *dh) {
     const ln_tensor *w = &call->inputs[LN_GRAD_WEIGHTS];
     for (int64_t i = 0; i < w->dims[1]; i++)

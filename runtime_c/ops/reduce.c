@@ -48,7 +48,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
 void ln_count_reduce(const ln_call *call, ln_counts *counts) {
     const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
     double each = kind == LN_REDUCE_KIND_LOG_SUM_EXP ? 14 : 1.4;
-    if (call->inputs[0].dtype != LINNET_F32) each += 4; /* converted */
+    if (call->inputs[0].dtype != LINNET_F32) each += 4; /* elements are converted to f32 */
     counts->work[LN_RATE_MAP] += each * (double)ln_count(&call->inputs[0]);
     counts->work[LN_RATE_MOVE] += 16 * (double)ln_count(&call->outputs[0]);
 }
@@ -237,7 +237,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                              reduce_arg(&w, a->kind == LN_REDUCE_KIND_ARGMAX, a->select_last_index != 0));
         else if (dequantize || ln_dtype_is_float(x->dtype))
             ln_store_float(b->outputs[0], y->dtype, at, reduce_floats(&w, a->kind, dequantize));
-        else if (logs || a->kind == LN_REDUCE_KIND_L2) /* integers are truncated, like ONNX, not rounded */
+        else if (logs || a->kind == LN_REDUCE_KIND_L2) /* integer results are truncated, as in ONNX, not rounded */
             ln_store_float(b->outputs[0], y->dtype, at,
                            trunc(logs ? reduce_floats(&w, a->kind, false) : sqrt((double)reduce_ints(&w, a->kind))));
         else

@@ -160,7 +160,7 @@ linnet_status ln_infer_resize(const ln_infer *infer) {
     return status;
 }
 
-/* Linear interpolation combines two neighbours per axis, cubic interpolation four. */
+/* Counts operations per element: linear interpolation combines two neighbours per axis, cubic interpolation four. */
 void ln_count_resize(const ln_call *call, ln_counts *counts) {
     static const double of[] = {3, 4, 14};
     const int64_t mode = ((const ln_resize_attributes *)call->attributes)->mode;
@@ -214,7 +214,8 @@ static void fill_weights(const ln_resize_attributes *a, place at, double scale, 
     for (int t = 0; t < taps && normalize; t++) weight[t] = (float)((double)weight[t] / sum);
 }
 
-/* Default linear interpolation between the two neighbours of the coordinate, which are clamped to the input. */
+/* Tells whether the mode is plain linear interpolation between the two neighbours of the coordinate, which are clamped
+ * to the input. */
 static bool plain_linear(const ln_resize_attributes *a) {
     return a->mode == LN_RESIZE_MODE_LINEAR && !a->antialias && !a->exclude_outside;
 }

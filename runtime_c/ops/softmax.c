@@ -21,7 +21,7 @@ linnet_status ln_infer_softmax(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* An exponential, a maximum, a sum and a division per element; and the ends of each line. */
+/* Counts an exponential, a maximum, a sum and a division per element, and the ends of each line. */
 void ln_count_softmax(const ln_call *call, ln_counts *counts) {
     const ln_tensor *x = &call->inputs[0];
     const int axis = ln_axis(((const ln_softmax_attributes *)call->attributes)->axis, x->rank);

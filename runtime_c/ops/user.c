@@ -34,7 +34,7 @@ typedef struct seen {
     linnet_operand operands[LN_MAX_OPERANDS], *pointers[LN_MAX_OPERANDS];
 } seen;
 
-/* ln_user_arity has limited the number of operands. */
+/* Fills the call that a callback gets. ln_user_arity has made sure that there is space for all operands in *s. */
 static linnet_user_call call_of(const ln_op *op, const void *attributes, int n_inputs, const ln_tensor *inputs,
                                 int n_outputs, const ln_tensor *outputs, seen *s) {
     for (int i = 0; i < n_inputs + n_outputs; ++i) {
@@ -131,7 +131,7 @@ static bool can(const ln_call *call) {
     return true;
 }
 
-/* What `prepare` decided. */
+/* What the function `prepare` of the host program has decided. */
 typedef struct prepared {
     size_t scratch_size;
     int64_t items, grain;

@@ -29,7 +29,8 @@ typedef struct ln_gemm_tile {
     int64_t columns;
     int64_t tiles;          /* how many tiles below each other to compute, at most set->tiles; 0: one */
     const void *init;       /* the `width` start values of every row; NULL (floats only): the start values are in c */
-    const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
+    const int32_t *row_sum; /* 32-bit sums: for each row, a number that is added to all its elements; NULL: nothing is
+                               added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
     const float *residual;  /* floats: numbers that are added to the sums before the clamp, in rows that are ldc
                                elements apart; NULL: nothing is added. Only for `strip` and for sets with `adds` */
@@ -77,10 +78,11 @@ typedef struct ln_gemm_set {
     bool halves; /* constant panels of f16 and bf16 stay narrow, because `convert` is fast enough to widen them at each
                     use */
     bool adds;   /* `full` and `half` add a residual */
-    uint8_t rows, width, depth; /* of the largest tile; depth: elements of k that lie together in a panel */
+    uint8_t rows, width, depth; /* rows and width of the largest tile; depth: how many successive k lie together in a
+                                   panel */
     uint8_t tiles; /* with `store_tile`: how many tiles below each other full[rows] can compute at once; 0: one */
     uint8_t unit;  /* the last panel has a multiple of this number of columns; 0: of half the width */
-    uint16_t takes, takes_b; /* a bit per linnet_dtype that the set supports, of x (or a), and of w (or b) */
+    uint16_t takes, takes_b; /* the supported dtypes of x or a, and of w or b: bit d stands for linnet_dtype d */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
     /* Functions for A packed in tiles of `rows` rows. The remaining rows are in tiles whose heights are powers of two.
@@ -90,7 +92,8 @@ typedef struct ln_gemm_set {
     ln_gemm_row row;                    /* NULL: none */
     int row_panels;                     /* the number of whole panels that `row` computes at a time */
     const struct ln_gemm_set *in_order; /* the set for cores that execute in order; NULL: this set */
-    const struct ln_gemm_set *in_place; /* the set for products that are too small to pack A; NULL: this set */
+    const struct ln_gemm_set *in_place; /* the set for products that are too small for packing A to pay off; NULL: this
+                                           set */
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
@@ -120,13 +123,13 @@ static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     const bool halves = left - n == 1 || (left - n == 2 && n == set->rows && set->full[left / 2] != NULL);
     return halves ? left / 2 : n;
 }
-/* Every set of this architecture. */
+/* Declares every set of this architecture. */
 #define LN_GEMM_UKERNEL(isa, symbol) extern const ln_gemm_set symbol##__##isa;
 #if defined(__x86_64__) || defined(_M_X64)
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
 #include "kernels_arm/gemm/gemm_ukernels.inc"
-extern const ln_gemm_set ln_gemm_f32_packed__neon; /* has `strip`, no micro-kernels */
+extern const ln_gemm_set ln_gemm_f32_packed__neon; /* has `strip` instead of `full` and `half` */
 #endif
 #undef LN_GEMM_UKERNEL
 

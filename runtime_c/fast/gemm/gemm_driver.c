@@ -79,7 +79,7 @@ typedef struct row_block {
     int64_t segments, length,
         skipped; /* like the fields of ln_gemm_depth, for this chunk; skipped: elements of K before the chunk */
     const void **rows;
-    int32_t *sums; /* sums of the rows; if B has one part, times -b_zero; NULL: not needed */
+    int32_t *sums; /* sums of the rows of A, multiplied by -b.zero if B has one part; NULL: not needed */
 } row_block;
 
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {

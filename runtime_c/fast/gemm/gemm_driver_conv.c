@@ -27,7 +27,7 @@ typedef struct problem {
     ln_window window;
     int64_t lattice[LN_SPATIAL];
     bool transposed, folded;
-    ln_gemm_fold fold; /* if it is folded, `window` is the window of the convolution */
+    ln_gemm_fold fold; /* if `folded`: `window` is then that of the convolution to blocks */
     int mode, w_axis;  /* mode of requantization; axis of w along output channels */
     int64_t ldc;
 } problem;
@@ -177,7 +177,7 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     for (int64_t i = 0; i < groups; i++) {
         products[i] = (ln_gemm_product){i * g->k.kc * g->a.x.c, i, 0, i * g->n};
         offsets[i] =
-            i * g->n * g->k.kc * g->k.taps; /* in w; the formula is right for both orders of the channel axes of w */
+            i * g->n * g->k.kc * g->k.taps; /* where the group begins in w, for both orders of the channel axes of w */
     }
     g->n_products = g->n_matrices = groups;
     g->products = products, g->b.matrix_offset = offsets;

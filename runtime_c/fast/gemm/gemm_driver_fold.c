@@ -7,7 +7,7 @@
 #include "fast/gemm/gemm_state.h"
 #include "kernel/step.h"
 
-enum { SHORT_RUN = 32 }; /* shorter runs are collected before they are converted */
+enum { SHORT_RUN = 32 }; /* sums of runs that are shorter than this are collected before they are converted */
 
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap) {
     const ln_gemm_fold *f = g->fold;

@@ -25,7 +25,7 @@ typedef struct gradient {
     ln_window window;
     ln_window_strides x;
     bool merged;          /* the taps of a line of the kernel are contiguous in memory */
-    int64_t g_row, x_row; /* elements from position to position; x_row 0: x must be packed */
+    int64_t g_row, x_row; /* elements from one position to the next in g and x; x_row 0: x must be packed */
     int64_t m, per_group, columns, panels, k;
     int64_t parts, part, chunks, chunk; /* parts of k, of `part` positions each; chunks of `chunk` panels */
 } gradient;
@@ -156,7 +156,7 @@ static void add_block(const gradient *p, const float *x, const float *g, int64_t
                          .b = packed,
                          .b_step = width * (int64_t)sizeof *packed,
                          .ldc = set->width,
-                         .columns = width, /* the excess columns are zeros */
+                         .columns = width, /* the columns after the last one are zeros */
                          .chained = true,  /* K_BLOCK products are already a short sum */
                          .init = begin ? zeros : NULL,
                          .low = -INFINITY,

@@ -1,5 +1,6 @@
-/* gemm_driver_plan.c - chooses the set of micro-kernels, the layout of panels and the blocks of a matrix product.
- * The choices depend only on shapes, the ISA's tile and the number of threads; the results depend on none of them. */
+/* gemm_driver_plan.c - chooses the set of micro-kernels, the layout of panels and the blocks of a matrix product. The
+ * choices depend only on shapes, the ISA's tile and the number of threads. The number of threads changes only the
+ * blocks, so the results do not depend on it. */
 #include "fast/gemm/gemm_driver_plan.h"
 
 #include "base/layout.h"
@@ -175,7 +176,7 @@ static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n,
 }
 
 /* Tells whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including
- * partial sums. The requantization that follows must not depend on the width of the sums. */
+ * partial sums. The requantization that follows must also give the same results for narrow sums. */
 static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
     const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
     bool by_float =
@@ -204,7 +205,8 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
                         : g->a.gather || g->k.run > 1 ? g->a.copy_stride
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
-    const bool whole = ln_gemm_unfolds(g) && g->c.apply; /* the epilogue needs whole lines of the output */
+    const bool whole = ln_gemm_unfolds(g) && g->c.apply; /* the epilogue needs whole lines of the output, so a block
+                                                            gets all columns */
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct && !g->c.tiled) {
@@ -272,7 +274,8 @@ static bool in_lines(const ln_gemm *g) {
 /* Tells whether the rows of A must be copied, or are faster to read after copying. */
 static bool must_gather(const ln_gemm *g) {
     const int64_t depth =
-        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* elements that a step of the kernel takes */
+        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* elements of K that the micro-kernel multiplies in
+                                                                     one step */
     if (!as_it_is(g)) return true;
     if (g->k.run > 1) return false;
     if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4))
@@ -368,8 +371,8 @@ static void plan_panels(ln_call *call, ln_gemm *g) {
     g->b.matrix_bytes = (int64_t)ln_round_up((size_t)((g->b.panels - 1) * g->b.panel_bytes + last), LN_ALIGNMENT);
     g->init.width = (int64_t)ln_round_up((size_t)(g->b.panels * width), 16);
     const uint64_t order_of_k = g->k.segments == 1 ? 1 : g->k.run == 1 ? 0 : 2;
-    /* Everything about the set that packing depends on. This number is stored in files, so it must not be an address.
-     */
+    /* The number describes everything about the set that packing depends on. It is stored in files, so it must not be
+     * an address. */
     const ln_gemm_set *s = g->set;
     const uint64_t sizes = s->width | (uint64_t)s->depth << 8 | (uint64_t)s->unit << 16 | (uint64_t)s->b_dtype << 24;
     const uint64_t dtypes =

@@ -4,7 +4,7 @@
 
 #include "fast/gemm/gemm_state.h"
 
-/* For `cost`: adds the work of the driver besides the products to the counts. */
+/* For `cost`: adds the work of the driver to the counts, which have only the products so far. */
 void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *counts, const ln_gemm_size *size);
 
 /* Returns the first of n sets that supports the dtypes and the quantization of these operands; NULL if none does.

@@ -168,7 +168,7 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     }
 }
 
-/* Copies the few bytes of a tap inline. The last chunk overlaps the previous one. */
+/* Copies the few bytes of a tap without a call of memcpy. The last chunk overlaps the previous one. */
 static inline void copy_short(char *to, const char *from, int64_t bytes) {
     if (bytes >= 16) {
         for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
@@ -184,7 +184,8 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
     }
 }
 
-/* Copies `count` runs of `bytes` bytes. Short runs, such as lines of few channels, take few instructions. */
+/* Copies `count` runs of `bytes` bytes each. Short runs, such as the lines of a kernel over few channels, take few
+ * instructions. */
 static void copy_runs(char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t bytes,
                       int64_t count) {
     const int64_t last8 = bytes - 8, last16 = bytes - 16;

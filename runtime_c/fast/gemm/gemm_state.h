@@ -96,10 +96,10 @@ typedef struct ln_gemm_c {
     bool apply; /* ln_epilogue_apply stores the result or, with direct, finishes it in place */
     bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
     float low, high;
-    int residual;                /* the input that the micro-kernels add; 0: none */
-    const ln_quantized_sum *sum; /* tiled: the residual addition that `store_sum` does; NULL: none */
+    int residual;                /* number of the input that the micro-kernels add to the result; 0: none */
+    const ln_quantized_sum *sum; /* with `tiled`: the residual addition that `store_sum` does; NULL: there is none */
     bool integer;                /* sums are integers, and `requant` is set */
-    int64_t part_bytes;          /* from the sums of high bytes to the sums of low bytes; 0: b.parts is 1 */
+    int64_t part_bytes;          /* bytes from the sums over high bytes to the sums over low bytes; 0: b.parts is 1 */
     ln_requant requant;
 } ln_gemm_c;
 
@@ -112,7 +112,7 @@ typedef struct ln_gemm_fold {
     int64_t channels; /* of the output */
     int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
     int64_t crop[LN_SPATIAL],
-        out[LN_SPATIAL]; /* positions of the first block that lie before the output; output size */
+        out[LN_SPATIAL]; /* crop: positions of the first block that lie before the output; out: size of the output */
     int64_t run;    /* columns of one line of a block, which are adjacent in the output. 0: there is one product per
                        line of the input and of the kernel, which is stored like other products */
     int64_t period; /* how many elements of a line are requantized at a time, a multiple of `run` */

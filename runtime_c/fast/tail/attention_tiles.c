@@ -22,7 +22,7 @@ typedef struct item {
     const ln_buffers *b;
     const plan *p;
     float *scratch;
-    int64_t matrix, row, rows, total; /* total: keys that count */
+    int64_t matrix, row, rows, total; /* total: number of keys that count (ln_attention_part) */
     const void *queries[LN_ATTENTION_ROWS], *weights[LN_ATTENTION_ROWS];
 } item;
 
@@ -116,7 +116,8 @@ static const float *mask_line(const item *t, int64_t row, int64_t slot, int64_t 
 
 /* ---- products ---- */
 
-/* Computes c = rows of a . a panel, or adds to c if init is NULL. The rows of c have room for whole panels. */
+/* Computes the products c of rows of a and a panel, or adds them to c if init is NULL. The rows of c have room for
+ * whole panels. */
 static void multiply(const item *t, const void *const *a, int64_t a_step, int64_t depth, const float *panel,
                      int64_t panel_step, int64_t width, const float *init, float *c, int64_t ldc) {
     const ln_gemm_set *set = t->vectors->set;
@@ -162,7 +163,8 @@ static void score(const item *t, const matrix *queries, int key, int64_t first, 
     }
     for (int64_t at = 0; at < n;) {
         const int64_t width = ln_gemm_width(set, n - at), columns = ln_min(width, n - at);
-        const matrix turned = {keys.data + at, keys.column, 1}; /* [depth][n], if keys lie side by side */
+        const matrix turned = {keys.data + at, keys.column, 1}; /* the keys as a matrix [depth][n], if they lie side by
+                                                                   side */
         const float *b = panel;
         int64_t step = width;
         if (keys.column == 1) {

@@ -23,7 +23,7 @@ typedef struct ln_attention_row {
 
 /* The functions that each ISA provides. */
 typedef struct ln_attention_vectors {
-    const ln_gemm_set *set; /* f32, with `full` and `half` */
+    const ln_gemm_set *set; /* an f32 set that has `full` and `half` */
     /* Turns scores into weights relative to *top, the largest score of the query so far, and adds them to *sum. Returns
        the factor that corrects what was computed with the old *top. */
     float (*weigh)(const ln_attention_row *row, float *top, float *sum);

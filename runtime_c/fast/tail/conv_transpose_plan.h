@@ -7,7 +7,7 @@
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
 
-#define LN_TRANSPOSE_TAPS 256 /* the largest kernel that the SIMD kernels take */
+#define LN_TRANSPOSE_TAPS 256 /* the largest number of taps that the SIMD kernels support */
 #define LN_TRANSPOSE_LANES 16 /* packed weights pad the output channels of a group to a multiple of this number */
 
 /* The plan, in call->state. There are two phases if `constant` is false or `widen` is true. The first packs weights

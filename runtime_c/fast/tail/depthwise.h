@@ -19,16 +19,17 @@ typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
     int64_t channels, padded;
-    bool transposed; /* conv_transpose, f32 only */
+    bool transposed; /* the op is conv_transpose; f32 only */
     bool swapped;    /* axes y and x are exchanged in `window`, x, y and the weights */
     bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
     bool widen;      /* x is not f32, so each thread widens the rows that it needs */
     bool apply;      /* ln_epilogue_apply stores (in place, with floats.direct) */
     bool integer;
-    size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
+    size_t row_bytes; /* bytes of the result row, with which the thread's scratch begins; the widened rows follow */
     /* How many rows the packed taps have: one per row of the kernel or, with lanes, one per group of rows. */
     struct {
-        int64_t rows, rows_per_plane; /* in all, and in one depth of the kernel */
+        int64_t rows, rows_per_plane; /* in all, and in one plane of the kernel, which is one position along its
+                                         depth */
     } taps;
     /* For floats. Integers have direct = false and no clamp range. */
     struct {
@@ -54,13 +55,13 @@ typedef struct ln_depthwise {
                       Elements are unsigned: 128 is added to i8. The packed bias corrects the result for this and for
                       the zero point */
         int rows;  /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
-        int64_t taps_high;           /* number of input rows that these output rows read in one depth of the kernel */
+        int64_t taps_high;           /* number of input rows that these output rows read in one plane of the kernel */
         int64_t block, span;         /* channels and output pixels whose lanes are in L1 at a time */
         int64_t row;                 /* distance in sums from one row of results to the next, and from one part to the
                                         next */
         bool wide;                   /* x is i16 */
         bool finished;               /* tiles convert sums to results, which then only have to be copied */
-        int stored;                  /* dtype of these results */
+        int stored;                  /* dtype of the results that tiles convert */
         const ln_quantized_sum *sum; /* tiles also limit and quantize by this; NULL: they do not */
         bool exact;      /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
         int x_zero_byte; /* the zero point of 8-bit x, as an unsigned byte */

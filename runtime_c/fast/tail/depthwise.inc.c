@@ -9,7 +9,7 @@
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2)
 #define LN_DW_PIXELS 8
-#define LN_DW_TAPS 16 /* the longest line of taps for which the borders of a line are computed together */
+#define LN_DW_TAPS 16 /* the longest line of taps for which pixels at the borders are computed together */
 #elif defined(LN_SIMD_NEON)
 #define LN_DW_PIXELS 8
 #else

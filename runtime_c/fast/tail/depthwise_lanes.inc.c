@@ -93,7 +93,7 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const __m128i flip = _mm_set1_epi8(d->quantized.x_u8 ? 0 : INT8_MIN);
-    const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* of a row */
+    const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* end of a row of x */
     int32_t *to = s->lanes;
     for (int64_t g = 0; g < w->kernel[0] * d->taps.rows_per_plane; g++) {
         const char *rows[DWL_GROUP];
@@ -377,7 +377,7 @@ static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *su
     }
 }
 
-/* Converts the sums of a row that tiles did not convert, to output values, or in place to f32 for the epilogue. */
+/* Converts the sums of a row, if tiles did not do so: to output values or, for the epilogue, to f32 in place. */
 static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
     const ln_requant *r = &d->quantized.requant;

@@ -24,7 +24,7 @@ static linnet_status window_of(const ln_call *call, ln_window *g) {
                                       : ln_window_conv_transpose(call->attributes, x, w, g, NULL);
 }
 
-/* Tells whether there is one channel per group, with channels innermost on both sides. */
+/* Tells whether there is one channel per group, and channels are innermost in the input and the output. */
 static bool shape_fits(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = result_of(call);
     ln_window g;
@@ -198,8 +198,8 @@ static bool biases_are_exact(const ln_call *call) {
 
 static bool has_wide_bias(const ln_depthwise *d) { return !d->integer || !d->quantized.sums_fit; }
 
-/* Plans the groups of taps, and the memory for lanes. 24 kB of lanes are processed at a time, so that they stay in
- * L1. */
+/* Plans the groups of rows whose elements share lanes, and the memory for lanes. 24 kB of lanes are processed at a
+ * time, so that they stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
     const ln_window *w = &d->window;

@@ -128,7 +128,7 @@ linnet_status ln_group_norm_configure(ln_call *call) {
     return norm_configure(call, plan);
 }
 
-/* Tells whether x and y are the same permutation without gaps, and which axis has the channels. */
+/* Fills *p. Returns false if x and y do not have the same layout without gaps. */
 static bool batch_norm_view(const ln_call *call, ln_batch_norm_plan *p) {
     const ln_batch_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];

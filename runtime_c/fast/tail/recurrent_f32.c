@@ -80,7 +80,7 @@ bool ln_recurrent_can(const ln_call *call) {
     return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
 }
 
-/* Every step loads every weight again, for one product. */
+/* Every step loads each weight again and uses it for only one product. */
 void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_products(counts, 2.3);
@@ -324,8 +324,8 @@ linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const 
     return LINNET_OK;
 }
 
-/* With fewer rows than threads, the first phase reads the states, and each further phase computes one step, whose items
- * are blocks of units. Results are the same bits as those of whole rows. */
+/* With fewer rows than threads, the first phase reads the states. Each further phase computes one step, and its items
+ * are blocks of units. The results are the same, bit by bit, as those of whole rows. */
 linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
     const linnet_status status = ln_recurrent_configure(call, vectors->panel, sizeof(float));
     if (status != LINNET_OK) return status;

@@ -15,7 +15,7 @@ struct ln_recurrent_vectors {
     /* Replaces n numbers by their tanh (tangent) or sigmoid. May also overwrite numbers after them, up to the end of a
      * vector. Numbers are first clipped to [-clip, clip]; clip 0: no clipping. */
     void (*activate)(bool tangent, float clip, float *x, int64_t n);
-    const ln_gemm_set *set; /* for whole batches */
+    const ln_gemm_set *set; /* the micro-kernels for whole batches */
 };
 /* The kernel with packable weights, which `pack` packs before the run (ln_recurrent_pack, in panels of `panel`
  * columns). Rows are computed one by one, or block by block of hidden units if there are fewer rows than threads. */

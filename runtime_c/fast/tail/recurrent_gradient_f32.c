@@ -19,7 +19,7 @@ enum { WIDTH = 64 }; /* the largest number of columns of a panel */
  * products of the gates with the state. */
 typedef struct places {
     float *panels, *dq, *dh, *dc;
-    int64_t width, line; /* numbers per direction and row: gates * hidden */
+    int64_t width, line; /* width: columns of a panel; line: numbers per direction and row, gates * hidden */
     int64_t directions, batch, padded;
     int64_t all; /* floats in the whole scratch; set even if `scratch` is NULL */
 } places;
@@ -96,7 +96,8 @@ static void prepare(const ln_call *call, const ln_buffers *b, const places *p, i
     }
 }
 
-/* For all rows: dh += dq of the following step . weights, for a block of columns. */
+/* Multiplies dq of the following step by the weights, and adds the product to dh, for all rows and a block of columns.
+ */
 static void multiply(const ln_gemm_set *set, const places *p, int64_t step, int64_t d, int64_t first) {
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {.a = rows,

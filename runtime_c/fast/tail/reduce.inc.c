@@ -13,8 +13,7 @@ enum { LN_REDUCE_ADD, LN_REDUCE_ADD_ABS, LN_REDUCE_ADD_SQUARE, LN_REDUCE_LARGEST
 enum { LN_REDUCE_COLUMNS = 64, LN_REDUCE_FEW = 4 };
 #define LN_ALWAYS static inline __attribute__((always_inline))
 
-/* Converts n elements to f32, from element `at` on, `stride` apart. Integers become whole numbers minus the zero point.
- */
+/* Converts n elements to f32, from element `at` on, `stride` apart. The zero point is subtracted from integers. */
 static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, const ln_reduce_plan *plan, const char *data, int64_t at,
                                        int64_t stride, int64_t n, float *out) {
     const int32_t zero = plan->zero;
@@ -52,7 +51,7 @@ static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, const ln_reduce_plan 
     for (i = 0; i < n && plan->factor != 1; i++) out[i] *= plan->factor;
 }
 
-/* NaN replaces any number and is kept. */
+/* Adds x to acc, or takes the extreme of both. In extremes, NaN replaces any number and is kept. */
 LN_ALWAYS vf LN_SIMD_NAME(reduce_step)(vf acc, vf x, const int how) {
     if (how == LN_REDUCE_ADD) return vf_add(acc, x);
     if (how == LN_REDUCE_ADD_ABS) return vf_add(acc, vf_abs(x));
@@ -301,8 +300,9 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
     for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
 }
 
-/* Reduces a few adjacent floats, such as the real and the imaginary part of a number, in the same order as the general
- * code. `results` of them are `x_step` and `y_step` elements apart. */
+/* Reduces groups of a few adjacent floats, such as the real and the imaginary part of a number, in the same order as
+ * the general code. There are `results` groups, which are x_step elements apart. Their results are y_step elements
+ * apart. */
 LN_ALWAYS void LN_SIMD_NAME(reduce_few_as)(const ln_reduce_plan *p, int64_t kind, const float *x, int64_t x_step,
                                            float *y, int64_t y_step, int64_t results, const int how) {
     for (int64_t i = 0; i < results; i++, x += x_step, y += y_step) {

@@ -162,7 +162,7 @@ static LN_ALWAYS_INLINE void resize_combine(const float *const *rows, const floa
     if (i < n) vf_store_partial(out + i, (int)(n - i), resize_combined(rows, by, taps, i, (int)(n - i)));
 }
 
-/* Computes this sum for any number of taps, which cubic and antialiased filters need. */
+/* Computes the same sum as resize_combine for any number of taps, which cubic and antialiased filters need. */
 static void resize_combine_many(const float *const *rows, const float *weight, int taps, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);

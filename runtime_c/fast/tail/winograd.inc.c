@@ -128,7 +128,7 @@ static __attribute__((noinline)) void wg_out_tile(const ln_winograd *p, const fl
 
 /* Where a tile is. */
 typedef struct wg_place {
-    int64_t image, y, x; /* of its first output */
+    int64_t image, y, x; /* the image that the tile is in, and the position of its first output */
 } wg_place;
 
 static wg_place wg_place_of(const ln_winograd *p, int64_t t) {

@@ -8,7 +8,7 @@
 #include "ops/conv_gradient.h"
 
 enum {
-    LEAST = 16,  /* channels: the lanes of the widest vector */
+    LEAST = 16,  /* the smallest number of channels that is supported: the lanes of the widest vector */
     BLOCK = 128, /* channels along a side of a block, which is how often each transformed value is used */
     TILE = 4,    /* positions of the output along a side of a tile */
     PRODUCTS = 36,
@@ -27,7 +27,7 @@ bool ln_winograd_gradient_can(const ln_call *call) {
 }
 
 void ln_winograd_gradient_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    enum { TRANSFORM = 8, BACK = 20 }; /* multiply-accumulates that a transformed value, and one of the sums, takes */
+    enum { TRANSFORM = 8, BACK = 20 }; /* multiply-accumulates for each transformed value, and for each of the sums */
     ln_window w;
     (void)kernel;
     if (ln_window_conv_gradient(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) != LINNET_OK) return;

@@ -70,7 +70,7 @@ static int64_t rows_of(int64_t tiles, int64_t rows) {
 /* Counts the work of a convolution with tiles of this size. It uses only the operands, because the window is resolved
    only when the kernel is chosen. */
 static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *counts) {
-    enum { TRANSFORM = 8, FILTER = 12 }; /* multiply-accumulates that a transformed value, or weight, takes */
+    enum { TRANSFORM = 8, FILTER = 12 }; /* multiply-accumulates for each transformed value, and for each weight */
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const ln_conv_attributes *conv = call->attributes;
     const ln_conv_transpose_attributes *turned = call->attributes;

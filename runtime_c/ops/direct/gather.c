@@ -121,8 +121,9 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
 /* All kinds walk in the same way. At each point of a grid, an index, or for nd a tuple of indices, selects a block of
    the trailing dims of x. All blocks have the same size, which is one element for the kind `elements`. */
 typedef struct walk {
-    int rank;                                                                       /* of the grid */
-    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* sizes; steps in y, indices, x */
+    int rank; /* of the grid */
+    /* The sizes of the grid, and the steps along its dimensions in y, in the indices and in x. */
+    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK];
     int first, depth; /* the dimensions of x that the indices of a point refer to */
     int64_t next;     /* elements from one index of a tuple to the next */
     bool from_end;    /* negative indices count from the end */
@@ -146,7 +147,8 @@ static LN_PLANNING int64_t run_length(const ln_call *call, const walk *w) {
     for (int64_t i = 0, n = ln_count(index); i < n; i++) {
         const int64_t v = ln_load_i64(index->data, index->dtype, i);
         if (v < 0 || v >= x->dims[w->first]) return 0;
-        if (v != before + 1) /* the common divisor of the starts of all runs and of the length divides every run */
+        /* `run` becomes the greatest common divisor of the last dimension and of the starts of all runs. */
+        if (v != before + 1)
             for (int64_t rest = i; rest != 0;) {
                 const int64_t other = run % rest;
                 run = rest, rest = other;

@@ -15,8 +15,8 @@ static linnet_status wrong(const ln_infer *infer, int operand, const char *expec
 
 static bool differ(int64_t a, int64_t b) { return a >= 0 && b >= 0 && a != b; }
 
-/* Returns the bound of the result. In each class, every box may be selected, or as many as the operand with the maximum
-   allows. */
+/* Returns the largest possible number of selected boxes. In each class, every box may be selected, or as many as the
+ * operand with the maximum allows. */
 static int64_t most_selected(const ln_infer *infer) {
     const ln_tensor *scores = &infer->inputs[1];
     const int64_t most = ln_count(scores);

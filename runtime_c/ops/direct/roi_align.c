@@ -40,7 +40,7 @@ linnet_status ln_infer_roi_align(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Four samples of four corners per bin, unless sampling_ratio says more. */
+/* Counts four samples of four pixels for each output element, or more if sampling_ratio says so. */
 void ln_count_roi_align(const ln_call *call, ln_counts *counts) {
     const int64_t ratio = ((const ln_roi_align_attributes *)call->attributes)->sampling_ratio;
     counts->work[LN_RATE_MOVE] += 4 * (double)ln_max(ratio * ratio, 4) * (double)ln_count(&call->outputs[0]);
