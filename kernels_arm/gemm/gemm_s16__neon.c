@@ -12,7 +12,7 @@
 #define MAX_ROWS 8
 #define LANES 4
 
-enum { STEPS_UNTIL_FLUSH = 504 }; /* a multiple of 8 */
+enum { STEPS_UNTIL_FLUSH = 504 }; /* at most 510, and a multiple of 8 */
 
 /* Adds the 64-bit sums of one tile: c = (first ? init : c) + part. */
 static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t width, bool first) {

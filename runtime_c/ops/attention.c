@@ -171,7 +171,7 @@ static void strides_of(const ln_tensor *t, const ln_attention_view *v, bool tran
     out->column = t->strides[t->rank - (transposed ? 2 : 1)];
 }
 
-/* The strides of the mask, which may have fewer than two dimensions, and sizes of 1 in its last two. */
+/* Sets the strides of the mask, which may have fewer than two dimensions, and sizes of 1 in its last two. */
 static void mask_strides(const ln_tensor *t, const ln_attention_view *v, ln_attention_matrix *out) {
     for (int i = 0; i < v->n_batch + 2; ++i) {
         const int axis = i - (v->n_batch + 2 - t->rank);

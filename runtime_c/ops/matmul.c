@@ -74,7 +74,7 @@ void ln_count_matmul(const ln_call *call, ln_counts *counts) {
     ln_count_macs(call, counts, (double)(v.batch * v.m) * (double)v.n * (double)v.k);
 }
 
-/* Strides of the batch dimensions of t against those of y, right-aligned; 0 where t broadcasts. */
+/* Finds the strides of t along the batch dimensions of y, which are aligned at the right; 0 where t broadcasts. */
 static void batch_strides(const ln_tensor *t, const ln_matmul_view *v, int64_t *out) {
     int own = t->rank > 2 ? t->rank - 2 : 0;
     for (int i = 0; i < v->n_batch; i++) {

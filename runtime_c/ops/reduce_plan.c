@@ -56,7 +56,7 @@ double ln_reduce_result(int64_t kind, double total, float scale, int64_t count) 
     return kind == LN_REDUCE_KIND_MEAN ? total / (double)count : kind == LN_REDUCE_KIND_L2 ? sqrt(total) : total;
 }
 
-/* Kinds whose elements are dequantized before they are added. */
+/* Tells whether a kind dequantizes elements before it adds them. */
 static bool powers(int64_t kind) {
     return kind == LN_REDUCE_KIND_L1 || kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE;
 }

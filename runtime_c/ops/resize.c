@@ -20,7 +20,8 @@ typedef struct resize_plan {
     int64_t out[LN_MAX_RANK];  /* -1: not known yet */
 } resize_plan;
 
-/* Optional operand i; NULL if absent or an empty list (ONNX's older way of leaving an operand out). */
+/* Returns optional operand i; NULL if it is absent or an empty list, which is ONNX's older way of leaving an operand
+ * out. */
 static const ln_tensor *operand(const ln_tensor *inputs, int n_inputs, int i) {
     if (i >= n_inputs || inputs[i].dtype == LINNET_NONE || (inputs[i].rank == 1 && inputs[i].dims[0] == 0)) return NULL;
     return &inputs[i];

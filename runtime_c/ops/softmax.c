@@ -42,7 +42,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Offsets of line number `item` of all lines along `axis`. */
+/* Finds the offsets of line number `item` of all lines along `axis`. */
 static void line_of(const ln_tensor *x, const ln_tensor *y, int axis, int64_t item, int64_t *in, int64_t *out) {
     *in = *out = 0;
     for (int i = x->rank - 1; i >= 0; i--) {

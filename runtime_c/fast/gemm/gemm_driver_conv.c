@@ -156,7 +156,7 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
                                   .scattered = channels > 1 && x->strides[axis] != 1,
                                   .packs = folded && !ln_packable(w)});
     /* If pixels have few channels, the taps of a line of the kernel are copied together. With groups, each tap is
-     * copied by itself. In a transposed convolution (lattice > 1), the input element of each tap must be searched. */
+     * copied by itself. In a transposed convolution (lattice > 1), the input element of each tap must be looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
     if (kc < 8 && group > 1)

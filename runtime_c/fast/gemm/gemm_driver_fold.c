@@ -65,7 +65,7 @@ void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
         const int64_t low = ln_max(0, -x_out) * f->channels;
         const int64_t high = ln_min(f->step[2], f->out[2] - x_out) * f->channels;
         for (int64_t at = columns.begin, next; at < columns.end; at = next) {
-            const int64_t in_block = at / run; /* line of the block, (z, y) */
+            const int64_t in_block = at / run; /* number of the line in the block, counted over (z, y) */
             next = ln_min(columns.end, (in_block + 1) * run);
             const int64_t z = line / blocks[1] % blocks[0] * f->step[0] - f->crop[0] + in_block / f->step[1];
             const int64_t y = line % blocks[1] * f->step[1] - f->crop[1] + in_block % f->step[1];

@@ -88,7 +88,7 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
     }
     if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant)) return NULL;
     if (b->dtype == LINNET_I16 && ln_count(b) / ln_max(channels, 1) >= 65536) return NULL; /* row sums have 32 bits */
-    /* Row sums are 32-bit. */
+    /* Zero points of b need row sums, which have only 32 bits. */
     if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0) return NULL;
     return set;
 }
@@ -346,7 +346,7 @@ static void plan_depth(ln_gemm *g) {
      * these elements. */
     const bool beyond = g->k.run > 1 && g->c.integer && g->b.zero == 0 && g->set->depth == 4;
     g->k.length = g->a.gather || beyond ? g->k.padded : k;
-    /* B is read in place if it has at most two tiles of rows to be multiplied with. Packing B would take longer than it
+    /* B is read in place if at most two tiles of rows are multiplied with it. Packing B would take longer than it
      * saves. */
     g->b.as_is = !g->b.constant && !g->c.integer && g->k.taps == 1 && g->b.n == 1 && g->b.dtype == g->set->b_dtype &&
                  g->m <= 2 * g->set->rows;

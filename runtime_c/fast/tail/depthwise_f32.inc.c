@@ -32,7 +32,7 @@ typedef struct dw4_span {
     "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",       \
         "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "cc", "memory"
 
-/* Two rows: column a is a0 to a3. */
+/* For two output rows, a column of the input has four vectors: one in each of the registers a to d. */
 #define DW4_COLUMN2(a, b, c, d) DW4_LOAD(a, 0) DW4_LOAD(b, 1) DW4_LOAD(c, 2) DW4_LOAD(d, 3)
 #define DW4_ZERO2(a, b, c, d) "movi v" #a ".4s, #0\n movi v" #b ".4s, #0\n movi v" #c ".4s, #0\n movi v" #d ".4s, #0\n"
 #define DW4_SUM2(a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3)                                                       \
@@ -56,7 +56,7 @@ typedef struct dw4_span {
                 DW4_NEXT("b.ne 2b") DW4_LAST2(0, 1, 2, 3, 4, 5, 6, 7) "3:\n" DW4_LAST2(                                \
                     4, 5, 6, 7, 17, 18, 19, 20) "4:\n" DW4_LAST2(17, 18, 19, 20, 0, 1, 2, 3) "5:\n"
 
-/* One row: three columns of three rows. */
+/* For one output row, a column of the input has three vectors. */
 #define DW4_COLUMN1(a, b, c) DW4_LOAD(a, 0) DW4_LOAD(b, 1) DW4_LOAD(c, 2)
 #define DW4_ZERO1(a, b, c) "movi v" #a ".4s, #0\n movi v" #b ".4s, #0\n movi v" #c ".4s, #0\n"
 #define DW4_SUM1(a0, a1, a2, b0, b1, b2, c0, c1, c2)                                                                   \

@@ -118,7 +118,7 @@ static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int
     return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
-/* Strides of the weights, in the order of the axes of d->window. */
+/* Returns the strides of the weights, in the order of the axes of d->window. */
 static ln_window_strides weight_strides(const ln_depthwise *d, const ln_tensor *w) {
     ln_window_strides s = ln_window_strides_of(w, 1);
     if (d->swapped) s.s[1] = s.s[2], s.s[2] = ln_window_strides_of(w, 1).s[1];

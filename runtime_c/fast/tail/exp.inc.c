@@ -3,7 +3,7 @@
 #ifndef LN_EXP_INC
 #define LN_EXP_INC
 
-/* ln_exp_f of max(x, -87) for x <= 0, bit by bit. NaN is kept. */
+/* Returns the same bits as ln_exp_f of max(x, -87), for x <= 0. NaN is kept. */
 static inline vf exp_not_positive(vf x) {
     const vf magic = vf_set1(12582912.0f);
     x = vf_max(vf_set1(-87.0f), x);

@@ -115,7 +115,7 @@ static LN_NEVER_INLINE void pool_maximum_i16(const pool_span *s, int64_t n, void
     pool_maximum(LINNET_I16, s, n, y);
 }
 
-/* Averages of i8 or u8: sums of 32 bits, divided as in pool_vectors. */
+/* Computes averages of i8 or u8 from sums of 32 bits, which are divided as in pool_vectors. */
 static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int64_t c, void *out) {
     const bool u8 = s->dtype == LINNET_U8;
     vi v[4];

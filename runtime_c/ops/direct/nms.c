@@ -113,7 +113,7 @@ static void load_boxes(const ln_tensor *t, const float *data, int64_t batch, boo
     }
 }
 
-/* Intersection over union; 0 for boxes without an area. */
+/* Returns the intersection of two boxes over their union; 0 for boxes without an area. */
 static float overlap(const box *a, const box *b) {
     float low0 = a->low[0] > b->low[0] ? a->low[0] : b->low[0],
           high0 = a->high[0] < b->high[0] ? a->high[0] : b->high[0];

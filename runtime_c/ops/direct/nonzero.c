@@ -12,7 +12,7 @@ linnet_status ln_infer_nonzero(const ln_infer *infer) {
     /* A scalar counts as a tensor of one dimension (like NumPy's atleast_1d). */
     y->dims[0] = infer->inputs[0].rank < 0 ? -1 : ln_max(infer->inputs[0].rank, 1);
     y->dims[1] = -1;
-    if (infer->facts) infer->facts->most = ln_count(&infer->inputs[0]); /* every element */
+    if (infer->facts) infer->facts->most = ln_count(&infer->inputs[0]); /* every element may be nonzero */
     return LINNET_OK;
 }
 

@@ -55,7 +55,8 @@ static LN_PLANNING linnet_status configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Ten rounds. The multipliers and the Weyl constants of the key are from the paper. */
+/* Applies the ten rounds of the generator to x. The multipliers and the Weyl constants of the key are from the paper.
+ */
 static void philox(uint32_t *x, uint64_t key) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {

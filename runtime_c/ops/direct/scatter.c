@@ -81,8 +81,8 @@ static LN_PLANNING bool can(const ln_call *call) {
     return call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[2].dtype == call->outputs[0].dtype;
 }
 
-/* One float operation in double, rounded on storing. For f32, f16 and bf16 this gives the same bits as computing in
- * f32. */
+/* Computes one operation on floats in double; the result is rounded when it is stored. For f32, f16 and bf16 this gives
+ * the same bits as computing in f32. */
 static double combine_float(int64_t reduction, double old, double update) {
     switch (reduction) {
     case LN_SCATTER_REDUCTION_ADD: return old + update;
