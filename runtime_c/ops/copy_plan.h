@@ -18,7 +18,7 @@ typedef struct ln_copy_dim {
 typedef struct ln_copy_rectangle {
     int32_t input, output;
     int32_t rank;
-    uint8_t shape; /* ln_copy_shape */
+    uint8_t shape; /* one of ln_copy_shape */
     int64_t source, target;
     const ln_copy_dim *dims;
     int64_t items, first_item; /* number of work items, and the number of the first one among all items of the plan */

@@ -176,7 +176,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-/* The reference decodes every instruction again for every element. */
+/* The reference is slow, because it decodes every instruction again for every element. */
 static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_operations(counts, 10);

@@ -135,7 +135,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-/* The reference computes the offset of every tap. */
+/* The reference is slow, because it computes the offset of every tap. */
 static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel, (void)call;
     ln_scale_operations(counts, 40);

@@ -10,8 +10,8 @@
 typedef struct ln_resize_axis {
     int64_t in, out;
     int taps;
-    const int32_t *index; /* out * taps */
-    const float *weight;  /* out * taps */
+    const int32_t *index; /* [out][taps] */
+    const float *weight;  /* [out][taps] */
     const uint8_t *outside;
 } ln_resize_axis;
 

@@ -157,7 +157,7 @@ static void add_block(const gradient *p, const float *x, const float *g, int64_t
                          .b_step = width * (int64_t)sizeof *packed,
                          .ldc = set->width,
                          .columns = width, /* the columns after the last one are zeros */
-                         .chained = true,  /* K_BLOCK products are already a short sum */
+                         .chained = true,  /* K_BLOCK products are a short sum, which need not be divided further */
                          .init = begin ? zeros : NULL,
                          .low = -INFINITY,
                          .high = INFINITY};

@@ -44,9 +44,9 @@ typedef struct ln_gemm_a {
     int64_t row, step;
     /* Rows of a convolution. For a transposed convolution, the window of the equivalent convolution. */
     ln_window window;
-    int64_t lattice[LN_SPATIAL]; /* a transposed convolution: its stride. The window then runs over coordinates of which
-                                    only the multiples of this number are input elements, at coordinate / lattice. 1 for
-                                    a convolution */
+    int64_t lattice[LN_SPATIAL]; /* 1, or the stride of a transposed convolution. Then a coordinate of the window is
+                                    divided by this number, and a coordinate that is not a multiple of it has no input
+                                    element */
     ln_window_strides x;
     const void *padding; /* zero points, which are read where the window is in the padding: as many as a segment has
                             elements, in the dtype of A. With gather, as many as a tap has elements, in the

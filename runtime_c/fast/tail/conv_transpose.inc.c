@@ -174,7 +174,7 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
 }
 
 static LN_PLANNING void LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-#if defined(LN_SIMD_SSE2) /* with four lanes, the packed product is faster whatever the shape */
+#if defined(LN_SIMD_SSE2) /* with four lanes, the matrix product is always faster */
     ln_scale_products(counts, LN_TRANSPOSE_SLOW);
 #endif
     ln_transpose_cost(kernel, call, counts);

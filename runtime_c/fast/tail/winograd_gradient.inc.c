@@ -82,7 +82,7 @@ static void wg_gradient_products(const ln_winograd_gradient *p, const float *x, 
                          .b_step = p->most_columns * (int64_t)sizeof *x,
                          .ldc = p->most_columns,
                          .init = begin ? zeros : NULL,
-                         .chained = true, /* a chunk is a short sum */
+                         .chained = true, /* a chunk is a short sum, which need not be divided */
                          .low = -INFINITY,
                          .high = INFINITY};
     for (int i = 0; i < WG_SIDE * WG_SIDE; i++, x += p->x_step, g += p->g_step, sums += p->sum_step)

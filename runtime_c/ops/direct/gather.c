@@ -118,8 +118,8 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* All kinds walk in the same way. At each point of a grid, an index, or for nd a tuple of indices, selects a block of
-   the trailing dims of x. All blocks have the same size, which is one element for the kind `elements`. */
+/* All kinds go over the points of a grid. At each point, an index (or a tuple of indices, for nd) selects a block of
+ * the trailing dims of x. All blocks have the same size, which is one element for the kind `elements`. */
 typedef struct walk {
     int rank; /* of the grid */
     /* The sizes of the grid, and the steps along its dimensions in y, in the indices and in x. */
@@ -224,8 +224,8 @@ static void move_values(const ln_call *call, const ln_buffers *b, int64_t y_at, 
         ln_store_f64(b->outputs[0], dtype, y_at + i, (double)line[i]);
 }
 
-/* Finds the offset in x for the point whose indices are at `at`. Returns false if an index, *wrong, is out of range
-   along a dimension of size *wrong_size. */
+/* Finds the offset in x for the point whose indices are at `at`. Returns false if an index is out of range; wrong[0] is
+ * then the index, and wrong[1] the size of its dimension. */
 static inline bool resolve(const walk *w, const ln_tensor *x, const void *indices, bool wide, int64_t at, int64_t *from,
                            int64_t wrong[2]) {
     for (int k = 0; k < w->depth; k++, at += w->next) {
