@@ -32,7 +32,7 @@ enum {
     BLOCK_TRUNC,
     BLOCK_TO_FLOAT,
     BLOCK_TO_INTEGER,
-    BLOCK_BINARY, /* from here on, kind + 1 is the variant SAME of a kind */
+    BLOCK_BINARY, /* from here on, each kind has a variant SAME, with the number kind + 1 */
     BLOCK_ADD_F = BLOCK_BINARY,
     BLOCK_SUB_F = BLOCK_BINARY + 2,
     BLOCK_MUL_F = BLOCK_BINARY + 4,
@@ -55,7 +55,7 @@ enum {
 typedef struct map_run_step {
     const ln_map_step *step;
     int kind;
-    int dtype; /* loads and stores: of the memory */
+    int dtype; /* of a load or store: the dtype of the elements in memory */
     bool same; /* all elements of b are equal */
     const char *a, *b, *c;
     char *y; /* the register that it writes, or the memory */
@@ -65,13 +65,13 @@ typedef struct map_run {
     map_run_step steps[MOST_RUN_STEPS];
     int n_steps;
     int n;     /* elements of the strip */
-    int whole; /* of these, elements in whole blocks */
+    int whole; /* the elements of the strip that are in whole blocks */
 } map_run;
 
 typedef struct map_block {
     int kind;
     const ln_map_step *step;
-    const char *p, *q; /* operands or memory */
+    const char *p, *q; /* the addresses that the step reads or writes: registers or memory */
 } map_block;
 
 #define F(x) vi_as_vf(x)
@@ -167,7 +167,7 @@ static void map_blocks(const map_block *blocks, int n) {
                 BINARY_CASE(BLOCK_DIV_F, I(vf_div(F(a), F(b))))
                 EVERY_CASE(BLOCK_MIN_F, MIN_OF(a, b))
                 EVERY_CASE(BLOCK_MAX_F, MAX_OF(a, b))
-                /* These equal the expressions above, because here b is not NaN. */
+                /* These give the same results as MIN_OF and MAX_OF, because map_blocks gets no NaN in b here. */
                 SAME_CASE(BLOCK_MIN_F, I(vf_select(vf_le(F(b), F(a)), F(b), F(a))))
                 SAME_CASE(BLOCK_MAX_F, I(vf_select(vf_ge(F(b), F(a)), F(b), F(a))))
                 BINARY_CASE(BLOCK_LT_F, TRUTH(vf_lt(F(a), F(b))))

@@ -44,7 +44,8 @@ static int arity(const int64_t *in) { return ln_map_opcodes[in[0]].arity; }
 
 static bool is_wide(int type) { return type == LINNET_F64 || type == LINNET_I64; }
 
-/* Tells whether the strips can apply the quantization: all entries must have the same zero point. */
+/* Tells whether the strips can apply the quantization: if there are several scales, they must all have the same zero
+ * point. */
 static bool plain_quant(const ln_quant *q) {
     for (uint32_t i = 1; q->zero && i < q->count; i++)
         if (q->zero[i] != q->zero[0]) return false;
@@ -151,7 +152,9 @@ static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     s->inverse = 1.0f / s->scale;
     bool power = frexpf(s->scale, &exponent) == 0.5f, common = exponent > -60 && exponent < 60;
     s->how = !common ? LN_MAP_QUOTIENT : power ? LN_MAP_PRODUCT : LN_MAP_NEAREST;
-    float unit = s->how == LN_MAP_NEAREST ? s->scale : 1.0f; /* a bound times scale, divided by scale, is exact */
+    /* The limits are multiplied by the scale here, and the store divides by it. The result is exactly the limit again.
+     */
+    float unit = s->how == LN_MAP_NEAREST ? s->scale : 1.0f;
     s->least = (float)(low - zero) * unit;
     s->most = (float)(high - zero) * unit;
 }
@@ -166,8 +169,10 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* Returns the length of the line that all rows of a load share, as in a normalization by channels. 1: all elements are
-   equal. 0: any other step. A direct load has its own register, so the line can stay in that register. */
+/* A load may read the same contiguous elements again for every row, for example the scale of each channel in a
+   normalization. These elements are called a line here. Returns the length of the line; 1 if all elements of the load
+   are equal; 0 for any other step. The load must be a direct one, which has a register of its own, so the line can stay
+   in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];
     const bool direct = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32;
@@ -175,10 +180,10 @@ static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     return v->rank == 1 ? 1 : v->rank == 2 && v->strides[1] == 1 ? v->dims[1] : 0;
 }
 
-/* Marks loads that need to run only once: if strips consist of whole lines, every strip sees the same values of a line.
- * If lines have several lengths, the strip must be a multiple of each length. The shortest lines are taken first,
- * because they cost most to load and lengthen the strip least. An operand whose line does not fit is loaded strip by
- * strip. Returns the new length of the strip. */
+/* Marks the loads of lines that need to run only once. If the length of a strip is a multiple of the length of a line,
+ * the load has the same result in every strip. With lines of several lengths, the strip must be a multiple of each.
+ * Short lines are taken first, because they cost most to load and lengthen the strip least. A line that would make the
+ * strip too long is loaded again in every strip. Returns the new length of the strip. */
 static int repeat(const ln_map_view *views, ln_map_step *steps, int n_steps, int strip) {
     int64_t whole = 16, most = ln_min(2 * (int64_t)strip, 1024), shortest = 0;
     for (;;) {
@@ -263,7 +268,8 @@ static int32_t add_views(compiler *c, ln_map_step *s, int64_t k) {
     } else {
         ln_map_view_tensor(&c->order, v, t);
     }
-    /* Only if no later store reads the value, because an earlier store may overwrite the operand itself. */
+    /* The register can be the memory of the operand itself only if no store reads the register: stores come last, and
+     * an earlier store may already have overwritten the operand. */
     if (in[0] == LN_MAP_LOAD && v->dtype == in[1] && c->last[k] <= c->n) s->direct = LN_MAP_DIRECT_LOAD;
     if (in[0] != LN_MAP_LOAD_DEQUANTIZED && in[0] != LN_MAP_STORE_QUANTIZED) return -1;
     quant_numbers(s, t);
@@ -329,7 +335,7 @@ static void add_value(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
         *new_step(c) = (ln_map_step){.code = LN_MAP_MUL, .type = LINNET_F32, .y = y, .a = y, .b = scale, .view = view};
         c->slot_free[c->n_free++] = scale;
     }
-    for (int64_t store = k + 1; store < c->n; store++) /* the step that may write directly to the output */
+    for (int64_t store = k + 1; store < c->n; store++) /* s may write directly to the output */
         if (c->direct_store[store] && instruction(c, store)[2] == k) s->direct = LN_MAP_DIRECT_STORE;
 }
 

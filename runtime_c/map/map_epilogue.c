@@ -165,7 +165,7 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
     return views <= LN_EPILOGUE_VIEWS && stores == 1 && ln_map_compilable(&source);
 }
 
-/* Operand i of the map, which is not the op's result. */
+/* Returns operand i of the map. It must not be the operand that stands for the op's result. */
 static const ln_tensor *extra(const ln_epilogue *e, const ln_call *call, int64_t i) {
     return &call->inputs[call->n_inputs + e->operand[i]];
 }
@@ -288,7 +288,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
         case LN_MAP_MIN:
         case LN_MAP_MAX: {
             const float c = constant_of(p, s->b);
-            if (sum < 0 && other < 0) sum = tile; /* nothing is added */
+            if (sum < 0 && other < 0) sum = tile; /* the program adds nothing to the op's result */
             if (sum < 0 || s->a != sum || !(c == c)) return none;
             sum = s->y;
             if (s->code == LN_MAP_MAX)

@@ -24,8 +24,8 @@ enum ln_epilogue_kind {
 typedef struct ln_epilogue_plan {
     ln_map_program *program;
     const ln_map_isa *isa;
-    int64_t columns;                   /* of the whole result */
-    const ln_map_step *activation;     /* the map is this one activation, from f32 to f32; NULL: the map does more */
+    int64_t columns;                   /* number of columns of the whole result */
+    const ln_map_step *activation;     /* its step, if the map is only an activation from f32 to f32; else NULL */
     uint8_t kinds[LN_EPILOGUE_VIEWS];  /* ln_epilogue_kind */
     int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } ln_epilogue_plan;

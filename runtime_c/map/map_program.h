@@ -38,20 +38,21 @@ enum ln_map_rounding { LN_MAP_CUT, LN_MAP_PRODUCT, LN_MAP_QUOTIENT, LN_MAP_NEARE
 
 /* One step of a compiled program: an instruction, a load or a store. Which union member is valid depends on `code`. */
 typedef struct ln_map_step {
-    uint8_t code;       /* ln_map_opcode */
-    uint8_t type;       /* type of the registers that are read; loads and casts: type of the result */
-    uint8_t from;       /* casts: type of register a; stores: type of the register that is stored */
+    uint8_t code; /* ln_map_opcode */
+    uint8_t type; /* type of the registers that the step reads; of loads and casts: of the register that it writes */
+    uint8_t from; /* of casts: type of register a; of stores: type of the register that is stored */
     uint8_t direct : 6; /* ln_map_direct */
     uint8_t once : 1;   /* only the next step reads register y, so the value need not be in memory */
     uint8_t same : 1;   /* all elements of register b are equal */
     int16_t y, a, b, c; /* registers */
-    int16_t view;       /* loads, stores, tables */
+    int16_t view;       /* of loads, stores and tables: index of the view */
     union {
         struct {
-            int32_t zero;         /* quantized loads and stores */
-            int32_t how;          /* quantized stores: ln_map_rounding */
-            float scale, inverse; /* quantized loads and stores: scale, 1 / scale */
-            float least, most;    /* quantized stores: the range minus the zero point; for NEAREST, times the scale */
+            int32_t zero;         /* of quantized loads and stores: the zero point */
+            int32_t how;          /* of quantized stores: ln_map_rounding */
+            float scale, inverse; /* of quantized loads and stores: the scale, and 1 / scale */
+            float least, most;    /* of quantized stores: the limits of the stored integers minus the zero point; with
+                                     NEAREST, also times the scale */
         };
         struct {
             int32_t activation; /* LN_MAP_ACTIVATION: number of the activation, from 1; 0: a plain SIGMOID */
@@ -117,7 +118,7 @@ const ln_map_isa *ln_map_isa_for(ln_features features);
  * when the epilogue is applied (fast/gemm/epilogue.c). */
 typedef struct ln_map_source {
     const ln_map_attributes *map;
-    const ln_tensor *inputs; /* of the map */
+    const ln_tensor *inputs; /* the inputs of the map */
     int n_inputs;
     const ln_tensor *outputs;
     int n_outputs;

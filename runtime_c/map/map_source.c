@@ -150,7 +150,7 @@ typedef struct program {
     const char *prefix;
     bool names;     /* scales and zero points per tensor have names (linnet_source_options.quantization_names) */
     bool constants; /* constants have names (linnet_source_options.constant_names) */
-    bool unknown;   /* an opcode has no row */
+    bool unknown;   /* the program has an opcode that map_table.h does not define */
 } program;
 
 static const char *register_name(int type) {

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Set text and size, and zero the rest. */
+/* A caller sets `text` and `size`, and zeroes the other fields. */
 typedef struct ln_writer {
     char *text; /* NULL if size is 0 */
     size_t size, length;
@@ -13,7 +13,7 @@ typedef struct ln_writer {
 } ln_writer;
 
 void ln_put_char(ln_writer *w, char c);
-void ln_put(ln_writer *w, const char *format, ...); /* fewer than 160 characters */
+void ln_put(ln_writer *w, const char *format, ...); /* one call writes fewer than 160 characters */
 void ln_put_all(ln_writer *w, const char *text);
 /* Ends the text with a NUL, as far as there is room, and sets *length to the length of the whole text without the NUL.
  */

@@ -14,12 +14,14 @@
 
 enum {
     MOST_NESTED = 32,
-    MOST_STACKED = 4 << 20, /* bytes reserved for the results of a loop that may end early; larger results grow */
-    SHORT_LOOP = 8, /* most iterations that become nodes; this is not faster, but values that depend only on the counter
-                       are folded. In a segment the loop stays a loop, because the nodes would take more memory than a
-                       loop with more iterations */
-    FOLDED_LOOP = 1024,  /* most iterations if all operands are constants; the loop is then evaluated at plan time */
-    TRIAL = 1 << 15,     /* limit of nodes and values for one such evaluation */
+    MOST_STACKED = 4 << 20, /* the plan reserves at most so many bytes for a stacked result of a loop that may end
+                               early; the memory of a larger result grows in the run */
+    SHORT_LOOP = 8,      /* a loop of at most so many iterations is replaced by the nodes of its iterations. This is not
+                            faster, but values that depend only on the counter are folded. A segment keeps its loops, because
+                            the nodes of a short loop would take more memory than a longer loop does */
+    FOLDED_LOOP = 1024,  /* a loop of at most so many iterations, whose operands are all constants, is evaluated at plan
+                        time */
+    TRIAL = 1 << 15,     /* limit of nodes and values for one evaluation at plan time */
     MOST_TRIED = 1 << 18 /* limit of the nodes of all evaluations that gave no constant */
 };
 
@@ -113,8 +115,8 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     for (int32_t i = 0; whole && i < b->nodes.count; ++i) whole = ln_node_at(b, i)->state != LN_NODE_WAITING;
     for (int32_t o = 0; whole && o < b->n_fetches; ++o)
         whole = b->fetches[o] < 0 || ln_value_at(b, b->fetches[o])->known;
-    b->error = NULL; /* no record is kept until lowering: this function's record is local, and the record of `w` may be
-                        local too */
+    b->error = NULL; /* b is used until lowering, and neither error record lives so long: `ignored` is local, and the
+                        record of `w` may be local to a caller */
     if (whole)
         *out = b;
     else
@@ -212,7 +214,7 @@ static linnet_status try_constant(ln_work *w, ln_work_node *node, bool *done) {
     return LINNET_OK;
 }
 
-/* Sets *all to the tensor of that many rows. Returns whether its bytes can be counted. */
+/* Sets *all to the tensor that stacks so many rows. Returns false if its number of bytes is unknown or too large. */
 static bool stacked(const ln_tensor *row, int64_t rows, ln_tensor *all, uint64_t *bytes) {
     *all = *row;
     memmove(all->dims + 1, all->dims, (size_t)all->rank * sizeof *all->dims);
@@ -242,7 +244,8 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const int64_t trips = number(bound, INT64_MAX);
     const bool always =
         number(begins, 1) == 1 && number(b->fetches[0] < 0 ? NULL : ln_value_at(b, b->fetches[0]), 1) == 1;
-    const bool never = trips == 0 || number(begins, 1) == 0; /* `empty` in loop.c takes the shapes of the results */
+    /* If no iteration ever runs, `empty` in loop.c uses the shapes that are set below. */
+    const bool never = trips == 0 || number(begins, 1) == 0;
     if (!never && always && w->kind != LN_WORK_SEGMENT && trips > 0 && trips <= SHORT_LOOP) return ln_unroll(w, node);
     const bool counted = always && trips > 0; /* exactly this many iterations run */
     ln_tensor t;

@@ -138,7 +138,7 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
         const ln_step *step = &program->steps[i];
         for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k) {
             const bool packed = k < step->call.n_inputs && (step->call.packed_inputs >> k & 1);
-            if (packed && step->stored >= 0) continue; /* nothing reads it any more */
+            if (packed && step->stored >= 0) continue; /* the file has the packed form, so nothing reads the original */
             const bool only = packed && step->packed >= 0;
             mark(t, step->inputs[k].pointer, only);
             mark(t, step->call.inputs[k].data, only);
@@ -219,7 +219,7 @@ linnet_status ln_take_needs(ln_work *w) {
     program->device_bytes = needs->device_bytes;
     program->recomputed = w->recomputing.added;
     program->ordered = w->updates.ordered || (w->result.outer != NULL && w->result.outer->ordered);
-    /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
-       long as the tensors. */
+    /* The total is compared with the limit later, when it is known. This part is compared here, before kernels prepare
+       tables, because tables may be as long as the tensors. */
     return program->ordered ? LINNET_OK : ln_check_bound(w->settings.max_bytes, program->arena + program->io, w->error);
 }

@@ -49,7 +49,9 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
         for (int k = 0; k < count; ++k) {
             const int32_t value = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
             const bool packed = from->is.packs && value >= 0 && ln_value_at(w, value)->host != NULL;
-            c->operands[i][k] = ln_operand_of(w, packed ? -1 : value); /* another step may read it unpacked */
+            /* The claim reads its own packed copy. The original may still be on the device, for a step that reads it
+             * unpacked. */
+            c->operands[i][k] = ln_operand_of(w, packed ? -1 : value);
         }
         program->n_spans += count;
         for (int k = 0; i > 0 && k < count; ++k) step->bytes += c->steps[i].values[k].bytes;

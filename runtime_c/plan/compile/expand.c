@@ -39,7 +39,8 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
         const ln_value *source = &f->values[i];
         ln_work_value *v = ln_value_at(w, *base + i);
         v->name = source->name;
-        ln_declared(source, &v->tensor); /* of a variable, too: the reader has compared them */
+        ln_declared(source, &v->tensor); /* this holds for a variable too: the reader of the file has checked that
+                                            variable and value have the same declaration */
         v->host = source->data;
         v->variable = source->variable;
         v->known = v->variable >= 0 || v->host != NULL;
@@ -48,12 +49,13 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
     return LINNET_OK;
 }
 
-/* Returns the value of the working graph that readers of value i read: the fed one, if the caller feeds it. */
+/* Returns the value of the working graph that nodes read in place of value i of the function: the value that the caller
+ * feeds, if there is one, otherwise the value itself. */
 static int32_t read_at(const ln_work *w, int32_t base, int32_t i) {
     return w->request.fed != NULL && w->depth == 0 && w->request.fed[i] > 0 ? w->request.fed[i] : base + i;
 }
 
-/* Counts the node's operands as read. */
+/* The node is done: counts one reader less for each of its operands, and frees results that nothing reads. */
 static void release_operands(ln_work *w, const ln_node *node, int32_t base) {
     for (int32_t k = 0; k < node->n_inputs; ++k)
         if (node->inputs[k] >= 0) ln_work_release(w, read_at(w, base, node->inputs[k]));
@@ -73,7 +75,7 @@ static linnet_status unknown_shape(ln_work *w, const ln_work_value *v, const cha
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
     bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
     if (runs == NULL) return ln_work_no_memory(w);
-    for (int32_t i = 0; i < f->n_values; ++i) /* every request counts as a read */
+    for (int32_t i = 0; i < f->n_values; ++i) /* a value that the caller needs has one reader for this */
         if (needed[i]) ++ln_value_at(w, read_at(w, base, i))->readers;
     for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
         const ln_node *node = &f->nodes[i];

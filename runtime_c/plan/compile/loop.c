@@ -25,7 +25,7 @@ typedef struct loop {
     int32_t *values; /* n_inner values: the operands of the next iteration */
     int32_t condition, counter;
     bool own;        /* an iteration computed `values`, `condition` and `counter`, and nothing else reads them */
-    ln_list scanned; /* int32_t */
+    ln_list scanned; /* int32_t: the values to stack so far, iteration after iteration */
 } loop;
 
 static int32_t operand(const ln_work_node *node, int32_t i) { return i < node->n_inputs ? node->inputs[i] : -1; }
@@ -120,15 +120,15 @@ static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output)
     if (element.rank >= LN_MAX_RANK)
         return ln_fail(w->error, LINNET_UNSUPPORTED, "the stacked output of a loop has more than 8 dimensions");
     ln_work_value *v = ln_value_at(w, output);
-    const bool found = v->tensor.rank == element.rank + 1; /* in body.c */
+    const bool found = v->tensor.rank == element.rank + 1; /* body.c has inferred the shape of the result */
     v->tensor.dtype = element.dtype;
     v->tensor.quant = element.quant;
     v->tensor.rank = (int8_t)(element.rank < 0 ? 1 : element.rank + 1);
     v->tensor.dims[0] = 0;
     for (int d = 1; d < v->tensor.rank; ++d)
         v->tensor.dims[d] = ln_max(ln_max(found ? v->tensor.dims[d] : 0, element.dims[d - 1]), 0);
-    const int32_t nothing = ln_fold_scalar(w, v->name, LINNET_I64, 0); /* an address for the data pointer of an empty
-                                                                          constant */
+    const int32_t nothing = ln_fold_scalar(w, v->name, LINNET_I64, 0); /* an empty constant needs a data pointer that is
+                                                                          not NULL */
     if (nothing < 0) return ln_work_no_memory(w);
     v = ln_value_at(w, output);
     ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);

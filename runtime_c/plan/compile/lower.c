@@ -39,8 +39,8 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     step->ns = (float)ln_threads_ns(call->machine, ns, most);
     if (call->packed_bytes > 0) {
         ln_packs_describe(w->model, step);
-        const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
-                                                               loop */
+        const ln_step *like = ln_packs_find(program, step); /* for example the step of another iteration of an
+                                                               unrolled loop */
         bool read_only = false;
         for (int i = 0; i < call->n_inputs; ++i) read_only |= call->inputs[i].read_only;
         step->stored = read_only || like != NULL ? -1 : ln_stored_find(w->model, step);
@@ -212,7 +212,7 @@ static void finish_forks(ln_work *w, ln_program *program) {
     }
 }
 
-enum { SLOW = 10000 }; /* nanoseconds; the time to check the clock is negligible in comparison */
+enum { SLOW = 10000 }; /* nanoseconds; a step that takes so long is not slower for a check of the clock before it */
 
 linnet_status ln_lower_steps(ln_work *w) {
     ln_program *program = w->result.program;
@@ -241,8 +241,8 @@ linnet_status ln_lower_steps(ln_work *w) {
     before = NULL;
     for (int32_t i = 0; (node = next_node(w, &i)) != NULL;) {
         if (ln_is_assign(node)) {
-            /* The value's step overwrites the variable, or the value is copied into the variable when nothing can fail
-               any more. */
+            /* Either the step that computes the value overwrites the variable, or the value is copied into the variable
+               at the end of the run, when nothing can fail any more. */
             const ln_work_value *variable = ln_value_at(w, node->inputs[0]), *value = ln_value_at(w, node->inputs[1]);
             ln_port *commit = &program->commits[program->n_commits++];
             commit->value = node->inputs[1];

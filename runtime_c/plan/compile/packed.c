@@ -89,8 +89,8 @@ void ln_packs_enter(ln_program *program, const ln_step *step) {
     program->packing[slot_of(program, step)] = (int32_t)(step - program->steps) + 1;
 }
 
-/* A program without the list `packed` is still being built. In such a program, the step after the last one is searched
- * too. */
+/* While a program is being built, its list `packed` is NULL, and step n_steps is the one that is being built. The
+ * bodies of this step are searched too. */
 bool ln_packed_before(const ln_program *program, const ln_step *step) {
     const ln_step *like = ln_packs_find(program, step);
     if (like != NULL && like != step) return true;
@@ -143,8 +143,9 @@ static uint64_t release(ln_program *program) {
     return freed;
 }
 
-/* Called under the model's lock. Shares what other programs hold. Returns the bytes that must still be packed. The
-   number is too large if the program and its bodies pack the same constants. */
+/* Called under the model's lock. Takes the packed constants that other programs have, and counts the program as one of
+   their users. Returns the bytes that must still be packed. Constants that the program and one of its bodies both pack
+   are counted twice. */
 static uint64_t share(ln_program *program) {
     uint64_t missing = 0;
     int32_t seen = 0;
@@ -211,7 +212,8 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
     ln_lock_exclusive(&model->lock);
     const size_t before = model->packed.bytes;
     const linnet_status status = pack(program, error);
-    program->packed_own += model->packed.bytes - before; /* includes its bodies; 0 if it has been packed before */
+    /* What this call has packed for the program and its bodies: nothing in a second call. */
+    program->packed_own += model->packed.bytes - before;
     ln_unlock(&model->lock);
     return status;
 }

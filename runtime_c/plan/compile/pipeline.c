@@ -151,7 +151,8 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define OF_SIGNATURE (w->kind == LN_WORK_SIGNATURE)
 #define OF_SEGMENT (w->kind == LN_WORK_SEGMENT)
 #define FAST (!w->settings.reference)
-#define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans of one frame have the same nodes */
+#define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans in a frame must have the same nodes   \
+                                                                         */
 #define WITH_DEVICES (ln_device_count(w->settings.n_devices) > 0)
 #define TO_FIT (w->updates.ordered && w->recomputing.target > 0)
 #define SIDE_BY_SIDE                                                                                                   \
@@ -161,7 +162,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 static linnet_status run_passes(ln_work *w) {
     linnet_status status = LINNET_OK;
 #ifdef LN_CHECK_PASSES
-    uint32_t facts = OF_SIGNATURE || OF_SEGMENT ? NOTHING : SHAPES | ORDER; /* a body is expanded with its loop */
+    uint32_t facts = OF_SIGNATURE || OF_SEGMENT ? NOTHING : SHAPES | ORDER; /* a body was expanded with its loop */
 #endif
 #define LN_FACT(name, check, sentence)
 #define LN_PASS(name, function, when, needs, gives, ends, sentence)                                                    \
@@ -185,7 +186,8 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     program->outer = w->result.outer;
     program->n_devices = w->settings.n_devices;
     ln_pool_init(&program->pool, memory);
-    program->pool.exact = w->request.frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
+    /* A plan in a frame must not need more bytes than the plan that made the frame, which is for larger shapes. */
+    program->pool.exact = w->request.frame != NULL;
     program->devices = ln_pool_array(&program->pool, (int64_t)w->settings.n_devices + 1, sizeof *program->devices);
     ln_needs needs = {.devices = program->devices};
     w->result.program = program;

@@ -21,7 +21,8 @@ typedef struct ln_pass_change {
     int32_t fused[2];       /* nodes with an epilogue */
     int32_t added, removed; /* nodes */
     int32_t moved;          /* nodes that come after one that they came before */
-    uint64_t bytes[2];      /* of the results of nodes; from the buffers on of buffers, from the offsets on of memory */
+    uint64_t bytes[2]; /* bytes of the results of all nodes; when there are buffers, of the buffers; when these have
+                          offsets, of the memory for all of them */
 } ln_pass_change;
 
 const char *ln_pass_name(int pass);

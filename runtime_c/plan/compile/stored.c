@@ -23,7 +23,7 @@ static void add_attributes(const ln_call *call, uint64_t sum[2]) {
             ln_digest(field, sizeof(int64_t), sum);
             continue;
         }
-        const ln_text *list = field; /* the three types of lists are alike but for the size of an element */
+        const ln_text *list = field; /* the three types of lists differ only in the size of an element */
         ln_digest(list->v, (size_t)list->n * (a->type == LN_ATTRIBUTE_BYTES ? 1 : sizeof(int64_t)), sum);
     }
 }
