@@ -8,7 +8,7 @@
 #include <math.h>
 
 enum { QUERY, KEY, VALUE, MASK, LENGTHS, PAST_KEY, PAST_VALUE, OPERANDS };
-enum { NONE, START, END }; /* of the attribute causal */
+enum { NONE, START, END }; /* values of the attribute causal */
 enum { ITEMS = 256, KEYS = 64, DEPTH = 16, MOST_VALUES = 16 };
 
 /* The tile of a work group of 16 x 16 items: query rows of each item, and columns of values of each item. */
@@ -16,7 +16,7 @@ typedef struct tile {
     int rows, values;
 } tile;
 
-/* Returns the size of a dimension, counted from the last one, 1. */
+/* Returns the size of a dimension; from_end 1 is the last one. A dimension that the tensor does not have has size 1. */
 static int64_t size_of(const linnet_device_tensor *t, int from_end) {
     return t->rank >= from_end ? t->shape[t->rank - from_end] : 1;
 }

@@ -50,7 +50,7 @@ double lg_cost(const lg_machine *machine, bool modelled, const linnet_step *step
     if (!lg_step_open(s, machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
     free(s);
     if (ns < 0) return -1;
-    return modelled ? ns : 1e-6 * ns; /* without costs of its own, the device gets every step that it can run */
+    return modelled ? ns : 1e-6 * ns; /* so low that the device gets every step that it can run */
 }
 
 /* Plans the step. Returns its kernel; NULL: none can run it. */

@@ -8,14 +8,14 @@
 
 #include <string.h>
 
-enum { ITEMS, TILES, GROUPS }; /* METHOD */
+enum { ITEMS, TILES, GROUPS }; /* values of METHOD in conv_gradient.inc */
 enum { TILE = 64, TILE_ITEMS = 256, GROUP = 64, FEW_ITEMS = 2048, MANY_ITEMS = 1 << 16, MOST_PARTS = 256 };
 enum { MOST_BYTES = 64 << 20 }; /* limit on the bytes of partial sums */
 
 typedef struct sizes {
     lg_window w;
     int64_t groups, channels, outputs, taps; /* channels and outputs of a group */
-    int64_t count;                           /* of weights */
+    int64_t count;                           /* number of weights */
 } sizes;
 
 static bool open(const lg_step *s, sizes *z) {
@@ -35,7 +35,7 @@ bool lg_can_conv_gradient(const lg_step *s) {
            open(s, &z);
 }
 
-/* Takes large products. On a processor, it takes a step only if the option `kernel` names it. */
+/* This kernel is for large products. A processor uses it only if the option `kernel` names it. */
 bool lg_can_conv_gradient_local(const lg_step *s) {
     sizes z;
     const lg_machine *m = s->machine;
@@ -44,8 +44,8 @@ bool lg_can_conv_gradient_local(const lg_step *s) {
     return !m->is_cpu && z.outputs >= TILE / 2 && z.channels * z.taps >= TILE / 2;
 }
 
-/* Takes groups with few channels and outputs, because the kernel then reads an element several times only if taps
- * overlap on it. */
+/* This kernel is for groups with few channels and outputs. With more, it would read an element again for each pair of a
+ * channel and an output, and not only where windows overlap. */
 bool lg_can_conv_gradient_group(const lg_step *s) {
     sizes z;
     if (!lg_can_conv_gradient(s) || !open(s, &z)) return false;

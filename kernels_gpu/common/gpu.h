@@ -17,11 +17,11 @@ typedef struct lg_machine {
     const linnet_host *host;
     int language; /* linnet_source_language */
     bool f64;
-    bool f16;    /* arithmetic, not only storage */
+    bool f16;    /* the machine computes in f16, and does not only store it */
     bool is_cpu; /* an OpenCL device that is a processor: it has no fast local memory, and uses vector instructions
                     only where kernels use vectors */
     size_t most_items;   /* most work items of a work group */
-    size_t local_bytes;  /* memory of a work group */
+    size_t local_bytes;  /* bytes of local memory of a work group */
     double macs;         /* f32 multiply-accumulates per nanosecond, at best */
     double bandwidth;    /* bytes per nanosecond */
     double launch_ns;    /* time that the launch of any kernel takes */
@@ -50,9 +50,8 @@ typedef struct lg_step {
 /* The only layout besides dense (layout.c): tensors of rank 4 with their channels last. */
 enum { LG_CHANNELS_LAST = 1 };
 static inline bool lg_is_last(const linnet_device_tensor *t) { return t->layout == LG_CHANNELS_LAST; }
-static inline bool lg_is_float(int dtype) {
-    return dtype >= LINNET_F32 && dtype <= LINNET_BF16;
-} /* of at most 32 bits */
+/* Tells whether the dtype is a float of at most 32 bits. */
+static inline bool lg_is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_BF16; }
 static inline bool lg_is_quantizable(int dtype) {
     return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
 }
@@ -73,7 +72,7 @@ typedef struct lg_tensor_map {
     int32_t kind, index; /* the operand: LG_INPUT, LG_OUTPUT, LG_SCRATCH or LG_PACKED */
     uint64_t offset;     /* bytes from its beginning; a multiple of 16 */
     int32_t dtype;       /* LINNET_F32, LINNET_F16, LINNET_BF16 or LINNET_U8; also LINNET_I8, which is read as U8 */
-    bool tf32;           /* F32: the map's type is TFLOAT32 */
+    bool tf32;           /* with dtype F32: the type of the CUtensorMap is TFLOAT32 */
     int32_t rank;        /* 2 or 3 */
     uint64_t sizes[LG_MAP_RANK];   /* in elements */
     uint64_t strides[LG_MAP_RANK]; /* in bytes, multiples of 16; strides[0] is not used, because CUDA's strides begin
@@ -110,8 +109,8 @@ typedef struct lg_plan {
     bool sizes_only; /* set before the first launch: the plan is for its sizes, and the launches have no text */
     lg_launch *launches;
     int n;
-    uint64_t scratch_bytes; /* memory that launches of the step use between them */
-    lg_text packed;         /* data besides the operands that kernels read, such as scales per channel */
+    uint64_t scratch_bytes; /* memory in which launches leave data for later launches of the step */
+    lg_text packed;         /* data that kernels read and that is no operand, such as scales per channel */
     bool checks;            /* a kernel checks indices (checks.h); otherwise the next two fields are not set */
     size_t status;          /* offset in packed memory of two i32: 1 and the index, if an index is out of range */
     int64_t check_size;     /* the size of the axis, for the message */

@@ -82,8 +82,8 @@ bool lg_can_matmul_weights_local(const lg_step *s) {
     return lg_can_matmul_weights(s) && s->inputs[1].rank <= 2 && can_local(s, "matmul_weights_local");
 }
 
-/* Packs the scales and zero points of b and defines LG_RUN, SCALE and ZERO(run, column): the entry of element (k, n) is
- * k / run * along + n / columns * across. */
+/* Packs the scales and zero points of b and defines LG_RUN, SCALE and ZERO(run, column): the index of the scale
+ * and the zero point of element (k, n) is k / run * along + n / columns * across. */
 static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const sizes *z) {
     const linnet_device_tensor *w = &s->inputs[1];
     const bool block = w->quant_scheme == LINNET_QUANT_BLOCK, single = w->quant_count == 1;

@@ -11,8 +11,8 @@ enum { SCALED = 1, BIASED = 2, CENTRED = 4, MEANS = 8, DEVIATIONS = 16 }; /* as 
 /* The sizes of the call. Each line is normalized by itself. */
 typedef struct sizes {
     int64_t lines, length;
-    int64_t channels, groups, size, positions; /* group_norm: size channels per group */
-    bool last;                                 /* group_norm: channels are the last axis */
+    int64_t channels, groups, size, positions; /* of group_norm: each group has `size` channels */
+    bool last;                                 /* of group_norm: channels are the last axis */
 } sizes;
 
 static bool is_layer(const lg_step *s) { return s->op[0] == 'l'; }

@@ -12,11 +12,11 @@ enum { LG_MEMORY_DEFAULT, LG_COPIED, LG_PINNED, LG_SHARED };
 typedef struct lg_options {
     bool f16;          /* f16=on: sums of floats may be f16 */
     bool modelled;     /* place=cost: costs are those of a model; otherwise the device gets all steps that it can run */
-    bool cached;       /* cache=off clears it */
+    bool cached;       /* false with cache=off */
     char folder[1024]; /* cache=DIR */
-    int memory;        /* memory=... */
+    int memory;        /* memory=...: LG_COPIED, LG_PINNED or LG_SHARED */
     char prefer[48];   /* kernel=NAME: the kernel of this name runs every step that it can run. For tests */
-    bool graphs;       /* graphs=off clears it: repeated work is submitted as a graph */
+    bool graphs;       /* false with graphs=off; true: repeated work is submitted as a graph */
     char texts[1024];  /* texts=DIR: the text of each program is written to this folder. For tests and for builds */
     char programs[1024]; /* programs=FILE: compiled programs, used instead of those that the library contains */
     int compute;         /* for=75, 87, 90, ...: plans for a GPU that this machine does not have; 0: for its own GPUs */

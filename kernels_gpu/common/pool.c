@@ -7,7 +7,7 @@
 #include "kernels_gpu/common/window.h"
 
 enum { MAX, AVERAGE, LP };  /* values of the attribute kind, docs/ops.md */
-enum { MOST_TAPS = 32768 }; /* so few that sums of integers fit in 31 bits */
+enum { MOST_TAPS = 32768 }; /* with so few taps, sums of integers fit in 31 bits */
 
 typedef struct pool {
     lg_window w;

@@ -6,9 +6,9 @@
 #include "kernels_gpu/common/store.h"
 
 enum { SUM, MEAN, MAX, MIN, PROD, L1, L2, SUM_SQUARE, LOG_SUM, LOG_SUM_EXP, ARGMAX, ARGMIN }; /* docs/ops.md */
-enum {
-    MOST_DIMS = 4
-}; /* limit on kept and on reduced dimensions after neighbours are merged, when the 8 dimensions alternate at most */
+/* Most kept dimensions, and most reduced ones. Neighbours of the same kind are merged, so in the worst case the 8
+ * dimensions alternate. */
+enum { MOST_DIMS = 4 };
 
 /* The dimensions of a reduction: adjacent kept dimensions are merged, as are adjacent reduced ones, and dimensions of
  * size 1 are left out. Unused dimensions come first. */
@@ -22,7 +22,7 @@ static int64_t integer_of(const linnet_device_tensor *t, int64_t i) {
     return t->dtype == LINNET_I32 ? ((const int32_t *)t->data)[i] : ((const int64_t *)t->data)[i];
 }
 
-/* Bit d is set if axis d is reduced. Returns false if the axes are not known. */
+/* Sets bit d of *mask if axis d is reduced. Returns false if the axes are not known. */
 static bool axes_of(const lg_step *s, uint32_t *mask) {
     const int rank = s->inputs[0].rank;
     int64_t n = lg_items(s, "axes");

@@ -20,7 +20,7 @@ typedef struct settings {
     double cubic;
     int n_axes, axes[LINNET_MAX_RANK];
     double scale[LINNET_MAX_RANK];
-    int64_t up, down; /* the common scale of sizes that keep the aspect ratio, as an exact ratio; 0 without sizes */
+    int64_t up, down; /* up / down: the exact scale of all axes, if sizes are given and keep the aspect ratio; else 0 */
     double begin[LINNET_MAX_RANK], end[LINNET_MAX_RANK]; /* the region, by axis of x */
 } settings;
 

@@ -14,9 +14,9 @@ typedef struct lg_resize_axis {
     int axis;
     int64_t in, out;
     int taps;
-    int32_t *index; /* out * taps */
+    int32_t *index; /* [out][taps]: the place of each tap in the input */
     float *weight;
-    bool *outside; /* per output coordinate: it lies outside the input; NULL unless the op crops */
+    bool *outside; /* [out]: whether the output coordinate lies outside the input; NULL unless the op crops */
 } lg_resize_axis;
 
 typedef struct lg_resize {

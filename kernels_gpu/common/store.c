@@ -126,7 +126,7 @@ static void put_names(lg_text *text, const char *parameters) {
  * program. A float whose mantissa is short stays a number in the text, because it belongs to a formula (such as 0.5 or
  * 6) and is not a learnt weight. */
 static void put_constants(lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
-    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments that later come for coordinates and packed memory */
+    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* room that must stay for arguments that are added later */
     char name[32];
     for (int i = 0; i < s->map.float_count; ++i) {
         const float value = (float)s->map.floats[i];

@@ -121,7 +121,8 @@ void lg_gemm_zeros(lg_gemm *g, lg_plan *plan, const lg_step *s) {
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* Writes the definitions and texts that both kernels need. The kernel's own arguments have been passed. */
+/* Writes the definitions and texts that gemm.inc and gemm_tma.inc both need. Call this after the kernel's own arguments
+ * are passed. */
 static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg_step *s,
                     void (*put)(const lg_gemm *g, lg_launch *launch, const lg_step *s)) {
     const lg_tile *t = &g->tile;
@@ -205,7 +206,7 @@ static void launch_by_copies(const lg_gemm *g, lg_plan *plan, const lg_step *s, 
     plan->failed |= launch->source.failed;
 }
 
-/* Adds the launch that arranges the weights in scratch. */
+/* Adds the launch that arranges the weights in scratch memory (gemm_turn.inc). */
 static void turn(lg_gemm *g, lg_plan *plan) {
     const lg_window *w = g->window;
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], count = g->groups * g->b_z;

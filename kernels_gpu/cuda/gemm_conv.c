@@ -14,7 +14,8 @@
 
 enum { LEAST_CHANNELS = 8 }; /* least channels of a group; with fewer, the common kernels are as fast */
 
-/* Tells whether rows of A are rows of x. */
+/* Tells whether the rows of A are the pixels of x as they are: the window is 1 x 1 without padding, the stride is 1,
+ * and the channels are adjacent in memory. */
 static bool is_plain(const lg_window *w) {
     for (int d = 0; d < LG_SPACE; ++d)
         if (w->kernel[d] != 1 || w->stride[d] != 1 || w->pad[d] != 0 || w->out[d] != w->in[d]) return false;

@@ -24,7 +24,7 @@ static const lg_tile tiles[] = {
 typedef struct gradient {
     lg_window w;
     int64_t m, n, groups, channels; /* m, n and channels: of one group */
-    int64_t positions, plane;       /* positions: of all images; plane: of one image */
+    int64_t positions, plane;       /* positions: output pixels of all images; plane: those of one image */
     int kind, size, a_load, b_load;
     bool last; /* the channels are last in memory */
     lg_tile tile;
@@ -40,7 +40,7 @@ static int64_t resident_of(const lg_machine *m, const lg_tile *t) {
     return blocks < t->blocks ? (blocks > 0 ? blocks : 1) : t->blocks;
 }
 
-/* Chooses the tile and the number of parts by modelled time, in steps of a tile of 128 x 128. */
+/* Chooses the tile and the number of parts by modelled time. The unit of time is one step of a 128 x 128 tile. */
 static bool choose(gradient *z, const lg_machine *machine) {
     double best = -1;
     const int64_t count = z->m * z->n * z->groups, room = MOST_BYTES / 4 / count;

@@ -63,11 +63,11 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
     if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns)
-        return false; /* B would have to be rounded when it is packed */
+        return false; /* these tiles need a rounded B, and only packing or gemm_turn.inc rounds it */
     if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps))
         return false; /* every part must have steps */
     if (split > 1 && g->z * split > 65535) return false;
-    /* With more blocks, the machine is full, and nothing was measured. */
+    /* With more blocks, the machine is full without splitting, and such splits were not measured. */
     if (split > 1 && up(g->m, t->tm) * up(g->n, t->tn) * g->z * split > 4 * machine->units) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
 }

@@ -5,8 +5,8 @@
 #include "kernels_gpu/common/gpu.h"
 #include "kernels_gpu/common/window.h"
 
-/* How panels are loaded, and how they are multiplied (MATH): multiply-adds, mma, wgmma, or gemm_tma.inc. The numbers
- * are those in gemm_parts.inc and mma.inc. */
+/* How panels are loaded (A_LOAD and B_LOAD in gemm.inc), and how they are multiplied (MATH): by multiply-adds, by mma,
+ * by wgmma, or by wgmma in gemm_tma.inc. The numbers are those in gemm_parts.inc and gemm.inc. */
 enum { LG_LOAD_CHUNKS, LG_LOAD_WORDS, LG_LOAD_GATHER, LG_LOAD_TURNED };
 enum { LG_BY_ADDING, LG_BY_WARPS, LG_BY_GROUPS, LG_BY_COPIES };
 

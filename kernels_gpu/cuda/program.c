@@ -135,7 +135,7 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
 int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out) {
     uint64_t hash[2];
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
-    lg_hash(launch->source.at, hash); /* the rest of the text follows from this part, and takes longer to write */
+    lg_hash(launch->source.at, hash); /* this part determines the whole text, which takes longer to write */
     hash[0] += (uint64_t)lg_largest_axis(launch);
     CUmodule module = lg_program_find(&d->programs, hash);
     if (module != NULL) return lg_code(d->cu->ModuleGetFunction(out, module, launch->kernel));

@@ -21,7 +21,7 @@ static void close_briefly(const lg_device *d, cl_command_queue queue) {
     d->cl->ReleaseCommandQueue(queue);
 }
 
-/* Gives the host the buffer's memory, and waits. */
+/* Maps the buffer for the host, and waits until the host may use its memory. */
 static void *map_briefly(const lg_device *d, cl_mem memory, uint64_t bytes, cl_int *code) {
     void *host = NULL;
     const cl_command_queue queue = open_briefly(d, code);
@@ -71,8 +71,8 @@ static int host_release(void *context, linnet_handle queue, linnet_handle buffer
     return d->cl->EnqueueUnmapMemObject(lg_queue_of(queue)->queue, lg_buffer(buffer), host, 0, NULL, NULL);
 }
 
-/* Allocates memory that the driver has pinned, if it is aligned; otherwise whole pages, which drivers can use in
- * place. */
+/* Allocates pinned memory if the option says so and the driver's memory is aligned. Otherwise allocates whole pages,
+ * which drivers can use in place. */
 static int allocate_host(void *context, uint64_t bytes, void **host) {
     lg_device *d = context;
     cl_int code = CL_SUCCESS;

@@ -19,7 +19,7 @@ typedef struct lg_signal {
 typedef struct lg_event {
     cl_event event;
     lg_queue *queue;
-    lg_signal *signal; /* for the last record; the first wait with a limit makes it */
+    lg_signal *signal; /* tells when the last record is complete; the first wait with a limit creates it */
 } lg_event;
 
 static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }

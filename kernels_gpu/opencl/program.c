@@ -89,7 +89,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
 int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, cl_program *out) {
     uint64_t hash[2];
     if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
-    lg_hash(launch->source.at, hash); /* the rest of the text follows from this part, and takes longer to write */
+    lg_hash(launch->source.at, hash); /* this part determines the whole text, which takes longer to write */
     *out = lg_program_find(&d->programs, hash);
     if (*out != NULL) return 0;
     char *text = lg_whole_text(&d->machine, launch);

@@ -1,4 +1,5 @@
-/* work.c - claims of the OpenCL backend: each is one step, as one or several launches. */
+/* work.c - the functions of linnet_device.h for claims, which are steps that the device takes over. In the OpenCL
+ * backend, a claim is always one step. It runs as one or several launches. */
 #include "kernels_gpu/opencl/work.h"
 #include "kernels_gpu/common/checks.h"
 #include "kernels_gpu/common/choose.h"
@@ -16,8 +17,8 @@ typedef struct lg_ready { /* a launch that is ready to run */
 typedef struct lg_state { /* a claim in a session */
     int n_launches, n_views;
     lg_ready *launches;
-    cl_mem *views;   /* sub-buffers: of operands, scratch and packed memory */
-    lg_queue *queue; /* NULL: the claim checks no indices */
+    cl_mem *views;   /* the sub-buffers that are operands, scratch memory and packed memory */
+    lg_queue *queue; /* the queue whose list has `check`; NULL: the claim checks no indices */
     lg_index_check check;
     int32_t found[2];
 } lg_state;

@@ -151,8 +151,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define OF_SIGNATURE (w->kind == LN_WORK_SIGNATURE)
 #define OF_SEGMENT (w->kind == LN_WORK_SEGMENT)
 #define FAST (!w->settings.reference)
-#define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans in a frame must have the same nodes   \
-                                                                         */
+#define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans of one frame have equal nodes */
 #define WITH_DEVICES (ln_device_count(w->settings.n_devices) > 0)
 #define TO_FIT (w->updates.ordered && w->recomputing.target > 0)
 #define SIDE_BY_SIDE                                                                                                   \
