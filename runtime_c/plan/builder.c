@@ -15,14 +15,14 @@
 #include <string.h>
 
 typedef struct single_op {
-    ln_user_op user; /* of linnet_user_op_infer */
+    ln_user_op user; /* set by linnet_user_op_infer */
     ln_memory memory;
     ln_pool pool;
     const ln_op *op;
     const void *attributes;
     ln_tensor *inputs, *outputs;
     int n_inputs, n_outputs;
-    ln_infer_facts facts; /* from the shape rule */
+    ln_infer_facts facts; /* what the shape rule has found out besides shapes */
 } single_op;
 
 static linnet_status no_memory(linnet_error *error) {

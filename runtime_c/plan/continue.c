@@ -47,7 +47,7 @@ linnet_status ln_continue(ln_work *w, const ln_program *program, const ln_known 
     return status;
 }
 
-/* Plans the largest segment that may follow the program. */
+/* Plans the segment after the program, with the upper bounds of all shapes. */
 static linnet_status plan_largest(const ln_program *program, int64_t iterations, ln_memory *temporary, ln_memory *kept,
                                   ln_refusals *refusals, ln_program *next, linnet_error *error) {
     ln_work w;
@@ -135,7 +135,8 @@ uint64_t ln_reserved_bytes(const linnet_plan *plan, ln_grown *grown) {
     return sum;
 }
 
-/* Bytes for `iterations` iterations of the loops and for what comes after them. Errors: those of bound_rest. */
+/* Sets *bytes to the memory for so many iterations of the loops and for the segments after them. Errors: those of
+ * bound_rest. */
 static linnet_status need(linnet_plan *plan, int64_t iterations, uint64_t *bytes, linnet_error *error) {
     plan->info.loop_iterations = iterations;
     *bytes = ln_reserved_bytes(plan, NULL);
@@ -145,9 +146,10 @@ static linnet_status need(linnet_plan *plan, int64_t iterations, uint64_t *bytes
 linnet_status ln_plan_reserve(linnet_plan *plan, linnet_error *error) {
     enum {
         LARGE = 64 << 20,
-        OTHERS = 8, /* 1/8 stays free for plans for other iteration counts */
+        OTHERS = 8, /* an eighth of the room stays free for plans of segments with other iteration counts */
         TRIES = 8,
-        BELOW = 128 /* sizes are rounded, so the line is only almost right */
+        BELOW =
+            128 /* the interpolation aims 1/128 too low, because sizes are rounded and do not grow exactly linearly */
     };
     const ln_program *p = &plan->program;
     linnet_error ignored;

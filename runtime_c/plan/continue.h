@@ -8,8 +8,8 @@
 /* The facts that are known after a program has run. All zero: nothing is known, so shapes have their upper bounds. */
 typedef struct ln_known {
     const int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK; NULL: upper bounds */
-    const void *const *data; /* per export: the value if shapes depend on it; NULL: no value is known */
-    int64_t iterations;      /* without data: number of iterations of loops whose results grow */
+    const void *const *data; /* [export]: the value, if shapes depend on it; NULL: no value is known */
+    int64_t iterations; /* if `data` is NULL: the number of iterations that is assumed for loops whose results grow */
 } ln_known;
 
 static inline const int64_t *ln_port_dims(const ln_port *port, const int64_t *dims) {

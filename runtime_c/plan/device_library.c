@@ -20,7 +20,7 @@
 typedef struct parts {
     const char *name, *options;
     char address[LN_MOST_PATH]; /* remote:ADDRESS[,OPTION=VALUE]...: the options at=ADDRESS and the others */
-    int length;                 /* of the library at the start of the name */
+    int length;                 /* length of the library's part at the start of the name */
     int32_t index;
     bool is_path;
 } parts;

@@ -19,7 +19,7 @@ struct linnet_plan {
     const ln_signature *signature;
     ln_program program;
     ln_device *devices;
-    linnet_placement *hints; /* copies */
+    linnet_placement *hints; /* copies of those in the config */
     int32_t n_hints;
     int32_t n_devices, n_outputs;
     ln_plan_output *outputs;
@@ -28,11 +28,11 @@ struct linnet_plan {
     bool reference, separate, reads_variables, writes_variables;
     bool forked, apart; /* forked: steps run side by side; apart: they do not, because max_bytes has no room for that */
     bool unpacked;      /* variables are packed in each run, because max_bytes has no room for copies */
-    bool *read_only;    /* per variable: no run changes it; NULL: no variable is packed */
-    bool *snapshot;     /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
+    bool *read_only;    /* [variable]: no run changes it, so kernels may pack it; NULL: no variable is packed */
+    bool *snapshot;     /* [variable]: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */
     const struct ln_machine *machine;
-    ln_pass_change *changes; /* per pass; NULL: the caller does not ask for them */
+    ln_pass_change *changes; /* [pass]: what it changed; NULL: the caller does not ask */
     uint64_t max_bytes;
     const linnet_plan_config *config; /* a copy, with which a session can make the plan again; NULL without devices */
     struct ln_refusals *refusals; /* while the plan is made: the steps that devices refused in sessions; may be NULL */

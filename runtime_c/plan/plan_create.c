@@ -235,9 +235,8 @@ static void count_bytes(linnet_plan *plan) {
     info->modelled_ns = (uint64_t)p->ns;
 }
 
-/* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
- * keeps all values.
- */
+/* Plans once. If `target` is not 0, a training step computes values again instead of keeping them, until the arena has
+ * at most `target` bytes. */
 static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
                                 ln_refusals *refusals, linnet_error *error) {
     ln_memory temporary;

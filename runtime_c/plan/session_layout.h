@@ -14,7 +14,7 @@ typedef struct ln_resolved_step {
     const ln_step *step;
     ln_buffers buffers;
     void *state;       /* of loops and branches: the instances of their bodies */
-    uint32_t alone[2]; /* per kind of phase: a time that ln_threads_run keeps */
+    uint32_t alone[2]; /* [0]: phase 0, [1]: later phases; a time that ln_threads_run keeps here */
 } ln_resolved_step;
 
 typedef struct ln_trace {
@@ -39,7 +39,7 @@ typedef struct ln_device_binding {
 typedef struct ln_resolved_transfer {
     linnet_device_tensor tensor;
     linnet_span spans[2];
-    const ln_device_binding *binding; /* copied from or to this memory instead of the host's; NULL: none */
+    const ln_device_binding *binding; /* the memory that takes the place of the host's memory; NULL: none */
 } ln_resolved_transfer;
 
 /* A session's queue on one device. */
@@ -53,14 +53,14 @@ typedef struct ln_queue {
 typedef struct ln_device_objects {
     linnet_handle *chunks;  /* program->n_chunks allocations; those of constants are shared (run/constants.c) */
     linnet_handle *events;  /* program->n_events */
-    linnet_handle *imports; /* per device: the io memory as a buffer of the device */
+    linnet_handle *imports; /* [device]: the memory of inputs and outputs as a buffer of the device */
     bool *has_chunk, *has_event, *has_import;
-    bool *released;     /* per device: the device owns the imported memory now, and the host must not use it */
-    uint64_t *versions; /* program->n_weights: 1 + the version of a variable that the device has; 0: none */
+    bool *released;     /* [device]: the device owns the imported memory now, and the host must not use it */
+    uint64_t *versions; /* [weight]: 1 + the version of the variable that the device has; 0: it has none */
     ln_resolved_claim *claims;
     ln_resolved_transfer *transfers;
     linnet_span *spans;
-    const linnet_step **steps; /* per member of the claims */
+    const linnet_step **steps; /* the steps of all claims, one claim after another */
     const linnet_span **inputs, **outputs;
 } ln_device_objects;
 
@@ -82,24 +82,24 @@ typedef struct ln_packed_variable ln_packed_variable; /* run/packed_variables.c 
 typedef struct ln_instance {
     ln_program *program;
     ln_resolved_step *steps;
-    const void **pointers; /* of all operands */
+    const void **pointers; /* the addresses of all operands */
     ln_grown *grown;
     /* Packed copies of variables: */
     ln_packed_variable **packed_variables;
-    uint64_t seen;             /* the writes to the store, or the snapshot's commit, up to which they are current */
-    const ln_snapshot *source; /* where they are packed from; NULL: from the store */
-    struct ln_instance *next;  /* in the list of the store's cache */
+    uint64_t seen; /* state that the copies have: the number of writes to the store, or the snapshot's commit */
+    const ln_snapshot *source; /* the snapshot from which the copies are packed; NULL: they are packed from the store */
+    struct ln_instance *next;  /* next one in the list of the store's cache of packed variables */
     struct ln_instance *bodies;
-    /* Of a body: the instance whose step runs it. */
+    /* Only in a body: the instance and the step that run it. */
     struct ln_instance *outer;
     ln_resolved_step *runner;
-    ln_trace *trace;
-    int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, refreshed before and by each run */
+    ln_trace *trace;   /* [step] */
+    int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, which each run sets */
     int64_t *next_key; /* space for the key of the following segment */
     char *io, *arena;
     ln_device_objects on_devices;
     struct ln_instance *also; /* the next one in the model's list of instances with constants on devices */
-    /* Later segments only */
+    /* Only in instances of later segments: */
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;
     ln_program own;
@@ -119,7 +119,7 @@ enum {
 
 /* The conditions that may end the current run (linnet_run_config). */
 typedef struct ln_watch {
-    bool on;        /* also false once the run has begun to overwrite variables */
+    bool on; /* false: there are no such conditions, or the run has begun to overwrite variables and must not end */
     uint32_t quick; /* number of short steps since the last check; a short step takes less time than a check */
     const volatile int *cancel;
     uint64_t begun, deadline, next_poll;
@@ -139,17 +139,19 @@ struct linnet_session {
     linnet_status (*run)(struct linnet_session *session, bool submits, linnet_error *error);
     linnet_status (*run_steps)(struct linnet_session *session, ln_instance *instance, linnet_error *error);
     ln_instance root;
-    ln_instance *last;                  /* last instance of the last run's chain */
-    ln_session_output *outputs;         /* per fetch */
-    ln_queue *queues;                   /* per device of the plan */
-    ln_device_binding *device_bindings; /* per input, then per output of the first program, if the plan has devices */
-    char **host_bindings;   /* per input, then per output of the first program: the caller's memory, or NULL */
+    ln_instance *last;          /* the instance of the last segment that the last run executed */
+    ln_session_output *outputs; /* [fetch] */
+    ln_queue *queues;           /* [device of the plan] */
+    /* For each input, then for each output of the first program; NULL without devices. */
+    ln_device_binding *device_bindings;
+    /* For each input, then for each output of the first program: the caller's memory; NULL: none. */
+    char **host_bindings;
     bool has_host_bindings; /* at least one is not NULL */
     const linnet_program_cache *program_cache;
     const ln_step *refused; /* the step whose claim a device has refused to prepare; NULL: none */
     void *block, *io, *arena;
-    const ln_device *io_owner;              /* allocated `io`; NULL: the session's allocator */
-    size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
+    const ln_device *io_owner;              /* the device that allocated `io`; NULL: the session's allocator did */
+    size_t block_size, io_size, arena_size; /* arena_size 0: the arena is the caller's */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
                             segments */
     size_t packed_bytes; /* bytes of constants and variables that later segments have packed */
@@ -160,13 +162,13 @@ struct linnet_session {
     bool locks, exclusive, parallel, trace, count_special;
     bool pending;    /* work may be in queues: of submitted runs, or of a run that the caller has ended */
     bool staged;     /* at least one of `device_bindings` is staged */
-    int32_t waits;   /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
-    int32_t skipped; /* `waits` in a run that is submitted, else 0 */
+    int32_t waits;   /* number of waits at the end of the program; a submitted run leaves them to linnet_session_wait */
+    int32_t skipped; /* number of waits that the current run leaves out: `waits` in a submitted run, else 0 */
     bool stacks; /* several runs may be in the queues at once, because the host touches no memory that devices read or
                     write */
     bool releases_io;      /* a device shares memory, and must be told when the host has written or will read it */
     bool refreshed;        /* the run has uploaded a variable */
-    bool left_out;         /* the last transfer was not necessary */
+    bool left_out;         /* the last transfer was left out, because it was not necessary */
     bool defers_downloads; /* runs may leave new values of variables on devices, from which others fetch them */
     ln_holder holder;
 };
@@ -187,7 +189,7 @@ size_t ln_session_bookkeeping(const linnet_plan *plan);
 size_t ln_instance_size(const ln_program *program);
 /* Divides the block (ln_instance_size bytes, zeroed) into the arrays of the instance and its bodies. */
 void ln_instance_carve(ln_instance *instance, void *block);
-/* Largest number of words in the key of a following segment; 0 when no segment follows. */
+/* Returns the most words that the key of a following segment can have; 0 if no segment follows. */
 int32_t ln_segment_key_words(const ln_program *program);
 
 #endif

@@ -5,8 +5,8 @@
 #include "base/error.h"
 
 static const uint64_t least_folded = UINT64_C(64) << 20, least_work = UINT64_C(256) << 20, least_nodes = 1 << 17,
-                      beside = UINT64_C(32) << 20; /* memory that planning may use in addition to max_bytes; it is freed
-                                                      again */
+                      beside = UINT64_C(32) << 20; /* bytes that planning may use temporarily in addition to
+                                                      max_bytes */
 
 /* Bytes of folded values per byte of the file: 4-bit weights become f32, with another copy during the conversion. */
 enum { FOLDED_PER_BYTE = 16, WORK_PER_BYTE = 32, PER_NODE = 4 };

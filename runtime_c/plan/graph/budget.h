@@ -8,13 +8,14 @@
 /* If folding a value would exceed most_folded or most_work, the run computes the value. If planning exceeds most_nodes
  * or the limit of memory, it fails. */
 typedef struct ln_budget {
-    uint64_t folded, most_folded; /* bytes of folded values that are held */
+    uint64_t folded, most_folded; /* bytes of folded values in memory, and their limit */
     uint64_t work, most_work;     /* bytes that folding has read and written, or its operations if their number is
                                      larger */
-    uint64_t nodes, most_nodes;   /* nodes and values visited; in calls and iterations they count each time */
-    ln_memory_limit memory;       /* of planning, besides the model */
-    uint64_t tried; /* nodes of loops that were evaluated to find out whether the loops are constant, but were not */
-    uint64_t trial; /* during such an attempt: the number of nodes at which it stops; else 0 */
+    /* Nodes and values visited; those of a function count again for each call and iteration. */
+    uint64_t nodes, most_nodes;
+    ln_memory_limit memory; /* limit of the memory of planning, which does not include the model */
+    uint64_t tried;         /* nodes of loops that were evaluated in the hope of a constant result, but had none */
+    uint64_t trial;         /* during such an evaluation: the value of `nodes` at which it stops; else 0 */
 } ln_budget;
 
 /* The limit counts the memory that planning allocates through both allocators; `kept` is for the parts that the program

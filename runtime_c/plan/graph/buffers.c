@@ -15,10 +15,10 @@ enum { NEVER = INT32_MAX };
 typedef struct alias {
     ln_work *w;
     int32_t *last;      /* per value: position of the last node that reads it; -1: none; NEVER: it leaves the program */
-    int32_t *next;      /* per value: next value in the same buffer, -1 */
+    int32_t *next;      /* per value: next value in the same buffer; -1: there is none */
     int32_t *head;      /* per buffer: first value; grows with the buffers (at most one per value) */
-    int32_t *variables; /* per variable: its buffer, -1 none */
-    int32_t *branch;    /* per value: the branch that makes it, 0: none; NULL if the graph has no forks */
+    int32_t *variables; /* per variable: its buffer; -1: it has none */
+    int32_t *branch; /* per value: the branch that computes it; 0: it is in no branch; NULL: the graph has no forks */
 } alias;
 
 static bool leaves(const ln_work_value *v) { return v->fetched || v->exported || v->committed; }
@@ -49,7 +49,7 @@ static linnet_status new_buffer(alias *a, int kind, uint8_t device, uint64_t siz
 /* Tells whether steps of this program may write the memory. This requires that nothing outside the program uses it. */
 static bool owned(const ln_work_buffer *b) { return b->kind == LN_REGION_ARENA || b->kind == LN_REGION_IO; }
 
-/* Tells whether output y would be all of the buffer, which holds no input and no other output. */
+/* Tells whether output y would fill the whole buffer, and the buffer holds no input and no other output. */
 static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
     for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
         if (ln_value_at(a->w, v)->fetched || ln_value_at(a->w, v)->input >= 0) return false;
@@ -271,13 +271,14 @@ static linnet_status make_input_buffers(alias *a) {
     return LINNET_OK;
 }
 
-/* Tells whether a device reads the constant from the host's memory, when a session is created. */
+/* Tells whether the value is a constant that the node's claim packs. The device then reads it from the host's memory
+ * when a session is created, and no run reads it. */
 static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
     return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
 }
 
-/* Returns the position until which node i needs a value. What comes from outside its branch is kept until the fork
- * ends, because the other branches may still read it, or have not run yet. */
+/* Returns the position until which the value must be kept for node i. A value from outside the node's branch is kept
+ * until the fork ends, because other branches may run later and read it. */
 static int32_t needed_until(const alias *a, int32_t i, int32_t value) {
     const ln_work_node *node = ln_node_at(a->w, i);
     if (node->branch == 0 || a->branch[value] == node->branch) return i;
@@ -349,7 +350,7 @@ linnet_status ln_find_buffers(ln_work *w) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         bool done = false;
-        if (ln_is_assign(node)) { /* its output is the value */
+        if (ln_is_assign(node)) { /* the output of an assign is the new value, so it shares its home */
             const ln_work_value *x = ln_value_at(w, node->inputs[1]);
             const ln_home home = w->homes.of[node->inputs[1]];
             if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], home.buffer, home.offset);
@@ -361,8 +362,9 @@ linnet_status ln_find_buffers(ln_work *w) {
         if (try_view(&a, node)) continue;
         if (!w->settings.reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
         for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
-            if (node->outputs[o] < 0 || w->homes.of[node->outputs[o]].buffer >= 0) continue; /* a resident copy */
-            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue;      /* it is never stored */
+            /* A copy that stays on the device. */
+            if (node->outputs[o] < 0 || w->homes.of[node->outputs[o]].buffer >= 0) continue;
+            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue; /* it is never stored */
             if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
             if (!w->settings.reference && try_in_place(&a, node, o, i, -1)) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);

@@ -26,7 +26,7 @@ enum ln_reason {
     LN_REASON_REFUSED
 };
 
-/* A device as a plan keeps it: its functions (NULL beyond the struct_size of an older device) and its limits. */
+/* A plan's copy of a device: its functions and its limits. Functions that an older device does not have are NULL. */
 typedef struct ln_device {
     linnet_device is;
     const linnet_device *origin; /* the struct of the plan's config, which identifies the device */
@@ -45,7 +45,7 @@ static inline uint64_t ln_in_file(const ln_device *device, const void *host, uin
     const bool inside = offset < device->file_bytes && left >= bytes && left - bytes >= device->limits.padding;
     return inside && offset % device->limits.alignment == 0 ? offset : UINT64_MAX;
 }
-/* This number stands for the buffer of the model's file in place of an allocation. */
+/* In place of the number of an allocation: the buffer of the model's file. */
 enum { LN_CHUNK_FILE = -1 };
 
 /* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */
@@ -60,7 +60,7 @@ linnet_status ln_device_allocate(const ln_device *device, uint64_t bytes, linnet
 /* Consecutive nodes that one device runs as one step. */
 typedef struct ln_work_claim {
     linnet_claim is;
-    int32_t first, last; /* positions of its nodes in the order, which may have views between them */
+    int32_t first, last; /* positions of its first and last node in the order of nodes; views may lie between them */
     struct ln_work_node *const *nodes;
     int32_t packed_chunk;
     uint64_t packed_offset;
@@ -68,10 +68,10 @@ typedef struct ln_work_claim {
 
 /* A new value of a variable that a device computes. The device keeps it as the copy that the next run reads. */
 typedef struct ln_work_move {
-    int32_t value, copy; /* both on the device */
-    int32_t variable;    /* number of the variable in the model; while transfers are inserted, its value */
-    bool alone;          /* see ln_move */
-    int32_t step;        /* alone: number of the step that downloads the value */
+    int32_t value, copy; /* the new value, and the device's copy of the old value */
+    int32_t variable; /* number of the variable in the model; while transfers are inserted, the graph's value for it */
+    bool alone;       /* a run may leave out the download (ln_move.transfer) */
+    int32_t step;     /* if `alone`: number of the step that downloads the value */
 } ln_work_move;
 
 #endif

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Returns the operands of the op under an epilogue. Optional ones that the node leaves out are there, but absent, so
- * that the operands of the epilogue always come after all of the op's. */
+/* Returns the number of operands that an op has if it has an epilogue. Optional operands that the node leaves out are
+ * then listed as absent, so that the first operand of the epilogue always has the same number. */
 static int32_t own_inputs(const ln_work_node *op) {
     return op->n_inputs > op->op->max_inputs ? op->n_inputs : op->op->max_inputs;
 }
@@ -19,7 +19,7 @@ ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_w
     if (maker < 0 || maker >= at) return NULL;
     ln_work_node *op = ln_node_at(w, maker);
     const ln_work_value *v = ln_value_at(w, value);
-    const bool of_bytes = ln_is_byte(v->tensor.dtype); /* no device adds to these */
+    const bool of_bytes = ln_is_byte(v->tensor.dtype); /* on a device, no epilogue is applied to results of 8 bits */
     const bool fits =
         op->state == LN_NODE_READY && op->op != NULL && (op->op->flags & LN_OP_EPILOGUE) && op->map == NULL &&
         (ln_on_cpu(place) || (ln_device_at(w, place)->limits.epilogues && !of_bytes)) && op->n_outputs == 1 &&

@@ -14,9 +14,8 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                           const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
                           ln_features features, bool reference, int64_t *output_dims, linnet_error *error);
 
-/* Computes a call that has no state yet, and `data` is as above. The values of its operands are `operands`, or
- * inputs[i].data if `operands` is NULL. As in a plan, inputs[i].data is only set if the value was known to the shape
- * rule. */
+/* Computes a call that has no state yet, into data[i]. The values of the inputs are in `operands`, or in inputs[i].data
+ * if `operands` is NULL. As in a plan, inputs[i].data is set only if the shape rule knew the value. */
 linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, const void *const *operands,
                                void *const *data, int64_t *output_dims, linnet_error *error);
 

@@ -8,8 +8,10 @@
 #include <string.h>
 
 enum {
-    FOLD_LIMIT = 16 << 20, /* bytes: a larger result is folded only if it is not much larger than its operands */
-    HEAVY_LIMIT = 1 << 17  /* bytes of operands and results; low, because folding uses the slow reference kernels */
+    /* Bytes; a result with more bytes is folded only if it is not much larger than its operands. */
+    FOLD_LIMIT = 16 << 20,
+    HEAVY_LIMIT = 1 << 17 /* bytes of operands and results of a heavy op (see `heavy`); low, because folding uses slow
+                              reference kernels */
 };
 
 void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob) {
@@ -26,7 +28,7 @@ void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob) {
     return b->data;
 }
 
-/* Assigns these dense bytes to the value, whose shape is known. blob -1: the bytes are in the file. */
+/* Makes the value a constant with these dense bytes. Its shape is known. blob -1: the bytes are in the file. */
 static void become(ln_work *w, int32_t value, const void *data, int32_t blob) {
     ln_work_value *v = ln_value_at(w, value);
     v->host = v->tensor.data = data;
@@ -63,8 +65,9 @@ static uint64_t count_of(const ln_work *w, int32_t value) {
     return count > 0 ? (uint64_t)count : 0;
 }
 
-/* Upper bound of the operations. Each element of the result counts one operation per element of the longest operand, or
-   per element of the operand's longest line if the op is a product of lines. */
+/* Returns an upper bound of the number of operations. Each element of the result counts as many operations as the
+   longest operand has elements. If the op only multiplies lines (along one axis each), it counts the elements of the
+   longest line. */
 static uint64_t operations(const ln_work *w, const ln_work_node *node) {
     uint64_t results = 0, longest = 0;
     for (int o = 0; o < node->n_outputs; ++o) results += count_of(w, node->outputs[o]);
@@ -103,7 +106,8 @@ static bool within_limits(ln_work *w, const ln_work_node *node) {
     return true;
 }
 
-/* In a frame the limits do not apply: exactly the values that its first plan folded are folded. */
+/* In a frame (ln_frame), the limits do not decide: each plan folds exactly the values that the frame's first plan
+ * folded. */
 static bool as_in_frame(ln_frame *f, bool folds) {
     if (f->buffers != NULL) return f->next_fold < f->n_folds && f->folds[f->next_fold++];
     if (f->n_folds == f->most_folds) {
@@ -164,7 +168,8 @@ int32_t ln_fold_scalar(ln_work *w, const char *name, int dtype, int64_t number) 
 
 linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
                            int n_outputs, const int32_t *outputs) {
-    enum { FEW = 4 }; /* fits on the stack, because one plan may fold millions of nodes */
+    /* So many operands are kept on the stack, because a plan that folds millions of nodes would fill the pool. */
+    enum { FEW = 4 };
     ln_tensor few_in[FEW] = {0}, few_out[FEW] = {0};
     void *few_data[FEW] = {0};
     int64_t few_dims[FEW * LN_MAX_RANK] = {0};
@@ -204,7 +209,7 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
             ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
         }
         become(w, outputs[i], data[i], blobs[i]);
-        if (!ln_is_dense(&v->tensor)) v->tensor.data = NULL; /* only steps read it */
+        if (!ln_is_dense(&v->tensor)) v->tensor.data = NULL; /* `data` must be dense, so only steps read this value */
         v->bounded = 0;
     }
     return LINNET_OK;

@@ -14,7 +14,7 @@ bool ln_fold_shared(ln_work *w, const ln_work_node *node);
 linnet_status ln_fold_shape(ln_work *w, const ln_work_node *node);
 /* Adds a scalar with a known value; -1 when out of memory. */
 int32_t ln_fold_scalar(ln_work *w, const char *name, int dtype, int64_t number);
-/* Memory for a folded value, registered as blob number *blob; NULL when out of memory. */
+/* Allocates memory for a folded value, as blob number *blob; NULL when out of memory. */
 void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob);
 /* Turns the value into a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
 linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,

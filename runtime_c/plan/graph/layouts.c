@@ -8,7 +8,7 @@
 #include "plan/graph/call.h"
 #include "plan/graph/sets.h"
 
-enum wish { /* FOLLOW: the layout of the node's first output */
+enum wish { /* what a node wants for an operand or a result; FOLLOW: the layout of the node's first output */
             FREE = LN_PREFER_FREE,
             DENSE = LN_PREFER_DENSE,
             LAST = LN_PREFER_CHANNELS_LAST,
@@ -20,8 +20,8 @@ typedef struct group {
     int32_t parent;
     uint8_t fixed; /* FREE, DENSE or LAST */
     uint8_t
-        read; /* regions: the layouts in which nodes read the value, one bit each; FREE is the region's own layout */
-    uint64_t as_dense, as_last; /* cost of this choice: bytes to convert; for regions, nanoseconds */
+        read; /* for regions: the layouts in which nodes read the value, one bit each; bit FREE: the region's layout */
+    uint64_t as_dense, as_last; /* cost of the choice: bytes to convert, or for regions, nanoseconds */
 } group;
 
 /* Tells whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
@@ -83,7 +83,8 @@ static void begin(const ln_work *w, group *g) {
         for (int o = 0; o < node->n_outputs; ++o) {
             if (node->outputs[o] < 0) continue;
             const ln_tensor *t = &ln_value_at(w, node->outputs[o])->tensor;
-            const bool alike = o == 0 || node->op == NULL || node->op->max_outputs < 0; /* or equal outputs */
+            /* All outputs of the op are of the same kind. */
+            const bool alike = o == 0 || node->op == NULL || node->op->max_outputs < 0;
             const int wish = alike ? wish_of(w, node, -1) : DENSE;
             g[node->outputs[o]].fixed = t->rank < 3 || wish == FREE ? DENSE : wish == FOLLOW ? FREE : (uint8_t)wish;
         }
@@ -93,7 +94,8 @@ static void begin(const ln_work *w, group *g) {
 /* ---- regions: ops that prefer a layout, and what lies between them -------------------------------------------------
  */
 
-/* Tells whether the node prefers a layout, in which its fastest kernels work, but could compute in another one. */
+/* Tells whether the node is an anchor: its fastest kernels need channels-last memory, but it can compute in dense
+ * memory too. */
 static bool anchors(const ln_work *w, const ln_work_node *node) {
     if (node->state != LN_NODE_READY || !ln_is_kernel(node) || node->op->layout != NULL) return false;
     return wish_of(w, node, -1) == LAST || (node->n_inputs > 0 && wish_of(w, node, 0) == LAST);
@@ -105,7 +107,7 @@ bool ln_has_layouts(const ln_work *w, int32_t value) {
     return v->known && v->host == NULL && v->tensor.rank >= 3 && !either_layout(&v->tensor);
 }
 
-/* Joins the operands of a node that get one layout. */
+/* Joins the operands and results of a node that must have the same layout. */
 static void bind_node(const ln_work *w, group *g, const ln_work_node *node, bool anchor) {
     const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
     const int own = wish_of(w, node, -1);
@@ -138,14 +140,14 @@ static int32_t member(const ln_work *w, const ln_work_node *node) {
     return -1;
 }
 
-/* Tells whether the value is converted if its region has the layout. */
+/* Tells whether the value must be converted if its region gets the layout. */
 static bool converted(const group *v, int layout) {
     const int made = v->fixed == FREE ? layout : v->fixed;
     const int read = v->read & 1 << FREE ? v->read | 1 << layout : v->read;
     return (read & ~(1 << FREE | 1 << made)) != 0;
 }
 
-/* The nanoseconds by which the node's kernel is slower on dense operands than in the layout that the node prefers. */
+/* Computes by how many nanoseconds the node is slower on dense operands than on operands in channels-last memory. */
 static linnet_status slower_dense(ln_work *w, const ln_work_node *node, uint64_t *ns) {
     double dense, last;
     linnet_status status = ln_node_cost(w, node, LN_LAYOUT_DENSE, &dense);

@@ -10,17 +10,18 @@ enum {
     CLIMB_COMPARISONS = 6000000, /* about 15 ms; enough to converge for graphs of a few hundred buffers */
     MANY = 4096,                 /* from this number of buffers on, a sweep runs first, because the orders compare all
                                     pairs */
-    MOST_COMPARISONS = 100000000 /* limit of all these comparisons together */
+    MOST_COMPARISONS = 100000000 /* limit of the comparisons of all orders together */
 };
 
 typedef struct work {
     const ln_lifetime *buffers;
     int count;
     uint64_t *sizes;   /* rounded up */
-    uint64_t *offsets; /* for the order being tried */
+    uint64_t *offsets; /* offsets in the order that is being tried */
     int32_t *order, *best_order;
     uint64_t *best_offsets;
-    int32_t *alive;            /* buffers with an offset that overlap in time, sorted by it */
+    /* The buffers that already have an offset and overlap in time with the current one, sorted by offset. */
+    int32_t *alive;
     int64_t comparisons, most; /* comparisons made so far, and their number at which an order is abandoned */
 } work;
 
@@ -109,9 +110,9 @@ typedef struct gap {
     uint64_t begin, end;
 } gap;
 
-/* Frees memory. The gaps stay separate and in order. */
+/* Makes the bytes [begin, end) free. Gaps that touch are joined, and the list stays in order. */
 static void give_back(gap *gaps, int *count, uint64_t begin, uint64_t end) {
-    int low = 0, high = *count; /* the first gap after it */
+    int low = 0, high = *count; /* `low` becomes the first gap after these bytes */
     while (low < high) {
         const int middle = (low + high) / 2;
         if (gaps[middle].begin < begin)
@@ -133,7 +134,7 @@ static void give_back(gap *gaps, int *count, uint64_t begin, uint64_t end) {
     }
 }
 
-/* Takes memory from the tightest gap, or at the top. */
+/* Takes memory from the smallest gap that is large enough, or else at the top. Returns its offset. */
 static uint64_t take(gap *gaps, int *count, uint64_t size, uint64_t *top) {
     int best = -1;
     for (int i = 0; i < *count; ++i) {
@@ -149,7 +150,8 @@ static uint64_t take(gap *gaps, int *count, uint64_t size, uint64_t *top) {
         return begin;
     }
     begin = *top;
-    if (*count > 0 && gaps[*count - 1].end == *top) begin = gaps[--*count].begin; /* the top moves up from here */
+    /* A gap at the top is used and extended. */
+    if (*count > 0 && gaps[*count - 1].end == *top) begin = gaps[--*count].begin;
     *top = begin + size;
     return begin;
 }

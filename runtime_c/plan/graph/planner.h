@@ -12,7 +12,7 @@
 typedef struct ln_lifetime {
     uint64_t size;
     int32_t first, last;
-    uint64_t offset; /* result, a multiple of LN_ALIGNMENT */
+    uint64_t offset; /* set by ln_plan_memory: a multiple of LN_ALIGNMENT */
 } ln_lifetime;
 
 typedef struct ln_memory_plan {

@@ -133,7 +133,7 @@ uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *lengt
     for (int i = 0; i < call->op->n_attributes; ++i) put_attribute(&w, ln_op_attribute(call->op, i), call->attributes);
     if (call->epilogue != NULL) put(&w, " epilogue");
     if (call->precision != LINNET_PRECISION_F32 && call->n_inputs > 0 && is_float(&call->inputs[0])) {
-        /* The kernels that may run are not those of f32. */
+        /* Another precision permits other kernels than f32 does. */
         static const char names[][8] = {"f32", "f16", "bf16", "tf32", "direct"};
         put(&w, " precision=");
         put(&w, names[call->precision]);
@@ -153,7 +153,7 @@ typedef struct entry {
 struct ln_tuning {
     entry *entries;
     size_t size;   /* a power of two */
-    int lines;     /* that name a kernel */
+    int lines;     /* number of lines that name a kernel */
     bool measured; /* `machine` has a rate from the file */
     struct ln_machine machine;
 };

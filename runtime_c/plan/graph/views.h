@@ -6,7 +6,8 @@
 
 /* Tells whether every output of the node can be a part of its first operand's memory. */
 bool ln_is_view(const ln_work *w, const ln_work_node *node);
-/* Returns the bytes at which output o of a copy begins in the memory of input 0; -1: it is not a part of it. */
+/* Returns the offset in bytes of output o of a copy in the memory of input 0; -1: the output is no part of this memory.
+ */
 int64_t ln_view_offset(const ln_work *w, const ln_work_node *node, int o);
 bool ln_same_strides(const ln_tensor *a, const ln_tensor *b);
 

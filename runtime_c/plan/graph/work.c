@@ -111,7 +111,7 @@ int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like) {
 }
 
 int32_t ln_work_twin(ln_work *w, int32_t value) {
-    const ln_tensor like = ln_value_at(w, value)->tensor; /* adding a value moves the others */
+    const ln_tensor like = ln_value_at(w, value)->tensor; /* a copy, because adding a value may move all values */
     const int32_t at = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
     if (at >= 0) ln_value_at(w, at)->known = true;
     return at;

@@ -11,8 +11,8 @@
 #include "generated/op_table.h"
 
 enum ln_node_state {
-    LN_NODE_WAITING = 0, /* a shape or value that it needs is not known yet: it belongs to a later segment */
-    LN_NODE_READY,       /* its shapes are known: a step of this segment */
+    LN_NODE_WAITING = 0, /* a shape or value that the node needs is not known yet, so it belongs to a later segment */
+    LN_NODE_READY,       /* its shapes are known, so it becomes a step of this segment */
     LN_NODE_GONE         /* folded, dead, turned into a view, or fused into another node */
 };
 
@@ -28,55 +28,59 @@ enum ln_value_slot {
  * ln_home, tokens. */
 typedef struct ln_work_value {
     const char *name;
-    ln_tensor tensor; /* data: the value if known, always dense */
-    const void *host; /* constants: the bytes that steps read, in the tensor's strides */
+    ln_tensor tensor; /* `data` is the value if planning knows it, in dense memory; else NULL */
+    const void *host; /* of a constant: the bytes that steps read, with the tensor's strides; else NULL */
     int32_t variable; /* index into the model's variables, or -1 */
-    int32_t input;    /* index into the function's inputs, followed by the feeds; or -1 */
+    int32_t input;    /* index among the function's inputs and the feeds, which follow them; or -1 */
     /* Set while the graph is expanded: */
-    int32_t blob;     /* index of the memory that it was folded into, or -1 */
-    int32_t readers;  /* readers that are not yet inlined or folded; -1: not counted, the value is kept */
-    bool known;       /* its shape is known: this or an earlier segment computes it */
-    bool imported;    /* an earlier segment computes it */
-    bool wanted;      /* a later segment must know its value for planning */
-    bool undecided;   /* while bounds are computed: nothing has run, so its value stays unknown */
+    int32_t blob;    /* index of the ln_blob that holds the folded value, or -1 */
+    int32_t readers; /* number of readers that are not inlined or folded yet; -1: they are not counted, and the value is
+                        kept */
+    bool known;      /* its shape is known, so this or an earlier segment computes it */
+    bool imported;   /* an earlier segment computes it */
+    bool wanted;     /* planning of a later segment needs the value */
+    bool undecided;  /* while bounds are computed: nothing has run, so its value stays unknown */
     uint16_t bounded; /* bit d: dims[d] is an upper bound; the run determines the true dimension */
-    uint8_t slot;     /* ln_value_slot: what may reuse its number when nothing needs it any more */
+    uint8_t slot;     /* ln_value_slot, which says what may reuse its number when nothing needs the value any more */
     uint8_t device;   /* the place where its memory is */
     /* Set by ln_work_sweep: */
     bool exported; /* a later segment reads it */
     bool fetched;
-    int32_t uses;   /* number of operand slots of ready nodes that read it */
-    bool committed; /* an assign stores it into its variable at the end of the run; set when that node is final */
+    int32_t uses;   /* number of operands of ready nodes that are this value */
+    bool committed; /* an assign stores the value into its variable at the end of the run; set when the assign is final
+                     */
 } ln_work_value;
 
 typedef struct ln_work_node {
     const ln_op *op; /* NULL: a transfer between places, or (without outputs) a wait of the host */
     const void *attributes;
     const char *name;
-    int32_t index;  /* in its function, for error messages */
-    int32_t number; /* its position when devices are first asked; an epilogue's op keeps its own */
+    int32_t index;  /* number of the node in its function, for error messages */
+    int32_t number; /* position of the node when devices are first asked; a node with an epilogue has the number of its
+                       op */
     int32_t n_inputs, n_outputs;
-    int32_t *inputs; /* values, -1: absent; for a fused node the operands of the map follow */
+    int32_t *inputs; /* values; -1: absent. In a node with an epilogue, the other operands of the map follow */
     int32_t *outputs;
     uint8_t state;        /* ln_node_state */
     uint8_t device;       /* the place that runs it; of transfers and waits: the device whose queue is used */
     uint8_t reason;       /* ln_reason */
-    bool checks;          /* runs only for its checks: nothing reads its result */
+    bool checks;          /* the node runs only because it checks its operands; nothing reads its result */
     bool continues;       /* its first input is the last result of the step before it (lower.c) */
     bool dense;           /* computes in dense memory although its op prefers another layout (layouts.c) */
     int32_t fork, branch; /* set by ln_pass_branches: 1 + the number of its fork, and the number of its branch, from 1
                            * on; 0: it runs beside no other node */
-    int32_t event;        /* transfers and waits: number of the event, from 1 on; 0: none */
-    const ln_work_claim *claim; /* on a device, set by ln_pass_claims */
-    /* epilogue, set by ln_pass_fuse */
+    int32_t event;        /* of transfers and waits: number of the event, from 1 on; 0: none */
+    const ln_work_claim *claim; /* of a node on a device: its claim, set by ln_pass_claims */
+    /* The epilogue, set by ln_pass_fuse: */
     const struct ln_work_node *map;
-    int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
-    struct ln_work *bodies[2];          /* of a loop or branch that is one step: its functions, inferred */
+    int32_t tile_input, n_extra, inner; /* inner: the op's own result, which is not stored */
+    struct ln_work *bodies[2];          /* of a loop or branch that is one step: the graphs of its functions */
 } ln_work_node;
 
-/* Nodes that fall into branches, which run side by side. The nodes of a branch are one after another. */
+/* A range of nodes that consists of independent branches, which run side by side. The nodes of a branch are
+ * consecutive. */
 typedef struct ln_work_fork {
-    int32_t first, end; /* positions in the order */
+    int32_t first, end; /* positions in the order of nodes */
     int32_t branches;
 } ln_work_fork;
 
@@ -89,13 +93,13 @@ typedef struct ln_home {
 /* A range of memory that steps write. Values that are views share one. */
 typedef struct ln_work_buffer {
     uint64_t size;
-    int32_t first, last; /* positions in the order */
-    uint8_t kind;        /* ln_region of program.h */
+    int32_t first, last; /* positions of the first and the last node that use it */
+    uint8_t kind;        /* ln_region */
     uint8_t device;
     bool gradient;   /* an update reads it */
-    int32_t branch;  /* only the nodes of this branch use it; 0: others do as well */
-    int32_t chunk;   /* on a device: the number of its allocation */
-    uint64_t offset; /* result */
+    int32_t branch;  /* the branch whose nodes alone use it; 0: there is no such branch */
+    int32_t chunk;   /* of a buffer on a device: the number of its allocation */
+    uint64_t offset; /* set when memory is planned */
 } ln_work_buffer;
 
 /* The buffers of an earlier plan. Another plan with the same buffers reuses their offsets if none of its buffers is
@@ -104,9 +108,9 @@ typedef struct ln_frame {
     const ln_work_buffer *buffers; /* NULL until the first plan exists */
     int32_t count;
     uint64_t arena;
-    uint8_t *folds; /* for each node that could have been folded, in order: whether it was folded */
+    uint8_t *folds; /* for each node that could be folded, in order: whether it was folded */
     int32_t n_folds, most_folds, next_fold;
-    bool lost; /* there was no memory to record them */
+    bool lost; /* there was no memory to record `folds` */
     ln_pool pool;
 } ln_frame;
 
@@ -117,7 +121,7 @@ typedef struct ln_blob {
     size_t size;
     int32_t holders; /* number of values that refer to it */
     bool kept;
-    bool packed_only; /* only `pack` reads it */
+    bool packed_only; /* only packing reads it, so it is freed after packing */
 } ln_blob;
 
 typedef struct ln_list {
@@ -131,11 +135,11 @@ enum ln_work_kind {
     LN_WORK_BODY       /* the function of a loop or branch that is one step of another graph */
 };
 
-/* What the plan was made with. Later segments and bodies are planned with the same. */
+/* The settings of a plan. Later segments and bodies are planned with the same settings. */
 typedef struct ln_settings {
     ln_features features;
     int threads;
-    int precision;         /* linnet_precision, for the calls of nodes; what planning itself computes is f32 */
+    int precision;         /* linnet_precision, for kernels; planning itself computes in f32 */
     uint64_t max_bytes;    /* 0: no bound */
     bool reference;        /* steps run reference kernels */
     bool unpacked;         /* there is no memory for packed copies of variables */
@@ -152,20 +156,20 @@ typedef struct ln_settings {
 typedef struct ln_request {
     const ln_signature *signature;
     const linnet_plan_config *config;
-    bool separate;                  /* an output shares its memory with no other tensor */
-    bool apart;                     /* no steps run side by side, because that needs more memory */
-    ln_frame *frame;                /* the buffers that this plan has to use; NULL: its own */
-    struct ln_pass_change *changes; /* per pass: what it changed; NULL: nobody asks */
+    bool separate;                  /* outputs share their memory with no other tensor */
+    bool apart;                     /* no steps run side by side, because there is no memory for that */
+    ln_frame *frame;                /* the buffers that this plan has to use; NULL: it may choose */
+    struct ln_pass_change *changes; /* [pass]: what it changed; NULL: the caller does not ask */
     /* Set by ln_pass_expand: */
-    const int32_t *fetches; /* the values that the caller fetches, before passes replace some */
-    int32_t *fed; /* per value of the signature's function: the value that its readers get, because the caller feeds it;
-                     0: itself. NULL: nothing is fed but inputs */
+    const int32_t *fetches; /* the values that the caller fetches, as they were before passes replaced some */
+    int32_t *fed; /* [value of the signature's function]: the fed value that its readers get instead; 0: the value is
+                     not fed. NULL: only inputs are fed */
     const char *opened; /* an input with an open dimension that a given shape has bound, or NULL */
 } ln_request;
 
 /* In segments: the values that no waiting node needs, whose numbers can be used again. None in other graphs. */
 typedef struct ln_spare {
-    bool *values; /* per value that the segment began with */
+    bool *values; /* for each value that the segment began with: whether its number can be used again */
     int32_t n;
 } ln_spare;
 
@@ -175,13 +179,13 @@ typedef struct ln_updates {
     bool ordered;         /* the nodes are in an order for updates */
     int32_t last_failure; /* position of the last node that can fail */
     int32_t *variable;    /* per value: the variable that it may overwrite; -1: none */
-    int32_t n;            /* later passes add values, which overwrite none */
+    int32_t n;            /* number of entries of `variable`; values that later passes add overwrite no variable */
 } ln_updates;
 
 /* How ln_pass_recompute saves memory. A target of 0: nothing is computed again. */
 typedef struct ln_recomputing {
-    uint64_t target; /* the size of the arena in bytes that it aims at */
-    int32_t added;   /* number of nodes that it added */
+    uint64_t target; /* the size of the arena, in bytes, that the pass aims at */
+    int32_t added;   /* number of nodes that the pass has added */
 } ln_recomputing;
 
 /* The branches that run side by side, from ln_pass_branches. There are none before it, in segments and in bodies. */
@@ -193,12 +197,12 @@ typedef struct ln_parallel {
 /* What devices are asked, and what they have answered. All of it is 0 in plans without devices, but for `refusals`. */
 typedef struct ln_offload {
     struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
-    int32_t graph;                /* 0; of a body: its number, in the order in which bodies are opened */
-    ln_list moves;                /* ln_work_move, from ln_pass_transfers */
-    int32_t n_events;             /* from ln_pass_waits */
-    ln_list claims;               /* ln_work_claim *, from ln_pass_claims, which also sets: */
-    int32_t *readers;             /* per value: linnet_device_tensor.readers; NULL: not known */
-    uint32_t *tokens;             /* per value: its private layout on a device; 0: dense; NULL: all are */
+    int32_t graph;    /* number of a body, in the order in which bodies are opened; 0: this graph is no body */
+    ln_list moves;    /* ln_work_move, from ln_pass_transfers */
+    int32_t n_events; /* from ln_pass_waits */
+    ln_list claims;   /* ln_work_claim *, from ln_pass_claims, which also sets: */
+    int32_t *readers; /* per value: linnet_device_tensor.readers; NULL: not known */
+    uint32_t *tokens; /* per value: its private layout on a device; 0: dense; NULL: all are */
 } ln_offload;
 
 /* Where values lie, from ln_find_buffers. */
@@ -211,7 +215,7 @@ typedef struct ln_homes {
 typedef struct ln_result {
     struct ln_program *program;
     struct ln_program *outer; /* of a body: the program that runs it; set before its own is built */
-    ln_pool *pool;            /* the program's: memory of steps, which outlives the graph */
+    ln_pool *pool;            /* the program's pool, for the memory of steps, which outlives the graph */
     ln_needs *needs;          /* the memory that the program needs; NULL: it is not being built */
 } ln_result;
 
@@ -222,7 +226,7 @@ typedef struct ln_work {
     linnet_error *error;
     /* Memory: */
     ln_memory *memory;     /* temporary */
-    ln_memory *persistent; /* the plan's: for blobs */
+    ln_memory *persistent; /* the plan's memory, for folded values */
     ln_budget *budget;     /* the budget of the whole plan; NULL: nothing is folded or expanded any more */
     ln_pool pool;
     /* The graph: */
@@ -232,8 +236,8 @@ typedef struct ln_work {
     ln_list bodies;   /* ln_work *: the bodies that nodes call */
     int32_t *fetches; /* values */
     int32_t n_fetches;
-    int32_t depth;   /* of inlined calls, while the graph is expanded */
-    int32_t waiting; /* nodes left for later segments */
+    int32_t depth;   /* number of nested calls that are being inlined, while the graph is expanded */
+    int32_t waiting; /* number of nodes that are left for later segments */
     /* What is given: */
     ln_settings settings;
     ln_request request;
@@ -272,9 +276,9 @@ void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memo
 /* Frees everything, including the blobs that no program took over. */
 void ln_work_free(ln_work *w);
 linnet_status ln_work_no_memory(ln_work *w);
-/* Appends one zeroed item; NULL when out of memory. Invalidates earlier pointers into the list. */
+/* Appends one zeroed item of `item` bytes; NULL when out of memory. Pointers into the list are invalid afterwards. */
 void *ln_list_add(ln_work *w, ln_list *list, size_t item);
-/* Adds a value like `like` (may be NULL); -1 when out of memory. */
+/* Adds a value with the tensor `like`, which may be NULL; -1 when out of memory. */
 int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
 /* Adds a value of the same name, shape and layout as another one, and says that its shape is known; -1 when out of
    memory. */
@@ -293,7 +297,7 @@ linnet_status ln_work_append(ln_work *w, ln_work_node *node);
 ln_work_node **ln_work_take_nodes(ln_work *w, int32_t *n);
 /* Finds for each value the position of the ready node that computes it; -1: none does. NULL when out of memory. */
 int32_t *ln_find_makers(ln_work *w);
-/* A `copy` node of the kind in `attributes`, with one output. The caller still has to set its operands. */
+/* Creates a `copy` node of the kind in `attributes`, with one output. The caller still has to set its operands. */
 ln_work_node *ln_work_copy(ln_work *w, const ln_copy_attributes *attributes, const char *name, int32_t index,
                            int32_t n_inputs);
 /* Creates a `copy` identity node from one value to another. */

@@ -22,16 +22,17 @@ static const double WORTH = 0.96;
 
 typedef struct search {
     ln_work *w;
-    ln_work_node **nodes; /* a run of ready nodes, in order, between nodes that stay where they are */
+    ln_work_node **nodes; /* the run: consecutive ready nodes, between two nodes that must stay where they are */
     int32_t *at;          /* per node of the run: its position among all nodes */
     int32_t n;
     int32_t *slot;   /* per value: the node of the run that makes it; -1: none */
     int32_t *latest; /* per node: the last node of the run whose result it reads; -1: none */
-    int32_t *counts; /* per i: nodes whose `latest` is i - 1 */
-    double (*ns)[2]; /* per node: on one thread, and on the threads that it would use alone; NAN: not asked yet */
-    int32_t *parent; /* per node: towards the first node of its branch */
+    int32_t *counts; /* [i]: number of nodes whose `latest` is i - 1 */
+    double (*ns)[2]; /* per node: its time on one thread, and on the threads that it would use if it ran alone; NAN: not
+                        known yet */
+    int32_t *parent; /* per node: a node nearer to the first node of its branch (union-find) */
     struct ln_machine free;  /* the machine, as if no other program used its cores */
-    double *weight;          /* per first node of a branch: the time of the branch on one thread */
+    double *weight;          /* for the first node of a branch: the time of the branch on one thread */
     int32_t *heads, n_heads; /* the first nodes of the branches that were weighed last */
     int64_t visits;
 } search;
@@ -177,7 +178,7 @@ static linnet_status make_fork(search *s, int32_t first, int32_t end) {
 }
 
 static linnet_status search_run(search *s) {
-    int64_t below = 0; /* nodes that read nothing of the nodes from `first` on */
+    int64_t below = 0; /* number of nodes that read nothing that the nodes from `first` on compute */
     for (int32_t i = 0; i <= s->n; ++i) s->counts[i] = 0;
     for (int32_t i = 0; i < s->n; ++i) {
         const ln_work_node *node = s->nodes[i];
@@ -222,7 +223,7 @@ linnet_status ln_pass_branches(ln_work *w) {
         if (node != NULL && node->state != LN_NODE_READY) continue;
         if (node == NULL || stays(w, node)) {
             status = search_run(&s);
-            for (int32_t k = 0; k < s.n; ++k) /* for the next run, these values are inputs */
+            for (int32_t k = 0; k < s.n; ++k) /* for the next run of nodes, these values come from outside */
                 for (int32_t o = 0; o < s.nodes[k]->n_outputs; ++o)
                     if (s.nodes[k]->outputs[o] >= 0) s.slot[s.nodes[k]->outputs[o]] = -1;
             s.n = 0;

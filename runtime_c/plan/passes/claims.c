@@ -118,7 +118,7 @@ static linnet_status ask(ln_work *w, const ln_device *d, const run *r, int32_t f
         if (claim->count == 0) return ln_refuse(w, r->nodes[first], r->nodes[first]->device);
         const int32_t close = claim->fused ? close_steps(w, r, first, claim->count) : claim->count;
         if (close == claim->count) return LINNET_OK;
-        count = close; /* a view of a value inside a fused claim would have no memory */
+        count = close; /* a value inside a fused claim has no memory, so there can be no view of it */
     }
 }
 

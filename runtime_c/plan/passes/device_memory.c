@@ -156,13 +156,14 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
         m->nodes += c->is.count;
         m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
     }
-    /* the arenas, the scratch, and at most one buffer per weight or packed block */
+    /* The allocations: the arenas, the scratch, and at most one for each weight or packed block. */
     m->chunks =
         ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->offload.claims.count, sizeof *m->chunks);
     if (w->pool.failed) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;
     for (int32_t count = 1; a.n > 0 && (count == 1 || (room > 0 && most > room)); ++count) {
-        if (count > a.n) { /* `cost` has checked the size of each operand, but a private layout may be larger */
+        if (count > a.n) { /* ln_pass_places has compared the size of each operand with the limit, but a private layout
+                              may be larger */
             ln_fail(w->error, LINNET_TOO_LARGE, "a value is larger than the largest buffer of device %s", d->is.name);
             return ln_expected(w->error, "%llu bytes", (unsigned long long)room);
         }

@@ -23,7 +23,7 @@ static uint64_t gradient_bytes(const ln_work *w) {
 /* The buffers of the arena, which the planner gives offsets. */
 typedef struct arena {
     ln_lifetime *lifetimes;
-    int32_t *owner; /* per lifetime: its buffer, or -b for the part of branch b */
+    int32_t *owner; /* per lifetime: its buffer; -b: the part of the arena that belongs to branch b */
     int count;
 } arena;
 
@@ -32,8 +32,8 @@ static void add(arena *a, int32_t owner, uint64_t size, int32_t first, int32_t l
     a->lifetimes[a->count++] = (ln_lifetime){.size = size, .first = first, .last = last};
 }
 
-/* The branches of a fork run at the same time. Each branch gets a part of the arena for the buffers that only this
- * branch uses. They are placed in the part as in an arena of its own. */
+/* The branches of a fork run at the same time. Each branch gets a part of the arena, and the buffers that only this
+ * branch uses are placed in this part, as if it were an arena. */
 static linnet_status add_branches(ln_work *w, arena *a) {
     const int32_t n = w->buffers.count;
     arena part = {.lifetimes = ln_pool_array(&w->pool, n, sizeof *part.lifetimes),
@@ -56,7 +56,7 @@ static linnet_status add_branches(ln_work *w, arena *a) {
         const linnet_status status = ln_plan_memory(w->memory, part.lifetimes, part.count, &plan, w->error);
         if (status != LINNET_OK) return status;
         for (int i = 0; i < part.count; ++i) ln_buffer_at(w, part.owner[i])->offset = part.lifetimes[i].offset;
-        w->result.needs->naive += plan.naive - plan.reached; /* all of `reached` is counted with the part */
+        w->result.needs->naive += plan.naive - plan.reached; /* the part is counted below, with `reached` bytes */
         add(a, -b, plan.reached, fork->first, fork->end - 1);
     }
     return LINNET_OK;

@@ -13,18 +13,19 @@ typedef struct order {
     ln_work_node **nodes; /* the ready nodes, in their original order */
     int32_t n;
     int32_t *maker;            /* per value: the node that computes it; -1: none */
-    int32_t *starts, *readers; /* per value: slots [starts[v], starts[v + 1]) of `readers`, which are nodes */
-    int32_t *missing;          /* per node: operand slots whose values are not computed yet */
+    int32_t *starts, *readers; /* the nodes that read value v are entries [starts[v], starts[v + 1]) of `readers` */
+    int32_t *missing;          /* per node: number of operands that are not computed yet */
     int32_t *origin;           /* per value: the value whose memory it uses, found by following views */
-    int32_t *left;             /* per origin: remaining slots that read it or a view of it */
-    int32_t *old;              /* per variable: remaining slots that read its old value */
-    int32_t *check;            /* per node: the first node that checks the same operand; -1: it cannot fail */
-    bool *checked;             /* per node that an entry of `check` refers to: its check has run */
-    bool *urgent;         /* per node: it checks operands before other nodes use them, or computes a value for such a
-                             check */
-    int32_t checks;       /* number of checks that have not run yet */
-    int32_t *seen, stamp; /* per node: the last call of `light` that reached it; */
-    int32_t *led, n_led;  /* the nodes that the last call reached */
+    int32_t *left;  /* per origin: number of operands, of nodes not placed yet, that are this value or a view of it */
+    int32_t *old;   /* per variable: number of operands, of nodes not placed yet, that are its old value */
+    int32_t *check; /* per node: the first node that checks the same operand; -1: it cannot fail */
+    bool *checked;  /* for each node in `check`: whether its check has run */
+    bool *urgent;   /* per node: it checks operands before other nodes use them, or computes a value for such a
+                       check */
+    int32_t checks; /* number of checks that have not run yet */
+    /* Per node: the number of the last call of `light` that reached it; stamp: that of this call. */
+    int32_t *seen, stamp;
+    int32_t *led, n_led; /* the nodes that the last call of `light` reached */
 } order;
 
 /* An assign does not count as a reader of the old value: its operand only names the variable. */
@@ -35,25 +36,25 @@ static int32_t first_slot(const ln_work_node *node) { return ln_is_assign(node);
 static bool can_fail(const ln_work *w, const ln_work_node *node) {
     if (!ln_is_kernel(node) || (node->op->flags & LN_OP_CAN_FAIL)) return true;
     if (node->bodies[0] != NULL && ln_device_count(w->settings.n_devices) > 0)
-        return true; /* its nodes are placed later */
+        return true; /* it is not known yet where the nodes of the body run */
     for (int b = 0; b < 2 && node->bodies[b] != NULL; ++b)
         for (int32_t i = 0; i < node->bodies[b]->nodes.count; ++i)
             if (can_fail(node->bodies[b], ln_node_at(node->bodies[b], i))) return true;
-    for (int o = 0; o < node->n_outputs; ++o) /* a result that grows */
+    for (int o = 0; o < node->n_outputs; ++o) /* a growing result may need memory that is not there */
         if (node->outputs[o] >= 0 && ln_count(&ln_value_at(w, node->outputs[o])->tensor) < 0) return true;
     return false;
 }
 
-/* The values that a run checks, according to the shape rule. They are indices; copies that keep all elements are traced
-   back to their source. */
+/* The indices that a node checks in a run, according to the shape rule. If they come from copies that keep all
+   elements, `value` is the source of the copies. */
 typedef struct range {
-    int32_t value;     /* -1: another op, or several numbers form an index */
-    int64_t positions; /* from which the indices select */
+    int32_t value;     /* the indices; -1: the op checks no indices, or several numbers form one index */
+    int64_t positions; /* number of positions from which the indices select */
     bool from_start;   /* negative indices are errors */
 } range;
 
 static range range_of(const order *s, const ln_work_node *node) {
-    enum { FEW = 4 }; /* ops with more operands or results check nothing */
+    enum { FEW = 4 }; /* no op with more operands or results checks indices */
     range r = {.value = -1};
     if (!ln_is_kernel(node) || node->n_inputs > FEW || node->n_outputs > FEW) return r;
     ln_tensor in[FEW] = {0}, out[FEW] = {0};

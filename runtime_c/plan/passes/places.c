@@ -15,28 +15,29 @@
 
 typedef struct island {
     int32_t parent;
-    bool real; /* it contains more than views */
+    bool real; /* it contains a node that is not a view */
     double device, cpu;
 } island;
 
 typedef struct choice {
     ln_work *w;
-    uint8_t place;        /* the device that is asked */
-    double *costs;        /* per node: on the device; negative: the node is no candidate */
-    ln_work_node **fused; /* per map: the node of it and its op, if the device runs them as one; else NULL */
-    bool *taken;          /* per node: its map's `fused` contains it */
-    int32_t *hinted;      /* per node: the place that a hint names; -1: none */
-    int32_t *made;        /* per value: the node that computes it, or -1 */
-    int32_t *counted;     /* per value: 1 + the last island whose transfers it counts in */
-    int32_t *checked;     /* per value: 1 + the last island whose conversions it counts in */
-    bool *last;           /* per value: the CPU would keep it channels-last */
-    bool *wide;           /* per node: the CPU would compute it in f32 between casts */
-    uint8_t *reads;       /* per value: how its readers would read it on the CPU */
-    uint8_t *outer;       /* per value: the same for the readers that are no candidates */
-    island *islands;      /* per node */
+    uint8_t place; /* the device that is asked */
+    double *costs; /* per node: its cost on the device; negative: the device cannot run it, so it is no candidate */
+    /* Per map: a node for the map and its op together, if the device runs them as one; else NULL. */
+    ln_work_node **fused;
+    bool *taken;      /* per node: it is the op in a node of `fused` */
+    int32_t *hinted;  /* per node: the place that a hint names; -1: none */
+    int32_t *made;    /* per value: the node that computes it, or -1 */
+    int32_t *counted; /* per value: 1 + the last island whose transfers it counts in */
+    int32_t *checked; /* per value: 1 + the last island whose conversions it counts in */
+    bool *last;       /* per value: the CPU would keep it channels-last */
+    bool *wide;       /* per node: the CPU would compute it in f32 between casts */
+    uint8_t *reads;   /* per value: how its readers would read it on the CPU */
+    uint8_t *outer;   /* per value: the same, but only for readers that are no candidates */
+    island *islands;  /* per node */
 } choice;
 
-/* How a node reads a value: layouts, as bits by number (LN_PREFER_DENSE), and types. */
+/* How nodes read a value, one bit for each way: in a layout, in f32, or by a map. */
 enum { AS_DENSE = 1 << LN_PREFER_DENSE, AS_LAST = 1 << LN_PREFER_CHANNELS_LAST, AS_F32 = 1 << 4, BY_MAP = 1 << 5 };
 
 static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_bytes(&ln_value_at(w, value)->tensor); }
@@ -169,7 +170,8 @@ static double converting(const choice *c, int32_t value, int readers, bool made_
     if (ln_has_layouts(w, value) && readers & (c->last[value] && !made_there ? AS_DENSE : AS_LAST))
         ns += on_threads(w, ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor));
     if (!ln_is_half(v->tensor.dtype)) return ns;
-    const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there; /* in f32 */
+    /* It stays in f32, without a cast. */
+    const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there;
     const int casts = (readers & AS_F32 ? 1 : 0) + (!made_there && maker >= 0 && c->wide[maker] && !kept);
     return ns + casts * on_threads(w, cast_cost(w, &v->tensor));
 }

@@ -25,11 +25,11 @@ typedef struct held {
 typedef struct recompute {
     ln_work *w;
     int32_t capacity;          /* number of elements of the arrays per value */
-    ln_work_node **maker;      /* per value */
-    int32_t *made_at;          /* per value, at the last measurement */
+    ln_work_node **maker;      /* per value: the node that computes it */
+    int32_t *made_at;          /* per value: the position of this node at the last measurement */
     int32_t *home;             /* per value: its buffer in the arena at the last measurement; -1: none */
-    int32_t *clone, *original; /* per value: its late clone, and the original of a clone; -1: none */
-    int64_t *trial;            /* per position: bytes, in the last trial */
+    int32_t *clone, *original; /* per value: its clone, which is computed later; per clone: the original; -1: none */
+    int64_t *trial;            /* per position: bytes in use, in the last trial */
     int64_t most, trial_most;
     int32_t at, trial_at;       /* the first position of the maximum */
     int32_t times, trial_times; /* number of positions with the maximum */

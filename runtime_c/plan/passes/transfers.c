@@ -54,7 +54,8 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
         if ((status = twin(w, from, place, &made)) != LINNET_OK) return status;
         *slot = made;
         const ln_work_value *v = ln_value_at(w, from);
-        ln_value_at(w, made)->variable = ln_on_cpu(place) ? -1 : v->variable; /* kept between runs, by version */
+        /* The device keeps it between runs, with the version of the variable. */
+        ln_value_at(w, made)->variable = ln_on_cpu(place) ? -1 : v->variable;
         if (v->host != NULL) { /* a constant is uploaded once, when the session is created */
             ln_value_at(w, made)->host = v->host;
             ln_value_at(w, made)->tensor.data = v->tensor.data;
@@ -111,7 +112,7 @@ static linnet_status give_operands(transfers *p, ln_work_node *node) {
             ln_value_at(w, value)->device = place;
             continue;
         }
-        int32_t made; /* results that leave the plan must be on the host */
+        int32_t made; /* the result on the host: results that leave the plan must be there */
         if ((status = twin(w, value, place, &made)) != LINNET_OK) return status;
         node->outputs[o] = made;
         *copy_at(p, value, place) = made;
@@ -137,8 +138,8 @@ static bool reads(const ln_work_node *node, int32_t value) {
     return false;
 }
 
-/* Tells whether the host needs the new value for its store alone, and the copy on the device is all that the plan reads
- * of the variable. The value may then stay on the device until somebody reads the store. */
+/* Tells whether the host needs the new value only for the store, and the plan reads the variable only from the device's
+ * copy. The value may then stay on the device until somebody reads the store. */
 static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
     const int32_t number = ln_value_at(w, move->variable)->variable;
     int32_t host = -1; /* the value on the host */

@@ -7,7 +7,7 @@
 /* A value on the host that a device reads or writes. */
 typedef struct flight {
     int32_t value;
-    int32_t number; /* of the submission */
+    int32_t number; /* number of the submission */
 } flight;
 
 typedef struct queue {
@@ -120,7 +120,7 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
         ln_work_node *node = order[i];
         const bool ready = node->state == LN_NODE_READY, host = ready && ln_is_kernel(node);
         for (uint8_t d = 1; host && updates(w, node) && d <= w->settings.n_devices && status == LINNET_OK; ++d)
-            if (s->queues[d].final < i) status = finish(s, d); /* so that the update may be in place */
+            if (s->queues[d].final < i) status = finish(s, d); /* then the update may overwrite the variable */
         if (ready && status == LINNET_OK && !ln_is_assign(node))
             status = wait_for_operands(s, node, host ? LN_CPU : node->device);
         if (ready && !host && status == LINNET_OK) status = submit(s, node);
