@@ -16,7 +16,7 @@ static double elements_of(const ln_tensor *t) {
 }
 
 double ln_map_operations(const ln_map_attributes *map) {
-    enum { WORDS = 5 }; /* of an instruction (schema/map_opcodes.toml) */
+    enum { WORDS = 5 }; /* integers of one instruction (schema/map_opcodes.toml) */
     double operations = 0;
     for (int64_t i = 0; i + WORDS <= map->program.n; i += WORDS) operations += ln_map_opcodes[map->program.v[i]].work;
     return operations;
@@ -107,7 +107,7 @@ double ln_lanes_ns(const struct ln_machine *machine, const double lanes[], int n
         total += lanes[i];
         if (lanes[i] > longest) longest = lanes[i];
     }
-    const double shared = total / (1 + (n - 1) * (double)machine->thread); /* threads slow each other down */
+    const double shared = total / (1 + (n - 1) * (double)machine->thread); /* because threads slow each other down */
     return (longest > shared ? longest : shared) + (double)machine->fork;
 }
 

@@ -32,7 +32,7 @@ void ln_count_macs(const ln_call *call, ln_counts *counts, double macs);
 /* Returns the operations per element of a map's program, in additions. */
 double ln_map_operations(const ln_map_attributes *map);
 /* Returns the nanoseconds that the work takes on one core, without the time that every step takes (ln_machine.step).
- * `needs` is the field of a kernel's line; it selects the row of rates. */
+ * `needs` are the features that the kernel needs (ln_kernel.needs). They select the row of rates. */
 double ln_counts_ns(const struct ln_machine *machine, ln_features needs, const ln_counts *counts);
 /* Returns the modelled nanoseconds of the call with the kernel, on one thread. The kernel must be able to run the call.
  */

@@ -66,7 +66,7 @@ typedef struct ln_call {
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
     const struct ln_machine *machine; /* the rates by which times are modelled (kernel/machine.h) */
-    int n_inputs, n_outputs;          /* of the op itself */
+    int n_inputs, n_outputs;          /* numbers of the op's own operands and results */
     int n_extra;
     ln_features features;   /* the features that the plan may use; a kernel may choose its helper functions by them */
     int threads;            /* the largest number of threads that will run the call */
@@ -81,11 +81,12 @@ typedef struct ln_call {
     uint64_t packing;       /* identifies everything that the result of `pack` depends on, except dtypes, attributes,
                                constants and packed_bytes; includes `precision` and `features` if `pack` reads them */
     size_t scratch_bytes;   /* memory that all threads share during the step */
-    size_t scratch_thread;  /* per thread */
-    int64_t work[2];        /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
-    int64_t grain;          /* the smallest number of items worth giving to one thread; default 1 */
-    uint64_t flops;         /* number of operations, for reports */
-    void *plan;             /* the plan's memory; only ln_call_state and ln_call_memory use it */
+    size_t scratch_thread;  /* memory of each thread during the step */
+    /* Number of independent work items of phase 0, and of each later phase; default 1, for one thread. */
+    int64_t work[2];
+    int64_t grain;  /* the smallest number of items worth giving to one thread; default 1 */
+    uint64_t flops; /* number of operations, for reports */
+    void *plan;     /* the plan's memory; only ln_call_state and ln_call_memory use it */
 } ln_call;
 
 /* The memory of a call during one run. */
@@ -105,10 +106,10 @@ typedef struct ln_buffers {
 } ln_buffers;
 
 enum ln_kernel_flag {
-    LN_KERNEL_EPILOGUE = 1,  /* applies call->epilogue */
+    LN_KERNEL_EPILOGUE = 1,  /* the kernel applies call->epilogue */
     LN_KERNEL_REFERENCE = 2, /* the scalar reference: any strides, any ISA, written for readability */
     LN_KERNEL_LESS = 4,      /* computes the result with less work than the op's `count` says, as Winograd does */
-    LN_KERNEL_BYTES = 8      /* applies call->epilogue to results of 8 bits, too */
+    LN_KERNEL_BYTES = 8      /* the kernel applies call->epilogue to results of 8 bits, too */
 };
 
 /* One more bit beside those of ln_layout: the strides are those of no layout, as in a view. The bit of
@@ -139,15 +140,16 @@ typedef struct ln_kernel_code {
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
 } ln_kernel_code;
 
-/* A line of a list of kernels. An absent operand agrees with every mask of dtypes and layouts. */
+/* A kernel: its line in a list of kernels says everything but `code`. The masks have one bit for each dtype or layout
+ * that the kernel can read or write. An absent operand agrees with every mask. */
 struct ln_kernel {
     char name[44]; /* "<op>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
     uint16_t flags;
     ln_features needs;
-    uint16_t takes[2];                    /* a bit per linnet_dtype of input 0, and of input 1 */
-    uint16_t gives;                       /* a bit per linnet_dtype of output 0, before the epilogue */
-    uint8_t layouts_taken, layouts_given; /* a bit per ln_layout, and LN_STRIDED, of input 0, and of output 0 */
+    uint16_t takes[2];                    /* masks of linnet_dtype: for input 0, and for input 1 */
+    uint16_t gives;                       /* mask of linnet_dtype: for output 0, before the epilogue */
+    uint8_t layouts_taken, layouts_given; /* masks of ln_layout and LN_STRIDED: for input 0, and for output 0 */
     uint8_t tile[2];                      /* rows and columns that are computed at once; 0: the kernel has no tile */
     const ln_kernel_code *code;
 };
@@ -155,8 +157,8 @@ struct ln_kernel {
 /* All kernels of this build, in the order of the lists that dispatch/dispatch.c includes; references come last. An
  * entry without code ends the table. */
 extern const ln_kernel ln_kernels[];
-/* The bits that a kernel's line must have for a call: at least one bit of each field. A field of layouts may have
- * several bits, because the strides of a tensor may be those of several layouts. */
+/* The dtypes and layouts of a call, as masks. A kernel can run the call only if its masks share at least one bit with
+ * each of these. A mask of layouts may have several bits, because the strides of a tensor may fit several layouts. */
 typedef struct ln_call_kinds {
     uint16_t takes[2], gives;
     uint8_t layouts_taken, layouts_given;

@@ -12,9 +12,9 @@
  * which then only gets another scale, or if `words` is set. */
 typedef struct ln_quantized_sum {
     bool used;     /* false: the epilogue is something else, and the other fields mean nothing */
-    bool words;    /* an f32 result whose stored integer or operand has 16 bits, or which has no operand */
+    bool words;    /* the op's result is f32; the stored integer or the operand has 16 bits, or there is no operand */
     int input;     /* the call's input that is added, i8, u8, i16 or f32; 0: none */
-    uint8_t dtype; /* of this input */
+    uint8_t dtype; /* dtype of this input */
     uint8_t tile;  /* dtype of the op's own result: f32, i8 or u8 */
     uint8_t y_dtype;
     int32_t zero, y_zero;            /* zero points of the operand and of the stored integer */
@@ -22,8 +22,8 @@ typedef struct ln_quantized_sum {
     float low, high;                 /* limits of the sum, both finite */
     /* Only if `tile` is i8 or u8. tile_scale is the scale of the op's own result. A kernel may approximate the quotient
      * sum / y_scale as (result - its zero point) * factor + operand * other_factor + constant. The approximation
-     * differs from the exact f32 quotient, which is rounded and stored, by at most `error`. Elements of u8 count minus
-     * 128 here. */
+     * differs from the exact f32 quotient, which is rounded and stored, by at most `error`. From elements of u8,
+     * 128 is subtracted here. */
     float tile_scale, factor, other_factor, constant, error;
     int32_t y_low, y_high; /* limits of the stored integer */
 } ln_quantized_sum;
@@ -34,7 +34,7 @@ typedef struct ln_quantized_sum {
 struct ln_epilogue {
     const ln_map_attributes *map; /* the map node that was fused */
     int tile_input;               /* which input of the map is the op's result */
-    int n_inputs; /* of the map; input i, unless it is tile_input, is call->inputs[call->n_inputs + operand[i]] */
+    int n_inputs; /* inputs of the map; except tile_input, input i is call->inputs[call->n_inputs + operand[i]] */
     int operand[LN_MAX_OPERANDS];
     bool clamp_only; /* the map is min(max(x, low), high) to f32, which kernels may do in registers */
     /* If the map only adds one f32 operand as large as the result and then clamps: the number of this operand among the

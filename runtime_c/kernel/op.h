@@ -30,11 +30,11 @@ enum ln_attribute_type {
  * (offset). In the struct, floats are double, all other scalars are int64_t, and lists are ln_ints, ln_floats or
  * ln_text. */
 typedef struct ln_attribute {
-    uint16_t name; /* in ln_names */
+    uint16_t name; /* offset of the name in ln_names */
     uint16_t offset;
     uint8_t type;
     uint8_t slot;
-    uint8_t limit; /* enums: number of values */
+    uint8_t limit; /* of an enum: number of its values */
     union {
         int64_t integer;
         double real; /* LN_ATTRIBUTE_FLOAT */
@@ -43,7 +43,8 @@ typedef struct ln_attribute {
 
 /* Traits of ops, from schema/ops/NAME.toml. schema/README.md defines each of them. */
 enum ln_op_flag {
-    LN_OP_IN_PLACE = 1,       /* the first result may overwrite the first operand; any result of a map, any operand */
+    /* The first result may overwrite the first operand; in a map, any result may overwrite any operand. */
+    LN_OP_IN_PLACE = 1,
     LN_OP_EPILOGUE = 2,       /* a map can be applied to the result before the result is stored */
     LN_OP_DATA_DEPENDENT = 4, /* a run determines dims of the result; the shape rule gives their bounds */
     LN_OP_CAN_FAIL = 8,       /* a run may fail because of the values of operands (indices, lengths, an axis) */
@@ -74,7 +75,7 @@ extern const char ln_names[];
 
 /* Facts that a shape rule can report besides shapes, for the planner's bounds and checks. */
 typedef struct ln_infer_facts {
-    int64_t most;    /* data-dependent ops: the largest possible value of a dim that is -1; -1: not known */
+    int64_t most;    /* for data-dependent ops: the largest possible value of a dim that is -1; -1: not known */
     int64_t places;  /* with `indices`: the number of positions from which the indices select */
     int8_t indices;  /* number of the operand with the indices; -1: there is none, or several numbers form an index */
     bool from_start; /* negative indices are errors */
@@ -116,30 +117,32 @@ typedef void (*ln_count_function)(const struct ln_call *call, ln_counts *counts)
 typedef struct ln_op {
     char name[20]; /* "": there is no op with this number */
     uint16_t id;
-    int8_t min_inputs, max_inputs; /* max -1: any number */
+    int8_t min_inputs, max_inputs; /* max_inputs -1: there is no limit */
     int8_t min_outputs, max_outputs;
-    uint16_t flags;       /* ln_op_flag */
-    uint32_t dtypes;      /* one bit per linnet_dtype that the op is defined for */
-    uint8_t family;       /* ln_op_family */
-    uint8_t work;         /* ln_op_work */
-    uint16_t absent;      /* mask for ln_operand_bit: the operand may be absent */
-    uint16_t decides;     /* mask for ln_operand_bit: the operand's value, not only its shape, may determine shapes */
-    uint8_t layouts;      /* ln_op_layout, 2 bits each: of the first output, the first input, the second, the others */
-    uint8_t channel_axis; /* 1 + the attribute with the axis of the channels; 0: none */
+    uint16_t flags;  /* ln_op_flag */
+    uint32_t dtypes; /* one bit per linnet_dtype that the op is defined for */
+    uint8_t family;  /* ln_op_family */
+    uint8_t work;    /* ln_op_work */
+    uint16_t absent; /* mask (ln_operand_bit) of the operands that may be absent */
+    /* Mask (ln_operand_bit) of the operands whose values, not only their shapes, may determine shapes. */
+    uint16_t decides;
+    /* ln_op_layout, 2 bits each: of the first output, the first input, the second input, other inputs. */
+    uint8_t layouts;
+    uint8_t channel_axis; /* 1 + the number of the attribute that is the axis of the channels; 0: none */
     uint8_t n_attributes;
-    uint16_t first_attribute; /* in ln_attributes */
+    uint16_t first_attribute; /* index in ln_attributes */
     uint16_t attributes_size;
     ln_infer_function infer;
     ln_layout_function layout; /* NULL: `layouts` holds for all attributes */
     ln_count_function count;   /* NULL: one operation per element of the results */
 } ln_op;
 
-/* Attribute number i, 0 <= i < n_attributes. */
+/* Returns attribute number i, 0 <= i < n_attributes. */
 static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {
     return &ln_attributes[op->first_attribute + i];
 }
 
-/* The bit of operand i in a mask. Bit 15 stands for operand 15 and all operands after it. */
+/* Returns the bit of operand i in a mask. Bit 15 stands for operand 15 and all operands after it. */
 static inline bool ln_operand_bit(uint16_t mask, int i) { return mask >> (i < 15 ? i : 15) & 1; }
 
 /* Returns the node's attribute channel_axis. Precondition: op->channel_axis > 0. */
@@ -154,7 +157,7 @@ static inline bool ln_channels_first(const ln_op *op, const void *attributes) {
 
 /* An opcode of map programs; ln_map_opcodes has one row per number. */
 typedef struct ln_map_opcode_row {
-    uint16_t name; /* in ln_names; 0: there is no such opcode */
+    uint16_t name; /* offset of the name in ln_names; 0: there is no such opcode */
     uint8_t arity;
     uint8_t types; /* register types: 1 floats, 2 integers, 3 both */
     uint8_t work;  /* how many times as long as an addition it takes */

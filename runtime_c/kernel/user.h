@@ -11,7 +11,7 @@
  * registration.
  */
 typedef struct ln_user_op {
-    ln_op op; /* first, so that the op of a node is this row */
+    ln_op op; /* comes first, because nodes point to it and ln_user_host finds the struct from there */
     linnet_user_op host;
 } ln_user_op;
 

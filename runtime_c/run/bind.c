@@ -5,8 +5,8 @@
 #include "run/instance.h"
 #include "run/operand.h"
 
-/* Tells whether the memory for port i overlaps other bound memory, so that a run would write what another step reads.
-   Two outputs that are one tensor cannot both be bound. */
+/* Tells whether the memory for port i overlaps other bound memory. A run could then overwrite what a later step reads.
+   So if two outputs are the same tensor, only one of them can be bound. */
 static bool overlaps(const linnet_session *s, int32_t i, const char *data) {
     const ln_program *p = &s->plan->program;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) {
@@ -35,7 +35,8 @@ static linnet_status bind_port(linnet_session *s, int32_t i, char *data, size_t 
         hint = "set inputs with linnet_session_set, or bind memory of the device (linnet_session_bind_device)";
     } else if (what == NULL && data != NULL && bytes != port->bytes) {
         status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
-    } else if (what == NULL && bytes != 0 && (uintptr_t)data % LN_ALIGNMENT != 0) { /* no elements, no address */
+        /* Memory without elements may be anywhere. */
+    } else if (what == NULL && bytes != 0 && (uintptr_t)data % LN_ALIGNMENT != 0) {
         status = LINNET_INVALID_ARGUMENT, what = "the memory is not aligned to 64 bytes";
     } else if (what == NULL && data != NULL && overlaps(s, i, data)) {
         status = LINNET_INVALID_ARGUMENT, what = "an output overlaps other memory that is bound";

@@ -17,19 +17,21 @@ static bool any_uses(const ln_port *ports, int32_t n, const ln_port *port) {
     return false;
 }
 
-/* Uses of the value by the step, besides the transfer between it and the device. */
+/* Tells whether the step uses the value in any way other than a transfer between it and the device. The first such
+ * transfer goes to *found; a second one counts as another use. */
 static bool others_use(const ln_step *step, const ln_port *port, uint8_t place, ln_resolved_transfer *transfers,
                        ln_resolved_transfer **found) {
     bool used = false;
     const int n_in = step->call.n_inputs + step->call.n_extra;
     for (int k = 0; k < n_in; ++k) used |= uses(&step->inputs[k], port);
     for (int k = 0; k < step->call.n_outputs; ++k) used |= uses(&step->outputs[k], port);
-    for (int32_t c = 0; step->claim != NULL && c < step->claim->n; ++c) { /* in place, where memory is shared */
+    /* A claim of a device that shares memory with the host may use the value in place. */
+    for (int32_t c = 0; step->claim != NULL && c < step->claim->n; ++c) {
         const linnet_step *seen = &step->claim->steps[c];
         const int n = linnet_step_input_count(seen) + linnet_step_output_count(seen);
         for (int k = 0; k < n; ++k) used |= uses(&step->claim->operands[c][k], port);
     }
-    if (!used || step->kind == LN_STEP_WAIT) return false; /* a wait only keeps memory */
+    if (!used || step->kind == LN_STEP_WAIT) return false; /* a wait only keeps the memory of its operands */
     if ((step->kind != LN_STEP_UPLOAD && step->kind != LN_STEP_DOWNLOAD) || step->device != place || step->token != 0 ||
         *found != NULL)
         return true;

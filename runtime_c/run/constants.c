@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* An instance of the model that has the constant on the device; returns its buffer. */
+/* Returns the buffer of the constant if an instance of the model has it on the device; else NULL. */
 static const linnet_handle *find(const linnet_model *model, const linnet_device *device, const ln_device_weight *r) {
     for (const ln_instance *other = model->on_devices; other != NULL; other = other->also)
         for (int32_t p = 1; p <= other->program->n_devices; ++p) {

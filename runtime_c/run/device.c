@@ -440,7 +440,8 @@ linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_e
         const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
         if (code != 0) return ln_device_failed(device, code, "report the time of a step", step->name, error);
         instance->trace[i].device_ns += ns;
-        for (const ln_instance *at = instance; at->outer != NULL; at = at->outer) /* the loops and branches around it */
+        /* The loops and branches around the step. */
+        for (const ln_instance *at = instance; at->outer != NULL; at = at->outer)
             at->outer->trace[at->runner - at->outer->steps].device_ns += ns;
     }
     return LINNET_OK;

@@ -60,8 +60,9 @@ static int submit(linnet_session *s, const ln_move *move, const linnet_span *fro
 static linnet_status failed(const linnet_session *s, const ln_move *move, int code, linnet_error *error) {
     const ln_device *device = device_of(s, move->from.device);
     const ln_device_memory *m = &s->plan->program.devices[move->from.device];
-    (void)device->is.finish(device->is.context,
-                            s->queues[move->from.device - 1].queue); /* the error reports `code`, the first failure */
+    (void)device->is.finish(
+        device->is.context,
+        s->queues[move->from.device - 1].queue); /* a second failure is ignored; the error reports `code` */
     return ln_device_failed(device, code, "store the new value of a variable", m->weights[move->weight].name, error);
 }
 
@@ -106,7 +107,8 @@ void ln_device_variables_prepare(linnet_session *s) {
 static void give(linnet_session *s) {
     const ln_program *p = &s->plan->program;
     ln_store_lock(s->store, true);
-    if (ln_store_is_shared(s->store)) (void)fetch(&s->holder, -1, NULL); /* later reads of the store fail */
+    /* If this fails, later reads of the store fail. */
+    if (ln_store_is_shared(s->store)) (void)fetch(&s->holder, -1, NULL);
     for (int32_t i = 0; i < p->n_moves; ++i)
         if (holds(s, &p->moves[i])) ln_store_lose(s->store, variable_of(p, &p->moves[i]));
     ln_store_unlock(s->store);
@@ -124,7 +126,8 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
     const ln_program *p = &s->plan->program;
     const linnet_device *d = &device_of(s, place)->is;
     linnet_status status = LINNET_OK;
-    (void)d->finish(d->context, s->queues[place - 1].queue); /* this function repairs the failed copies */
+    /* Failures of the copies are ignored; this function makes up for them. */
+    (void)d->finish(d->context, s->queues[place - 1].queue);
     for (int32_t i = 0; i < p->n_moves; ++i) {
         const ln_move *move = &p->moves[i];
         if (move->from.device != place || !leaves_out(s, p, move)) continue;
@@ -134,7 +137,7 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
         int code = submit(s, move, &from);
         if (code == 0) code = complete(s, place);
         if (code == 0) {
-            ln_store_release(s->store, variable_of(p, move)); /* the holder of the previous value */
+            ln_store_release(s->store, variable_of(p, move)); /* another session may hold the previous value */
         } else {
             status = failed(s, move, code, status == LINNET_OK ? error : NULL);
             ln_store_lose(s->store, variable_of(p, move));
@@ -183,7 +186,8 @@ static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t
 
 linnet_status ln_device_commit(linnet_session *s, ln_instance *instance, linnet_error *error) {
     linnet_status status = LINNET_OK;
-    for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false; /* the last steps were waits */
+    /* The last steps of the run have waited for all work. */
+    for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false;
     for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
         const linnet_status one = commit_on(s, instance, place, status == LINNET_OK ? error : NULL);
         if (status == LINNET_OK) status = one;

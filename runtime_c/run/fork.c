@@ -18,7 +18,7 @@ typedef struct forking {
     atomic_int next;      /* the first branch that no thread has taken */
     atomic_int ended;     /* a step has failed, or the run should end */
     linnet_status watched;
-    uint32_t own; /* what the caller has run, in 1/65536 of the modelled time */
+    uint32_t own; /* the share of the fork's modelled time that the calling thread has run, in 1/65536 */
 } forking;
 
 static linnet_status run_step(const forking *f, ln_resolved_step *resolved, int lane) {

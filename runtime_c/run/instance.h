@@ -10,8 +10,8 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
 void ln_instance_rebind(linnet_session *session, ln_instance *instance);
 /* Frees the device memory of the instance. */
 void ln_instance_unbind(linnet_session *session, ln_instance *instance);
-void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* the instance's outputs become the
-                                                                                   session's outputs */
+/* Makes the outputs of the instance outputs of the session. */
+void ln_instance_publish(linnet_session *session, const ln_instance *instance);
 /* Forgets the outputs of segments, whose memory a run that fails may have freed. */
 void ln_session_no_outputs(linnet_session *session);
 

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { PARALLEL_BYTES = 1 << 16 }; /* the work of packing less than this is not divided */
+enum { PARALLEL_BYTES = 1 << 16 }; /* fewer bytes are packed on one thread */
 
 struct ln_packed_variable {
     size_t size; /* including this header */
@@ -29,7 +29,8 @@ void *ln_packed_variable_content(const ln_instance *instance, const ln_step *ste
     return content(instance->packed_variables[step->packed_variable]);
 }
 
-/* Versions only grow, so their sum is the same only if each of them is. */
+/* Returns the sum of the versions of the step's variables. Versions only grow, so the sum is the same only if each
+ * version is the same. */
 static uint64_t version_of(const linnet_session *s, const ln_step *step) {
     uint64_t sum = 0;
     for (int i = 0; i < step->call.n_inputs; ++i)
@@ -64,7 +65,8 @@ static ln_packed_variable *make(ln_packed_cache *cache, const ln_step *step) {
     return k;
 }
 
-/* Called under the cache's lock. */
+/* Gives the instance and its bodies the packed copies that they need, shared or new. Returns false when out of memory.
+ * Called under the cache's lock. */
 static bool take(ln_packed_cache *cache, linnet_session *s, ln_instance *instance) {
     const ln_program *p = instance->program;
     ln_instance *body = instance->bodies;
@@ -90,7 +92,8 @@ static bool take(ln_packed_cache *cache, linnet_session *s, ln_instance *instanc
     return true;
 }
 
-/* Called under the cache's lock. Bodies that were not reached have no program. */
+/* Gives up the packed copies of the instance and its bodies. Called under the cache's lock. A body that `take` has not
+ * reached has no program. */
 static void give_up(ln_packed_cache *cache, ln_instance *instance) {
     const ln_program *p = instance->program;
     ln_instance **at = &cache->first;

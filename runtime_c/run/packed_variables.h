@@ -5,10 +5,10 @@
 #include "plan/session_layout.h"
 
 /* Allocates the packed copies of variables that the instance and its bodies need, or shares those of other
-   sessions. *bytes: what it allocated. Errors: OUT_OF_MEMORY. */
+   sessions. *bytes becomes the number of bytes that it allocated. Errors: OUT_OF_MEMORY. */
 linnet_status ln_packed_variables_take(linnet_session *session, ln_instance *instance, size_t *bytes,
                                        linnet_error *error);
-/* Returns the bytes that it freed. */
+/* Gives up the copies of the instance and its bodies. Returns the number of bytes that were freed. */
 size_t ln_packed_variables_release(linnet_session *session, ln_instance *instance);
 /* Packs the variables again that have changed since their copies were made. Called in a run, before the instance's
    steps. */

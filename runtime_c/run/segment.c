@@ -122,12 +122,12 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
                                linnet_error *error) {
     if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
     if (instance == &s->root && bytes > 0 && s->plan->info.loop_iterations > 0)
-        return LINNET_TOO_LARGE;   /* more than the plan reserves; the caller says how much that is */
+        return LINNET_TOO_LARGE;   /* the plan reserves less; the caller adds the numbers to the error */
     ln_segments_free(s, instance); /* the children have pointers to the old memory */
     const uint64_t room = ln_session_free(s);
     uint64_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
     if (room < size + LN_ALIGNMENT)
-        size = room > bytes ? bytes + (room - bytes) / 2 : bytes; /* a row at a time is slow */
+        size = room > bytes ? bytes + (room - bytes) / 2 : bytes; /* to grow by one row at a time would be slow */
     size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
     const linnet_status status = ln_segments_make_room(s, instance, size, error);
     char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
@@ -139,7 +139,7 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
     return LINNET_OK;
 }
 
-/* Finds the values that the next segment's shapes depend on. data: per export. */
+/* Sets data[i] to the value of export i if shapes of the next segment depend on it, else to NULL. */
 static void find_wanted(const linnet_session *s, const ln_instance *parent, const void **data) {
     for (int32_t i = 0; i < parent->program->n_exports; ++i) {
         const ln_port *port = &parent->program->exports[i];
@@ -147,16 +147,16 @@ static void find_wanted(const linnet_session *s, const ln_instance *parent, cons
     }
 }
 
-/* Tells whether a segment that does not fit may use reference kernels, which need little memory in addition to the
-   values, and give other bits. Training must not: its results do not depend on max_bytes. Nor do gradients of loops
-   whose results grow. */
+/* Tells whether a segment that does not fit may use reference kernels. They need little memory in addition to the
+   values, but give other bits. Training must not use them for this reason, and neither may gradients of loops whose
+   results grow: their results must not depend on max_bytes. */
 static bool may_be_lean(const linnet_session *s, const ln_instance *parent) {
     bool grows = false;
     for (; parent != NULL; parent = parent->parent) grows |= parent->program->n_grown > 0;
     return !grows && !s->plan->writes_variables;
 }
 
-/* lean: uses reference kernels. */
+/* Plans the segment `child` after `parent`. `lean`: with reference kernels. */
 static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
                                ln_refusals *refusals, linnet_error *error) {
     ln_memory temporary;
@@ -246,7 +246,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     if (children >= MOST_CHILDREN) drop(s, unused(s, parent, NULL));
     linnet_status status = make(s, parent, child, false, error);
     if (status == LINNET_TOO_LARGE && !parent->program->rest->settings.reference && may_be_lean(s, parent)) {
-        linnet_error ignored; /* the first reason is the one to report */
+        linnet_error ignored; /* if the second attempt fails too, the first error is reported */
         ln_program_free(&child->own);
         child->program = NULL;
         if (make(s, parent, child, true, &ignored) == LINNET_OK) status = LINNET_OK;

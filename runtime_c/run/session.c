@@ -160,7 +160,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
         return status;
     }
     s->last = &s->root;
-    for (int32_t i = 0; i < plan->program.n_steps; ++i) { /* bounds, until a run sets the true values */
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) { /* upper bounds, until a run sets the true dims */
         const ln_step *step = &plan->program.steps[i];
         for (int o = 0; step->dims_slot >= 0 && o < step->call.n_outputs; ++o)
             memcpy(s->root.dims + (size_t)(step->dims_slot + o) * LN_MAX_RANK, step->call.outputs[o].dims,
@@ -193,7 +193,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
     ln_refusals refusals;
-    linnet_plan *own = NULL; /* made because a device has refused steps of the given one */
+    linnet_plan *own = NULL; /* a plan that replaces the given one, because a device has refused steps of it */
     ln_refusals_init(&refusals, &plan->memory.allocator);
     status = create(plan, store, config, &refusals, out, error);
     while (ln_build_again(&refusals)) {
@@ -202,7 +202,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
         status = ln_plan_again(plan, &refusals, &own, error);
         if (status == LINNET_OK) status = create(own, store, config, &refusals, out, error);
     }
-    linnet_plan_free(own); /* the session has a reference */
+    linnet_plan_free(own); /* if the session uses it, the session has a reference of its own */
     ln_refusals_free(&refusals);
     return status;
 }
@@ -288,7 +288,8 @@ linnet_status linnet_session_get(const linnet_session *s, const char *output, vo
     }
     uint64_t size;
     const void *from = linnet_session_output(s, i);
-    if (!ln_bytes(&s->outputs[i].tensor, &size) || (from == NULL && size > 0)) { /* the shape depends on data */
+    /* The shape depends on data, and no run has computed it. */
+    if (!ln_bytes(&s->outputs[i].tensor, &size) || (from == NULL && size > 0)) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "the output has no value yet");
         ln_at_tensor(error, output);
         return ln_hint(error, "run the session first");

@@ -11,7 +11,8 @@ enum {
     LINE = 64
 };
 
-/* The pieces of a thread that nobody has taken: the first one in the lower half, and the end in the upper half. */
+/* The pieces of a thread that nobody has taken yet. The lower 16 bits are the number of the first piece, the upper 16
+ * bits the number after the last one. */
 typedef struct range {
     _Alignas(LINE) atomic_uint pieces;
 } range;
@@ -19,13 +20,14 @@ typedef struct range {
 typedef struct sharing {
     const ln_resolved_step *resolved;
     int phase, count;
-    int64_t pieces; /* in total */
+    int64_t pieces; /* number of pieces of all threads */
     atomic_int status;
-    uint32_t own; /* pieces that the caller has run, in 1/65536 of all */
+    uint32_t own; /* the share of all pieces that the calling thread has run, in 1/65536 */
     range *ranges;
 } sharing;
 
-/* Takes pieces of a range: half of them, so that few calls run a range, and the last ones are small. */
+/* Takes half of the pieces that are left in a range: the first ones if the thread is the owner, otherwise the last
+ * ones. So a range needs few calls of the kernel, and the last calls are short. Returns the number of pieces. */
 static unsigned take(range *r, bool owner, unsigned *first) {
     unsigned old = atomic_load_explicit(&r->pieces, memory_order_relaxed);
     for (;;) {

@@ -175,7 +175,8 @@ static linnet_status run_loop(linnet_session *s, const ln_resolved_step *resolve
             else if (port->index > carried && (status = stack(s, resolved, body, port, done, error)) != LINNET_OK)
                 return status;
     }
-    if (resolved->step->updates) s->watch.on = false; /* from now on variables are overwritten */
+    /* The outputs are variables, which are overwritten below, so the run must not end any more. */
+    if (resolved->step->updates) s->watch.on = false;
     for (int32_t c = 0; c < carried; ++c) {
         if (resolved->buffers.outputs[c] == NULL) continue;
         const ln_port *port = result(p, c + 1);
@@ -186,7 +187,8 @@ static linnet_status run_loop(linnet_session *s, const ln_resolved_step *resolve
     }
     for (int o = carried; o < call->n_outputs; ++o) {
         if (resolved->buffers.output_dims != NULL) resolved->buffers.output_dims[o * LN_MAX_RANK] = done;
-        if (resolved->step->outputs[o].region == LN_REGION_GROWN && done == 0) /* empty, but not NULL */
+        /* An empty result needs an address too. */
+        if (resolved->step->outputs[o].region == LN_REGION_GROWN && done == 0)
             status = ln_instance_grow(s, body->outer, &body->outer->grown[resolved->step->outputs[o].offset], 0, error);
         if (status != LINNET_OK) return status;
     }

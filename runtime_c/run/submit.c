@@ -13,7 +13,8 @@ void ln_submit_prepare(linnet_session *s) {
     while (last > 0 && p->steps[last - 1].kind == LN_STEP_WAIT) --last;
     for (int32_t d = 0; d < s->plan->n_devices; ++d)
         s->releases_io |= s->plan->devices[d].limits.shared && s->plan->devices[d].is.host_release != NULL;
-    /* The host has work after the last wait: it measures, stores variables, or plans the rest of the graph. */
+    /* These runs cannot end before their last wait, because the host has work to do after it: it measures, stores
+     * variables, or plans the rest of the graph. */
     if (s->releases_io || s->trace || s->count_special || s->exclusive || p->rest != NULL || p->n_dims > 0 ||
         p->n_moves > 0)
         return;

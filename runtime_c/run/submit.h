@@ -4,7 +4,7 @@
 
 #include "plan/session_layout.h"
 
-/* Whether and how runs can be submitted; the session has its queues. */
+/* Finds out whether and how runs of the session can be submitted. The session's queues must be open. */
 void ln_submit_prepare(linnet_session *session);
 
 #endif

@@ -24,7 +24,8 @@ linnet_status ln_watch_begin(ln_watch *w, const linnet_run_config *given, linnet
     w->begun = config->timeout_ns > 0 ? ln_now_ns() : 0;
     w->deadline = config->timeout_ns == 0 || config->timeout_ns > UINT64_MAX - w->begun ? UINT64_MAX
                                                                                         : w->begun + config->timeout_ns;
-    w->next_poll = 0; /* counted from the first check on, so that short runs need no clock */
+    /* The time until the first poll is counted from the first check on, so that short runs read no clock. */
+    w->next_poll = 0;
     w->poll = config->poll;
     w->poll_context = config->poll_context;
     return LINNET_OK;
@@ -63,7 +64,6 @@ linnet_status ln_watch_look(ln_watch *w, const ln_step *step, linnet_error *erro
         }
     }
     if (step != NULL && step->updates && step->kind < LN_STEP_LOOP)
-        w->on = false; /* a loop writes variables at its
-                          end */
+        w->on = false; /* not before a loop, which writes variables only at its end */
     return LINNET_OK;
 }

@@ -5,17 +5,18 @@
 #include "base/platform_machine.h"
 #include "plan/session_layout.h"
 
-/* Takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */
+/* Sets the conditions that may end a run. config NULL: there are none. Errors: INVALID_ARGUMENT. */
 linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
-/* Whether the run ends before `step` (NULL: while it waits for the store). Errors: CANCELLED, DEADLINE_EXCEEDED. */
+/* Returns an error if the run has to end before `step`. step NULL: the run waits for the store. Errors: CANCELLED,
+ * DEADLINE_EXCEEDED. */
 linnet_status ln_watch_look(ln_watch *watch, const ln_step *step, linnet_error *error);
-/* Nanoseconds until the deadline, but at most `most`. */
+/* Returns the nanoseconds until the deadline, but at most `most`. */
 uint64_t ln_watch_left(const ln_watch *watch, uint64_t most);
 static inline bool ln_watch_cancelled(const ln_watch *watch) {
     return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller may not use <stdatomic.h> */
 }
-/* Tells whether the run should end, for threads that cannot say why: the thread that has begun the run looks
- * afterwards. */
+/* Tells whether the run should end. Threads other than the one that has begun the run call this; that thread finds out
+ * the reason afterwards. */
 static inline bool ln_watch_over(const ln_watch *watch, bool slow) {
     return watch->on &&
            (ln_watch_cancelled(watch) || (slow && watch->deadline != UINT64_MAX && ln_now_ns() >= watch->deadline));

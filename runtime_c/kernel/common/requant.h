@@ -24,11 +24,12 @@ typedef struct ln_requant {
     bool wide;        /* sums are 64-bit, because the activations are i16 */
     int32_t x_zero;
     int32_t y_zero;    /* 0 unless the output is a quantized integer */
-    int32_t low, high; /* quantized output: the range of output_dtype */
+    int32_t low, high; /* of a quantized output: the range of output_dtype */
     int64_t channels;
-    const float *scale;   /* f32 output: sx * sw[c]; quantized output with float_rne: sx * sw[c] / sy; else NULL */
-    const int32_t *fixed; /* tflite modes: the multiplier in [2^30, 2^31), or 0; else NULL */
-    const int32_t *shift; /* tflite modes: the real multiplier is fixed * 2^(shift - 31); else NULL */
+    /* For f32 output: sx * sw[c]; for quantized output with float_rne: sx * sw[c] / sy; else NULL. */
+    const float *scale;
+    const int32_t *fixed; /* in the tflite modes: the multiplier in [2^30, 2^31), or 0; else NULL */
+    const int32_t *shift; /* in the tflite modes: the real multiplier is fixed * 2^(shift - 31); else NULL */
     const ln_quant *w_quant;
     /* A kernel may split 16-bit weights into 256 * high + low (ln_gemm_b.parts) and keep one 32-bit sum per part. This
      * is the number of bytes from the sum of products with `high` to the sum with `low`; 0: sums are not split. */
