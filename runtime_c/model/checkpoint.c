@@ -93,7 +93,7 @@ typedef struct saver {
     ln_pool pool;
     const char **pairs; /* sorted by key */
     int32_t n_pairs, n_chosen;
-    bool *chosen; /* per variable */
+    bool *chosen; /* [variable]: it is saved */
     ln_new_file *file;
     ln_span *parts;
     linnet_error *error;

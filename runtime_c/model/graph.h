@@ -64,7 +64,7 @@ enum ln_digest_kind { LN_DIGEST_NONE, LN_DIGEST_CRC32, LN_DIGEST_CRC32C, LN_DIGE
 typedef struct ln_stored {
     const char *key; /* says which constants, and how they are packed */
     const ln_segment *segment;
-    atomic_int state; /* result of comparing the bytes with their digest, which is done at the first use */
+    atomic_int state; /* whether the bytes match their digest; they are compared at the first use */
 } ln_stored;
 enum { LN_STORED_KEY = 33 }; /* hexadecimal digits, and NUL */
 
@@ -100,8 +100,8 @@ struct linnet_model {
     const struct ln_user_op *user_ops; /* kernel/user.h */
     int32_t n_user_ops, n_stored;
     const char *const *metadata; /* key, value, key, value, ... */
-    char digest[33];             /* digest of the structure, which contains the digests of segments, and of the segments
-                                    that have no digest */
+    char digest[33];             /* digest of the structure and of the segments without a digest; the structure contains
+                                    the digests of the other segments */
 };
 
 enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };

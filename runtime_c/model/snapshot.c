@@ -11,7 +11,7 @@ struct ln_snapshot {
     uint64_t commit; /* the store's commit number when this was last refreshed */
     size_t block_bytes;
     bool follows; /* ln_store_follow has succeeded, so the end of the snapshot calls ln_store_unfollow */
-    char **data;  /* per variable; NULL: the snapshot does not contain it */
+    char **data;  /* [variable]: its value; NULL: the snapshot does not contain it */
     uint64_t *versions;
 };
 

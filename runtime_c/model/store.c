@@ -18,27 +18,27 @@ struct linnet_store {
     ln_lock lock;
     char *block;
     size_t block_bytes;
-    size_t *offsets; /* per variable; in the same allocation as the struct */
+    size_t *offsets; /* [variable]: place in the block; this array and the others lie in the struct's allocation */
     uint64_t *versions;
     /* For snapshots, see store.h. */
     ln_lock committed_lock;
-    char **committed; /* per variable; NULL: no snapshot reads it */
+    char **committed; /* [variable]: its value at the last commit; NULL: no snapshot reads it */
     uint64_t *committed_versions;
     atomic_size_t committed_bytes;
     atomic_int followers;
     atomic_uint_least64_t commits;
-    atomic_bool pending; /* written through linnet_store_data, and not committed yet */
+    atomic_bool pending; /* a caller has written through linnet_store_data, and this is not committed yet */
     bool writing;        /* a thread holds the exclusive lock */
     uint64_t writes;     /* the sum of versions */
     ln_packed_cache packed_cache;
-    /* Values that the store does not have. Entries change under the exclusive lock, or under the shared lock and
+    /* Values that the store does not have. `holders` changes under the exclusive lock, or under the shared lock and
        fetch_lock. */
     ln_lock fetch_lock;   /* also protects `possible_holders` */
     int possible_holders; /* sessions that may hold values */
-    ln_holder **holders;  /* per variable; NULL: the store has the value */
+    ln_holder **holders;  /* [variable]: who has its value; NULL: the store has it */
     ln_holder lost;       /* the holder of values that do not exist any more; its fetch fails */
     atomic_int away;      /* number of entries of `holders` that are not NULL */
-    atomic_bool *exposed; /* per variable: linnet_store_data has given its address away */
+    atomic_bool *exposed; /* [variable]: linnet_store_data has given its address to a caller */
 };
 
 static size_t struct_bytes(int32_t variables) {
@@ -177,7 +177,8 @@ const linnet_allocator *ln_store_allocator(const linnet_store *store) { return &
 
 /* ---- locking and committing ------------------------------------------------------------------------------------ */
 
-/* Called under the store's lock, so that no write is in progress. The versions tell what has changed. */
+/* Copies the variables that have changed since the last commit to the committed state, if a snapshot reads them. Called
+ * under the store's lock, so that no write is in progress. */
 static void commit(linnet_store *store) {
     bool begun = false;
     atomic_store(&store->pending, false);
@@ -194,7 +195,8 @@ static void commit(linnet_store *store) {
     ln_unlock(&store->committed_lock);
 }
 
-/* A caller that wrote through linnet_store_data has promised to finish before the store is locked again. */
+/* Commits what callers have written through linnet_store_data. They have promised to finish before the store is locked
+ * again. */
 static void commit_pending(linnet_store *store) {
     if (!atomic_load_explicit(&store->pending, memory_order_relaxed)) return;
     ln_lock_exclusive(&store->lock);
@@ -414,7 +416,8 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     return LINNET_OK;
 }
 
-/* Fetches the value of variable i, and makes sure that no holder gets the value later. Does not wait for runs. */
+/* Makes sure that the store has the value of variable i and that no holder gets the value later. Does not wait for
+ * runs, so it returns false if somebody holds values or may hold them. */
 static bool expose(linnet_store *store, int32_t i) {
     if (!LN_HAS_DEVICES || atomic_load(&store->exposed[i])) return true;
     ln_lock_exclusive(&store->fetch_lock);

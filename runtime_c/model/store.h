@@ -61,7 +61,7 @@ typedef struct ln_packed_cache {
     atomic_size_t bytes;        /* memory.bytes, for readers without the lock */
     atomic_uint_least64_t made; /* how often a variable was packed */
 } ln_packed_cache;
-/* Returns the store's keeper. Needs no lock. */
+/* Returns the store's cache of packed copies. Needs no lock. */
 ln_packed_cache *ln_store_packed_cache(linnet_store *store);
 
 /* A holder has current values of variables that the store does not have: a session whose device has computed them

@@ -24,7 +24,7 @@ enum { VARIABLE_NAME, VARIABLE_DTYPE, VARIABLE_SHAPE, VARIABLE_QUANT, VARIABLE_S
 enum { SIGNATURE_NAME, SIGNATURE_FUNCTION, SIGNATURE_INPUTS, SIGNATURE_OUTPUTS };
 enum { KEY_VALUE_KEY, KEY_VALUE_VALUE };
 enum { EXTRA_KIND, EXTRA_TARGET, EXTRA_SEGMENT };
-enum { PACKED_WEIGHTS = 2 }; /* a kind of extra */
+enum { PACKED_WEIGHTS = 2 }; /* the only kind of extra that this version knows */
 
 enum { SEGMENT_ALIGNMENT = 64, HEADER_SIZE = 64 };
 
@@ -80,7 +80,7 @@ static linnet_status read_variables(ln_reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_VARIABLES, 4);
     ln_variable *variables = ln_pool_array(r->pool, tables.count, sizeof *variables);
     const char **names = ln_pool_array(&r->temporary, tables.count, sizeof *names);
-    const uint64_t limit = (uint64_t)1 << 62; /* limit of their sum, which a store computes */
+    const uint64_t limit = (uint64_t)1 << 62; /* limit of the sum of their bytes, which a store computes */
     uint64_t total = 0;
     linnet_status status;
     if (!variables || !names) return ln_reader_no_memory(r);
@@ -182,7 +182,7 @@ static linnet_status read_extras(ln_reader *r, const ln_fb_table *root) {
     return LINNET_OK;
 }
 
-/* The metadata, with the producer as its last entry. */
+/* Reads the metadata, and adds the producer as the last entry. */
 static linnet_status read_metadata(ln_reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_METADATA, 4);
     const char **pairs = ln_pool_array(r->pool, 2 * ((int64_t)tables.count + 1), sizeof *pairs);

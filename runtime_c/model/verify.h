@@ -5,10 +5,9 @@
 #include "model/graph.h"
 #include "linnet_ext.h"
 
-/* Compares the bytes of all segments with their digests, and checks that the bytes between segments are 0 if
- * the segments are in order. This reads
- * the whole file. With `strict`, a segment without a digest and a newer format are errors, too. *out receives counts;
- * `out` may be NULL. Errors: CORRUPT (with the first problem), NEWER_FORMAT. */
+/* Compares the bytes of all segments with their digests, which reads the whole file. If the segments are in order, also
+ * checks that the bytes between them are 0. With `strict`, a segment without a digest and a newer format are errors,
+ * too. *out receives counts; `out` may be NULL. Errors: CORRUPT (with the first problem), NEWER_FORMAT. */
 linnet_status ln_verify_bytes(const linnet_model *model, bool strict, linnet_verified *out, linnet_error *error);
 
 #endif

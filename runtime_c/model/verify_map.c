@@ -9,9 +9,9 @@ typedef struct check {
     const ln_map_attributes *map;
     int n_inputs, n_outputs;
     const ln_tensor *inputs, *outputs;
-    uint8_t *types;  /* of each register; 0: the instruction writes no register */
-    uint8_t *stored; /* per output */
-    int rank;        /* of the iteration shape, -1: unknown */
+    uint8_t *types;  /* [instruction]: type of the register that it writes; 0: it writes none */
+    uint8_t *stored; /* [output]: whether the program stores it */
+    int rank;        /* rank of the iteration shape; -1: unknown */
     linnet_error *error;
 } check;
 
@@ -60,7 +60,7 @@ static linnet_status check_store(const check *c, int64_t at, const int64_t *in) 
     return LINNET_OK;
 }
 
-/* Checks that are specific to one opcode. The operand registers have been checked already. */
+/* Makes the checks that are specific to one opcode. The operand registers have been checked already. */
 static linnet_status check_special(const check *c, int64_t at, const int64_t *in) {
     const ln_map_attributes *map = c->map;
     linnet_status status;

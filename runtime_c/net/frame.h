@@ -17,7 +17,7 @@ enum {
     LN_NET_HEADER = 64,
     LN_NET_CONTROL_MAX = 4096, /* longest payload of a control frame */
     LN_NET_CHUNK_MIN = 4096,   /* the longest payload of a bulk frame is agreed on within these limits */
-    LN_NET_CHUNK = 256 << 10,  /* its default */
+    LN_NET_CHUNK = 256 << 10,  /* the longest payload of a bulk frame by default */
     LN_NET_CHUNK_MAX = 4 << 20,
     LN_NET_VERSION = 1
 };
@@ -28,9 +28,9 @@ enum {
  * so a protocol has at most 64 types. */
 typedef struct ln_net_message {
     const char *name; /* NULL: the protocol has no message with this number */
-    bool bulk;        /* sent in chunks, each a bulk frame; otherwise the message is one control frame */
-    bool encoded;     /* header.encoding may be other than 0; only for bulk messages */
-    uint16_t flags;   /* bits that header.flags may have */
+    bool bulk;    /* the message is sent in chunks, each of which is a bulk frame; otherwise it is one control frame */
+    bool encoded; /* header.encoding may be other than 0; only for bulk messages */
+    uint16_t flags; /* bits that header.flags may have */
 } ln_net_message;
 #define LN_NET_BIT(type) (UINT64_C(1) << (type))
 

@@ -88,8 +88,8 @@ static ln_net_refusal deliver(ln_net_stream *stream, const void *payload) {
     return stream->handler.frame(stream->handler.context, stream, &stream->header, payload);
 }
 
-/* Takes the next `size` bytes of the payload of a bulk frame, which lie at `data`
- * and, if the payload has a destination, also there. */
+/* Takes the next `size` bytes of the payload of a bulk frame. They lie at `data` and, if the payload has a destination,
+ * are already there too. */
 static ln_net_refusal bulk_bytes(ln_net_stream *stream, const unsigned char *data, size_t size) {
     stream->crc = ln_net_crc32c(stream->crc, data, size);
     stream->taken += (uint32_t)size;
@@ -99,8 +99,8 @@ static ln_net_refusal bulk_bytes(ln_net_stream *stream, const unsigned char *dat
     return deliver(stream, stream->destination);
 }
 
-/* Takes the staged header and, for a control frame, its payload. *more tells whether the frame
- * was taken, and false means that bytes are missing or that the owner paused the stream. */
+/* Takes the staged header and, for a control frame, its payload. Sets *more to whether the frame was taken. It was not
+ * if bytes are missing, or if the owner paused the stream. */
 static ln_net_refusal staged_frame(ln_net_stream *stream, bool *more) {
     const unsigned char *bytes = stream->staging + stream->begin;
     const size_t size = stream->end - stream->begin;

@@ -9,7 +9,7 @@
 
 enum {
     STAGING = 8 << 10,   /* twice the longest control frame */
-    CONTROLS = 16 << 10, /* bytes of waiting control frames */
+    CONTROLS = 16 << 10, /* room for the bytes of waiting control frames */
     PIECES = 16,         /* maximum number of slices being sent */
     BEHIND_MAX = 64,     /* longest payload of the frame that ln_net_stream_behind queues */
     BATCH = 64 << 10 /* no further frame is begun while this many bytes are being sent, because control frames have to

@@ -65,7 +65,7 @@ static ln_net_flow connect_next(ln_net_transport *transport, int code, linnet_er
     return unreachable(transport, code, error);
 }
 
-/* Returns the stage that waits for connect to finish. */
+/* The stage that waits for connect to finish. */
 static ln_net_flow connected(ln_net_transport *transport, linnet_error *error) {
     struct pollfd ready = {transport->fd, POLLOUT, 0};
     int code = 0;

@@ -23,8 +23,8 @@ ln_net_flow ln_net_transport_receive(ln_net_transport *transport, ln_net_stream 
                                      linnet_error *error);
 ln_net_flow ln_net_transport_send(ln_net_transport *transport, ln_net_stream *stream, size_t bound,
                                   linnet_error *error);
-/* Reads and drops bytes until `bound` bytes or a few more are read, or no more have arrived. For an open connection
- * that waits, after REFUSE was sent, for the peer to close it. */
+/* Reads and drops bytes until `bound` bytes or a few more are read, or no more have arrived. Use it for an open
+ * connection after REFUSE was sent, until the peer closes the connection. */
 ln_net_flow ln_net_transport_discard(ln_net_transport *transport, size_t bound);
 /* Tells whether the connection is established, including its TLS handshake. */
 bool ln_net_transport_open(const ln_net_transport *transport);

@@ -168,7 +168,7 @@ static inline double ln_expm1_d(double x) {
     return scale * p + (scale - 1.0);
 }
 
-/* log of any double except denormals: 0 gives -inf, negative numbers give NaN. */
+/* The logarithm of any double except denormals: 0 gives -inf, negative numbers give NaN. */
 static inline double ln_log_d(double x) {
     uint64_t u = ln_bits_d(x);
     double e = ln_from_bits_d((u >> 52) | 0x4330000000000000u) - (4503599627370496.0 + 1023.0);
@@ -222,7 +222,7 @@ static inline float ln_atanh_f(float x) {
     return ln_copysign_f((float)(0.5 * ln_log1p_d((a + a) / (1.0 - a))), x);
 }
 
-/* IEEE 754 pow. */
+/* a to the power b, with the special cases of pow in IEEE 754. */
 static inline float ln_pow_f(float a, float b) {
     float magnitude = ln_abs_f(a), whole = ln_trunc_f(b), half = b * 0.5f;
     bool integer = whole == b, odd = integer && ln_trunc_f(half) != half;
@@ -419,7 +419,7 @@ static inline int64_t ln_mod_l(int64_t a, int64_t b) {
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 static inline float ln_mod_f(float a, float b) {
-    float r = fmodf(a, b); /* exact, so the same on every system */
+    float r = fmodf(a, b); /* fmodf is exact, so it gives the same bits on every system */
     r = r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
     return r == 0.0f ? ln_copysign_f(r, b) : r;
 }

@@ -12,7 +12,7 @@ typedef struct vf {
 typedef struct vi {
     int32_t x[4];
 } vi;
-typedef vi vm; /* -1 or 0 per lane */
+typedef vi vm; /* each lane is -1 (true) or 0 (false) */
 
 #define LN_LANES(type, expression)                                                                                     \
     type y;                                                                                                            \

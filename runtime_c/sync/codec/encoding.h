@@ -10,14 +10,15 @@ typedef enum ln_sync_encoding {
     LN_SYNC_I8 = 3,
     LN_SYNC_TOPK = 4,
     LN_SYNC_ONEBIT = 5,
-    LN_SYNC_ENCODINGS /* their number */
+    LN_SYNC_ENCODINGS /* number of encodings */
 } ln_sync_encoding;
 
 typedef enum ln_sync_decoding {
     LN_SYNC_DECODED = 0, /* no error */
     LN_SYNC_BAD_LENGTH,  /* the message is shorter or longer than this encoding of this many values */
-    LN_SYNC_BAD_INDEX,   /* top-k: an index beyond the tensor, or a varint that is truncated or too long */
-    LN_SYNC_BAD_SCALE, /* i8, 1-bit: a scale that is infinite, has the wrong sign, or is a NaN other than 0x7fc00000 */
+    LN_SYNC_BAD_INDEX,   /* in top-k: an index that is not in the tensor, or a varint that is truncated or too long */
+    LN_SYNC_BAD_SCALE,   /* in i8 or 1-bit: a scale that is infinite, has the wrong sign, or is a NaN other than
+                            0x7fc00000 */
     LN_SYNC_BAD_ENCODING /* an unknown encoding */
 } ln_sync_decoding;
 

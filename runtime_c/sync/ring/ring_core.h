@@ -30,8 +30,8 @@ typedef struct ln_sync_ring {
     size_t width;           /* bytes of an element */
     int dtype, operation;
     uint64_t pieces;                          /* pieces per segment */
-    uint64_t all, received, queued, released; /* numbers of pieces: to receive (and to send), received, queued for
-                                                 sending, completely sent */
+    uint64_t all, received, queued, released; /* numbers of pieces: all that are to be received, and as many to be
+                                                 sent; received; queued for sending; completely sent */
     /* What a neighbour has said about a broken ring. lost: the rank that is lost; -1: the ring is not broken. */
     int lost;
     ln_net_refusal why;

@@ -19,7 +19,7 @@ void ln_sync_free_pulls(sync_connection *c);
  * change. The function copies the old values for their readers, or, if memory is short, drops readers. */
 void ln_sync_detach(ln_sync_server *server, uint32_t first, uint32_t end);
 
-/* PULL and ROWS; server_connections.c says when they are called. */
+/* Handle the messages PULL and ROWS. server_connections.c says when these functions are called. */
 ln_net_refusal ln_sync_take_pull(sync_connection *c, const ln_net_header *header, const void *payload);
 ln_net_refusal ln_sync_place_rows(sync_connection *c, const ln_net_header *header, void **destination);
 ln_net_refusal ln_sync_take_rows(sync_connection *c, const ln_net_header *header, const void *payload);

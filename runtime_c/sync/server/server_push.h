@@ -4,7 +4,8 @@
 
 #include "sync/server/server.h"
 
-/* IDS, PUSH and COMMIT. */
+/* Handle the messages IDS, PUSH and COMMIT: `place` functions return the memory for a payload, and `take` functions are
+ * called when a frame is complete (ln_net_handler). */
 ln_net_refusal ln_sync_place_ids(sync_connection *c, const ln_net_header *header, void **destination);
 ln_net_refusal ln_sync_place_push(sync_connection *c, const ln_net_header *header, void **destination);
 ln_net_refusal ln_sync_take_ids(sync_connection *c, const ln_net_header *header, const void *payload);

@@ -4,7 +4,8 @@
 
 #include "sync/server/server.h"
 
-/* PUT. */
+/* Handle the message PUT: the first returns the memory for a payload, and the second is called when a frame is complete
+ * (ln_net_handler). */
 ln_net_refusal ln_sync_place_put(sync_connection *c, const ln_net_header *header, void **destination);
 ln_net_refusal ln_sync_take_put(sync_connection *c, const ln_net_header *header, const void *payload);
 

@@ -11,7 +11,7 @@ typedef struct sync_copy {
     uint32_t references; /* number of messages that read it as an old value */
     uint64_t version, bytes;
     uint32_t *sums; /* for an encoded value: checksums of its chunks, which lie behind its bytes; otherwise NULL */
-} sync_copy;        /* the bytes follow, 64-byte aligned */
+} sync_copy;        /* the bytes of the value follow the struct, 64-byte aligned */
 
 /* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
  * is in the list of that tensor. */
@@ -52,7 +52,7 @@ typedef struct sync_tensor {
 /* What a member has pushed for one tensor in the open step. */
 typedef struct sync_push {
     sync_buffer values, ids, coded; /* coded: the received bytes, if they are encoded */
-    uint64_t rows;                  /* sparse: number of rows; dense: 0 */
+    uint64_t rows;                  /* number of rows of a sparse tensor; 0 for a dense one */
     uint64_t total, received, ids_received;
     uint8_t encoding; /* encoding of the values, the same in all chunks */
     bool begun, whole, ids_begun,
@@ -73,7 +73,7 @@ struct sync_member {
     uint8_t outcome;             /* outcome of step `last` */
     bool held;                   /* the ACK waits for slower groups */
     bool parted;                 /* the worker said BYE, so it knows the outcome of its pushes */
-    /* the open step */
+    /* In the open step: */
     sync_push *pushes; /* one per tensor; NULL: nothing pushed yet */
     uint32_t begun;    /* number of messages that have begun */
     bool committed, finite,
@@ -129,8 +129,9 @@ struct sync_connection {
     /* Frames that are to be sent as soon as the stream has room. pull_after: values follow the ACK. */
     bool ack_due, beat_due, saved_due, stored_due, pull_after;
     sync_member *member;                  /* NULL: before READY, and for clients that are no members */
-    uint64_t opened, heard, paused_since; /* times; paused_since is 0 while the connection reads */
-    uint64_t ack_step;                    /* contents of the frames that are due */
+    uint64_t opened, heard, paused_since; /* times of the beginning, of the last bytes, and of the pause; paused_since
+                                             is 0 while the connection reads */
+    uint64_t ack_step;                    /* this and the next fields: contents of the frames that are due */
     uint8_t ack_outcome;
     ln_sync_heartbeat beat;
     ln_sync_saved saved;
@@ -167,7 +168,8 @@ struct ln_sync_server {
     ln_sync_host host;
     uint64_t now;               /* the time of the owner's last call */
     uint64_t version, sequence; /* number of updates; number of closed steps; both over all starts */
-    uint64_t saved_version, saved_sequence, saved_at, journal_records; /* of the last snapshot; records since then */
+    /* At the last snapshot; journal_records: records since then. */
+    uint64_t saved_version, saved_sequence, saved_at, journal_records;
     sync_tensor *tensors;
     sync_connection **connections;
     uint32_t connection_count;
@@ -186,7 +188,7 @@ struct ln_sync_server {
     ln_net_slice *record_parts;     /* pieces of a record */
     sync_buffer record;
     linnet_status failed;  /* LINNET_OK while the server works */
-    linnet_error failure;  /* why it failed */
+    linnet_error failure;  /* why the server has failed */
     uint64_t forgot_epoch; /* last epoch in which the server forgot a worker that may return; 0: there is none */
     sync_putter *putters;  /* ordered by their last puts, the oldest first */
     uint32_t putter_count;

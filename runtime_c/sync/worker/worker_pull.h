@@ -18,9 +18,9 @@ bool ln_sync_worker_fresh(const ln_sync_worker *worker);
  */
 void ln_worker_ask(worker_link *link);
 void ln_worker_ask_rows(worker_link *link);
-/* Says that the server will send the value of every tensor, or SAME, without being asked. */
+/* Call this when the server is going to send the value of every tensor, or SAME, without being asked. */
 void ln_worker_await(worker_link *link);
-/* DATA and SAME; worker_core.c says when they are called. */
+/* Handle the messages DATA and SAME. worker_core.c says when these functions are called. */
 ln_net_refusal ln_worker_place_data(worker_link *link, const ln_net_header *header, void **destination);
 ln_net_refusal ln_worker_take_data(worker_link *link, const ln_net_header *header, const void *payload);
 ln_net_refusal ln_worker_take_same(worker_link *link, const ln_net_header *header, const void *payload);

@@ -6,7 +6,7 @@
 
 /* Begins to push the gradients in the session's outputs; if `session` is NULL, the changes that local steps have made.
  * The outputs must not change until the task is finished. `weight` is the weight of the gradients in the mean. With
- * `pull`, the task also pulls the new values. Errors: no task is then begun. */
+ * `pull`, the task also pulls the new values. On an error, no task is begun. */
 linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,
                                         linnet_error *error);
 
@@ -14,7 +14,7 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
 void ln_worker_push(worker_link *link);
 /* Called when the stream has released a message of the link. */
 void ln_worker_released(worker_link *link);
-/* ACK; worker_core.c says when it is called. */
+/* Handles the message ACK. worker_core.c says when this function is called. */
 ln_net_refusal ln_worker_take_ack(worker_link *link, const ln_net_header *header, const void *payload);
 /* Completes the task when all servers have answered. */
 void ln_worker_pushed(ln_sync_worker *worker);

@@ -5,13 +5,13 @@
 #include "sync/worker/worker.h"
 
 /* Begins to set the value of a variable. `data` has the whole value, and must not change until the task is finished.
- * Errors: no task is then begun. */
+ * On an error, no task is begun. */
 linnet_status ln_sync_worker_begin_put(ln_sync_worker *worker, const char *name, const void *data, size_t bytes,
                                        linnet_error *error);
 
 /* Sends the link's part of the value, if its server has a part. Called again when the stream has room. */
 void ln_worker_put(worker_link *link);
-/* STORED; worker_core.c says when it is called. */
+/* Handles the message STORED. worker_core.c says when this function is called. */
 ln_net_refusal ln_worker_take_stored(worker_link *link, const ln_net_header *header, const void *payload);
 /* Completes the task when all servers have answered. */
 linnet_status ln_worker_was_put(ln_sync_worker *worker, linnet_error *error);

@@ -23,7 +23,7 @@ struct worker_tensor {
     unsigned char *pulled;  /* with config.keep_pulled: a copy of the value as received; otherwise NULL */
     void *converted;        /* values of f16 and bf16 variables as f32, or differences of these values */
     const void *gradient; /* gradient of the current step, f32 or f64: all rows, or for a sparse tensor `count` rows */
-    int64_t *ids;         /* sparse: row numbers, ascending and unique */
+    int64_t *ids;         /* of a sparse tensor: row numbers, ascending and unique */
     uint64_t count;       /* number of rows in `ids` */
     void *sums;           /* sums of the rows in `ids` */
     int64_t *looked_up;   /* the row numbers that the session returned, as i64 */
@@ -78,7 +78,7 @@ struct worker_link {
     /* Times: of the next attempt to connect, of the loss, of the greeting, of the last frame, of the last heartbeat. */
     uint64_t retry_at, lost_at, begun_at, heard_at, beat_at;
     int attempts; /* number of attempts since the link was last open */
-    int told;     /* the refusal that was logged since then; 0: none */
+    int told;     /* the refusal that was logged since the link was last open; 0: none */
     int failures; /* number of failures since the worker last completed a task */
     uint32_t reconnects;
     unsigned char nonce[16], server_nonce[16];
@@ -102,10 +102,11 @@ struct worker_link {
     uint32_t asked;   /* number of requested tensors or lists of rows */
     uint32_t missing; /* number of answers that are still missing */
     worker_message *messages;
-    size_t message_room;                      /* bytes */
-    uint32_t message_count, queued, released; /* numbers of messages: all, given to the stream, released by it */
-    uint64_t step;                            /* the step being pushed */
-    uint64_t base;                            /* version from which the gradient was computed */
+    size_t message_room; /* bytes */
+    /* Numbers of messages: all; those given to the stream; those that it has released. */
+    uint32_t message_count, queued, released;
+    uint64_t step; /* the step being pushed */
+    uint64_t base; /* version from which the gradient was computed */
     bool sent, committed,
         acked;    /* sent: PUT, SNAPSHOT or BYE was queued; committed: COMMIT was queued; acked: the ACK has come */
     bool skipped; /* counts as acknowledged only because the server is further ahead */
@@ -120,7 +121,7 @@ struct ln_sync_worker {
     linnet_model *model;
     linnet_store *store;
     linnet_worker_config config; /* its pointers to strings are not valid */
-    linnet_link_config link;     /* likewise */
+    linnet_link_config link;     /* its pointers to strings are not valid either */
     char name[16];
     ln_sync_host host;
     unsigned char job[16];
