@@ -70,8 +70,8 @@ static void store(const char *folder, const char *key, const void *data, size_t 
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     make_folders(folder);
     snprintf(path, sizeof path, "%s/%s", folder, key);
-    snprintf(written, sizeof written, "%s.%ld.%p.part", path, (long)getpid(),
-             (void *)&h); /* &h differs between threads */
+    /* The address of h differs between threads. */
+    snprintf(written, sizeof written, "%s.%ld.%p.part", path, (long)getpid(), (void *)&h);
     FILE *file = fopen(written, "wb");
     if (file == NULL) return;
     const bool whole = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(data, 1, size, file) == size;

@@ -62,8 +62,8 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
         return;
     }
     const int64_t groups = lg_integer(s, "group", 1), outputs = w.out_channels / groups;
-    if (how == POINTWISE && w.stride[0] * w.stride[1] * w.stride[2] ==
-                                1) { /* treats the image as one row, so that only one row has a short end */
+    /* Treats the image as one row, so that only this row has a short end. */
+    if (how == POINTWISE && w.stride[0] * w.stride[1] * w.stride[2] == 1) {
         w.in[2] = w.out[2] = w.out[0] * w.out[1] * w.out[2];
         w.in[0] = w.in[1] = w.out[0] = w.out[1] = 1;
     }

@@ -119,8 +119,8 @@ static bool make_box(const lg_step *s, int part, box *b) {
         return true;
     case CONCAT:
         for (int i = 0; i < part; ++i) b->y_at += s->inputs[i].shape[axis] * y->strides[axis];
-        for (int k = 0; k < y->rank;
-             ++k) { /* in the order of y in memory, so that neighbouring work items write neighbouring elements */
+        /* The axes are in the order of y in memory, so that neighbouring work items write neighbouring elements. */
+        for (int k = 0; k < y->rank; ++k) {
             const int d = lg_order(y, k);
             append(b, s->inputs[part].shape[d], s->inputs[part].strides[d], y->strides[d]);
         }

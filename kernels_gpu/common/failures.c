@@ -21,9 +21,8 @@ int lg_failure(lg_failures *failures, const char *format, ...) {
     for (int i = 0; i < failures->count; ++i)
         if (strcmp(failures->texts[i], text) == 0) code = LG_FIRST_TEXT + i;
     if (code == LG_NO_MEMORY) {
-        char *kept = failures->count < MOST
-                         ? strdup(text)
-                         : NULL; /* the texts that `explain` returns must stay valid as long as the device */
+        /* The texts that `explain` returns must stay valid as long as the device. */
+        char *kept = failures->count < MOST ? strdup(text) : NULL;
         if (kept != NULL) {
             failures->texts[failures->count] = kept;
             code = LG_FIRST_TEXT + failures->count++;

@@ -78,9 +78,8 @@ static void put_places(lg_launch *launch, const lg_step *s, const sizes *z) {
         lg_put_text(text, "#define BASE(i) ((i) * length)\n#define PLACE(k) (k)\n");
         for (int i = 1; i < 3; ++i) {
             const int64_t period = lg_absent(s, i) ? 1 : period_of(&s->inputs[i], &s->inputs[0]);
-            const bool repeated =
-                period != 1 &&
-                period != z->length; /* otherwise the number is the step from one parameter to the next, 0 or 1 */
+            /* Otherwise, scale_count (or bias_count) is the step from one parameter to the next, 0 or 1. */
+            const bool repeated = period != 1 && period != z->length;
             lg_put(text, "#define %s(k) ((k) %s %s)\n", i == 1 ? "SCALE_AT" : "BIAS_AT", repeated ? "%" : "*",
                    i == 1 ? "scale_count" : "bias_count");
         }

@@ -152,8 +152,8 @@ void lg_build_pool_gradient(const lg_step *s, lg_plan *plan) {
     launch = add_gradient(s, plan, &p.w, "lg_pool_gradient", largest);
     if (launch == NULL) return;
     lg_pass(launch, LG_INPUT, 1);
-    lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT,
-            largest ? 0 : 1); /* for averages, the kernel does not read the places */
+    /* For averages, the kernel does not read the places. */
+    lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT, largest ? 0 : 1);
     lg_pass(launch, LG_OUTPUT, 0);
     pass_window(launch, s, &p, lg_count(&s->result));
     plan->failed |= launch->source.failed;

@@ -48,8 +48,8 @@ char *lg_whole_text(const lg_machine *machine, const lg_launch *launch) {
     linnet_source_options_init(&options);
     options.language = machine->language;
     options.native = 1;
-    lg_put_text(
-        &uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* the functions that the dialect uses */
+    /* The functions that the dialect uses. */
+    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n");
     lg_put_bytes(&uses, launch->source.at, launch->source.length);
     bool written =
         prelude != NULL && !uses.failed && host->map_prelude(&options, uses.at, prelude, USUAL, &length) == LINNET_OK;

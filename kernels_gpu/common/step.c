@@ -6,9 +6,8 @@
 bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *step) {
     const linnet_host *host = machine->host;
     const int n = host->step_input_count(step);
-    memset(out, 0,
-           offsetof(lg_step,
-                    inputs)); /* the arrays of operands need not be cleared, because absent operands are not read */
+    /* The arrays of operands need not be cleared, because absent operands are not read. */
+    memset(out, 0, offsetof(lg_step, inputs));
     out->step = step, out->machine = machine, out->op = host->step_op(step);
     out->n_outputs = host->step_output_count(step);
     out->has_map = out->has_epilogue = false;
@@ -39,8 +38,8 @@ bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *st
     if (!out->has_epilogue) return true;
     linnet_device_tensor_init(&out->result);
     if (host->step_get_result(step, &out->result) != LINNET_OK) return false;
-    const linnet_device_tensor *y =
-        &out->outputs[0]; /* the op's result is stored in place of the output, with the same layout */
+    /* The op's result is stored in place of the output, with the same layout. */
+    const linnet_device_tensor *y = &out->outputs[0];
     if (lg_is_last(y)) {
         out->result.layout = y->layout;
         memcpy(out->result.strides, y->strides, sizeof y->strides);

@@ -43,8 +43,8 @@ static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile
                            (g->b_load == LG_LOAD_CHUNKS || g->b_load == LG_LOAD_TURNED ? 1 : 4) * t->tn;
     const double computing = (double)t->tm * t->tn * t->tk / (rates[t->math] * slower);
     const double loading = gathers * t->tk / 25;
-    const double waiting =
-        1800.0 / (t->stages - 1); /* the latency of a load, divided among the steps that are loaded ahead */
+    /* The latency of a load is divided among the steps that are loaded ahead. */
+    const double waiting = 1800.0 / (t->stages - 1);
     double step = resident * (computing > loading ? computing : loading);
     if (step < waiting) step = waiting;
     /* The last wave is not full, but each of its blocks gets a larger share of the machine. */

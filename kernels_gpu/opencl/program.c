@@ -57,8 +57,8 @@ static unsigned char *binary_of(const lg_device *d, cl_program program, size_t *
 
 static int make(lg_device *d, const char *text, const linnet_program_cache *host, cl_program *out) {
     char key[200];
-    uint64_t hash[2],
-        driver[2]; /* the hash covers the whole text, because another version of linnet writes another text */
+    /* The hash covers the whole text, because another version of linnet writes another text. */
+    uint64_t hash[2], driver[2];
     unsigned char *data = NULL;
     size_t size = 0;
     lg_text all = {0};

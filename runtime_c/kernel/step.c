@@ -37,8 +37,8 @@ int linnet_step_input_count(const linnet_step *step) { return step->call.n_input
 int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
 int linnet_step_precision(const linnet_step *step) {
     const int precision = step->call.precision;
-    return precision == LINNET_PRECISION_DIRECT ? LINNET_PRECISION_F32
-                                                : precision; /* LINNET_DIRECT only excludes CPU kernels */
+    /* LINNET_PRECISION_DIRECT only excludes kernels of the CPU. */
+    return precision == LINNET_PRECISION_DIRECT ? LINNET_PRECISION_F32 : precision;
 }
 
 linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {

@@ -58,7 +58,7 @@ typedef struct map_run_step {
     int dtype; /* of a load or store: the dtype of the elements in memory */
     bool same; /* all elements of b are equal */
     const char *a, *b, *c;
-    char *y; /* the register that it writes, or the memory */
+    char *y; /* where the step writes: a register, or memory */
 } map_run_step;
 
 typedef struct map_run {

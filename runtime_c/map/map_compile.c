@@ -152,8 +152,8 @@ static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     s->inverse = 1.0f / s->scale;
     bool power = frexpf(s->scale, &exponent) == 0.5f, common = exponent > -60 && exponent < 60;
     s->how = !common ? LN_MAP_QUOTIENT : power ? LN_MAP_PRODUCT : LN_MAP_NEAREST;
-    /* The limits are multiplied by the scale here, and the store divides by it. The result is exactly the limit again.
-     */
+    /* With NEAREST, the store clamps before it divides by the scale, so its limits are multiplied by the scale here.
+     * The quotient is then exactly the limit again. */
     float unit = s->how == LN_MAP_NEAREST ? s->scale : 1.0f;
     s->least = (float)(low - zero) * unit;
     s->most = (float)(high - zero) * unit;

@@ -27,9 +27,9 @@ enum ln_map_direct {
     LN_MAP_DIRECT_REPEAT = 4 /* the operand is equal in every strip, so it is loaded once, before the first strip */
 };
 
-/* How a store converts a float to an integer. CUT: truncates. PRODUCT: multiplies by the inverse of the scale, which is
- * a power of two, then rounds. QUOTIENT: divides, then rounds. NEAREST: clamps, then divides and rounds; for every
- * other scale that is not extreme. */
+/* How a store converts a float to an integer. CUT truncates. The others are for quantized stores. PRODUCT is for scales
+ * that are powers of two: it multiplies by the inverse of the scale and rounds. QUOTIENT is for very large and very
+ * small scales: it divides and rounds. NEAREST is for all other scales: it clamps, then divides and rounds. */
 enum ln_map_rounding { LN_MAP_CUT, LN_MAP_PRODUCT, LN_MAP_QUOTIENT, LN_MAP_NEAREST };
 
 /* The opcode of an activation in a compiled program (map_activations.inc.c). It shares its number with SIGMOID;

@@ -163,7 +163,7 @@ static const ln_tensor *input_of(const program *p, int i) {
     return i == p->epilogue->tile_input ? call->inner : &call->inputs[call->n_inputs + p->epilogue->operand[i]];
 }
 
-/* Returns the dtype as which the text reads input i. */
+/* Returns the dtype that input i has in the text. */
 static int input_dtype(const program *p, int i) {
     const int dtype = input_of(p, i)->dtype;
     const bool result = p->epilogue != NULL && i == p->epilogue->tile_input;

@@ -71,14 +71,8 @@ static size_t offsets(writer *w, size_t at, size_t count) {
 
 /* The vtables of schema/linnet.fbs that a checkpoint needs. Each vtable contains its own size, the size of the table,
    and the position of each field in the table (0: absent). It is padded to a multiple of 4. */
-enum {
-    MODEL = 8,
-    VARIABLE = 24,
-    SEGMENT = 40,
-    PAIR = 52,
-    ROOT = 60
-}; /* positions of these vtables, and of the first
-      table */
+/* The positions of these vtables, and of the first table (ROOT). */
+enum { MODEL = 8, VARIABLE = 24, SEGMENT = 40, PAIR = 52, ROOT = 60 };
 static const uint16_t fields[] = {
     16, 16, 0, 0,  0,  4,  8,  12, /* Model: variables, segments, metadata */
     14, 20, 4, 16, 8,  0,  12, 0,  /* Variable: name, dtype, shape, segment */

@@ -57,10 +57,8 @@ size_t ln_store_bytes_for(const linnet_model *model) {
 /* Copies values from a file in pieces, so that a large variable is never in memory twice. Pages of zeros are not
  * written, so they take no memory. */
 static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
-    enum {
-        PIECE = 4 << 20
-    }; /* the page cache works in folios, so a piece may load a part of the previous piece
-          again */
+    /* Linux caches files in groups of pages (folios), so reading a piece may load the end of the previous one again. */
+    enum { PIECE = 4 << 20 };
     for (size_t at = 0; at < bytes; at += PIECE) {
         const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
         ln_copy_sparse(to + at, from + at, size);
@@ -238,8 +236,8 @@ linnet_status ln_store_follow(linnet_store *store, const bool *reads, linnet_err
     const linnet_model *model = store->model;
     linnet_status status = LINNET_OK;
     atomic_fetch_add(&store->followers, 1);
-    ln_store_lock(store,
-                  true); /* when the lock is released, the commit copies every version that was never committed */
+    /* When the lock is released, the commit copies every version that was never committed. */
+    ln_store_lock(store, true);
     for (int32_t i = 0; i < model->n_variables && status == LINNET_OK; i++) {
         const size_t bytes = (size_t)model->variables[i].bytes;
         if (!reads[i] || store->committed[i] || !bytes) continue;

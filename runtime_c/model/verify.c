@@ -64,7 +64,8 @@ static uint32_t digest_of(const verifier *v, const ln_segment *s, bool old) {
     for (uint64_t at = 0; at < s->size; at += PIECE) {
         const size_t size = (size_t)(s->size - at < PIECE ? s->size - at : PIECE);
         digest = (old ? ln_crc32 : linnet_crc32c)(digest, data + at, size);
-        const size_t since = (size_t)(at < PIECE ? 0 : at - PIECE); /* the page cache works in folios, see store.c */
+        /* Drops the previous piece, too: its end may have been loaded again (store.c, take_values). */
+        const size_t since = (size_t)(at < PIECE ? 0 : at - PIECE);
         if (v->model->file_kind == LN_FILE_MAPPED) ln_file_forget(data + since, (size_t)at + size - since);
     }
     return digest;

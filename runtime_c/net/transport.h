@@ -27,8 +27,8 @@ typedef struct ln_net_security_config {
     const char *certificate;
     const char *private_key;
     const char *authority;
-    const char
-        *identity; /* with a key: a name of the key, the same on both sides, such as the job's name; NULL: "linnet" */
+    /* With a key: a name of the key, the same on both sides, such as the job's name. NULL: "linnet". */
+    const char *identity;
     const char *server_name; /* with certificates, for the side that connects: the DNS name or IP address that the
                                 server's certificate must contain; NULL: the host of the address, or localhost if the
                                 address has no host */

@@ -17,7 +17,7 @@ static inline const int64_t *ln_port_dims(const ln_port *port, const int64_t *di
 }
 uint64_t ln_port_bytes(const ln_port *port, const int64_t *dims);
 
-/* Makes *w the graph that waits for the program. Errors: OUT_OF_MEMORY. */
+/* Makes *w a copy of the graph that waits for the program's results. Errors: OUT_OF_MEMORY. */
 linnet_status ln_continue(ln_work *w, const ln_program *program, const ln_known *known, ln_memory *temporary,
                           ln_memory *persistent, ln_budget *budget, linnet_error *error);
 

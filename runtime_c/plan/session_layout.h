@@ -113,9 +113,8 @@ typedef struct ln_session_output {
     ln_tensor tensor;
 } ln_session_output;
 
-enum {
-    LN_WATCH_QUICK = 16
-}; /* the clock is read before each slow step (ln_step.slow), and before one of so many others */
+/* The clock is read before each slow step (ln_step.slow), and before one of so many other steps. */
+enum { LN_WATCH_QUICK = 16 };
 
 /* The conditions that may end the current run (linnet_run_config). */
 typedef struct ln_watch {

@@ -84,8 +84,8 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
         return LINNET_INVALID_ARGUMENT;
     }
     ln_device_binding_clear(s, i);
-    if (s->host_bindings[i] !=
-        NULL) { /* a staged value must not be written to memory that the caller lets the session read */
+    /* A staged value must not be written to memory that the caller has bound for the session to read. */
+    if (s->host_bindings[i] != NULL) {
         s->host_bindings[i] = NULL;
         ln_instance_rebind(s, &s->root);
         ln_instance_publish(s, &s->root);

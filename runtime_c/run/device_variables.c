@@ -60,9 +60,8 @@ static int submit(linnet_session *s, const ln_move *move, const linnet_span *fro
 static linnet_status failed(const linnet_session *s, const ln_move *move, int code, linnet_error *error) {
     const ln_device *device = device_of(s, move->from.device);
     const ln_device_memory *m = &s->plan->program.devices[move->from.device];
-    (void)device->is.finish(
-        device->is.context,
-        s->queues[move->from.device - 1].queue); /* a second failure is ignored; the error reports `code` */
+    /* A second failure is ignored. The error reports `code`. */
+    (void)device->is.finish(device->is.context, s->queues[move->from.device - 1].queue);
     return ln_device_failed(device, code, "store the new value of a variable", m->weights[move->weight].name, error);
 }
 

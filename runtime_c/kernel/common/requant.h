@@ -53,9 +53,9 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
 bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
                        int64_t channels, int mode);
 
-/* The dtype rule of a product y = x . w + bias. Floats must agree; quantized integers are i8 or u8 by i8 or u8, or i16
- * by i8, u8 or i16. `output_dtype` is the op's attribute; LINNET_NONE means the dtype of x. bias may be NULL. Sets
- * *y_dtype. Errors: WRONG_DTYPE. */
+/* The dtype rule of a product y = x . w + bias. x and w have the same float dtype, or they are quantized integers: x is
+ * i8 or u8 and w is i8 or u8, or x is i16 and w is i8, u8 or i16. `output_dtype` is the op's attribute; LINNET_NONE
+ * means the dtype of x. bias may be NULL. Sets *y_dtype. Errors: WRONG_DTYPE. */
 linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias,
                                      int64_t output_dtype, uint8_t *y_dtype, linnet_error *error);
 

@@ -18,9 +18,9 @@ enum {
 typedef struct ln_pass_change {
     bool ran;
     int32_t nodes[2], values[2];
-    int32_t fused[2];       /* nodes with an epilogue */
-    int32_t added, removed; /* nodes */
-    int32_t moved;          /* nodes that come after one that they came before */
+    int32_t fused[2];       /* number of nodes with an epilogue */
+    int32_t added, removed; /* numbers of nodes */
+    int32_t moved;          /* number of nodes that now come after a node that they came before */
     uint64_t bytes[2]; /* bytes of the results of all nodes; when there are buffers, of the buffers; when these have
                           offsets, of the memory for all of them */
 } ln_pass_change;

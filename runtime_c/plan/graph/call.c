@@ -126,7 +126,7 @@ static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const
     const int n_in = call->n_inputs + call->n_extra, rank = call->n_outputs > 0 ? call->outputs->rank : 0;
     for (int k = 0; k < n_in + call->n_outputs + (call->epilogue != NULL); ++k) {
         ln_tensor *t = &tensors[k];
-        if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may make it */
+        if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* ln_pass_storage may change it in this way */
         const bool own = k < call->n_inputs, same = t == call->outputs || (call->epilogue != NULL && t->rank == rank);
         if (layout == LN_LAYOUT_CHANNELS_LAST && (own || same) && t->rank >= 3 && prefers_last(call, own ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);

@@ -19,8 +19,9 @@ enum wish { /* what a node wants for an operand or a result; FOLLOW: the layout 
 typedef struct group {
     int32_t parent;
     uint8_t fixed; /* FREE, DENSE or LAST */
-    uint8_t
-        read; /* for regions: the layouts in which nodes read the value, one bit each; bit FREE: the region's layout */
+    /* For regions: the layouts in which nodes read the value, one bit each. The bit FREE stands for the region's
+     * layout. */
+    uint8_t read;
     uint64_t as_dense, as_last; /* cost of the choice: bytes to convert, or for regions, nanoseconds */
 } group;
 
@@ -216,8 +217,7 @@ static void choose(const ln_work *w, group *g, bool *last) {
             const ln_work_value *v = ln_value_at(w, x);
             const int wish = wish_of(w, node, k);
             if (v->host != NULL || either_layout(&v->tensor))
-                continue; /* the value is converted at plan time, or has
-                             the same bytes in both layouts */
+                continue; /* converted at plan time, or the same bytes in both layouts */
             if (wish != FOLLOW) {
                 if (g[x].fixed == FREE) vote(g, x, wish, ln_known_bytes(&v->tensor));
             } else if (follow && follows(&v->tensor, shape, ln_is_family(node, LN_FAMILY_MAP))) {

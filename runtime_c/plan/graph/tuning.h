@@ -20,7 +20,8 @@ const ln_kernel *ln_tuning_find(const ln_tuning *tuning, const ln_call *call);
  * (may be NULL) becomes its cost. */
 const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only, double *ns);
 
-/* Returns the key of a call, as in linnet_plan_get_key. Returns its hash. `length` may be NULL. */
+/* Writes the key of a call to `text`, as linnet_plan_get_key does, and returns the hash of the key. `length` may be
+ * NULL. */
 uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *length);
 
 #endif

@@ -129,7 +129,8 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
         if (i == old_failure) w->updates.last_failure = w->nodes.count - 1;
     }
     for (uint8_t d = 1; d <= w->settings.n_devices && status == LINNET_OK; ++d) status = finish(s, d);
-    for (int32_t i = 0; i < w->nodes.count; ++i) /* a failed wait must leave the variables as they were */
+    /* A wait can fail, and the variables must then have their old values. */
+    for (int32_t i = 0; i < w->nodes.count; ++i)
         if (ln_node_at(w, i)->state == LN_NODE_READY && !ln_is_kernel(ln_node_at(w, i)) && w->updates.last_failure < i)
             w->updates.last_failure = i;
     return status;

@@ -106,8 +106,8 @@ typedef struct ln_sync_ack {
     uint64_t clock[5]; /* times of the first COMMIT, the last COMMIT that counted, the beginning and the end of the
                           update, and the ACK */
     uint32_t workers, members;
-    double loss,
-        loss_weight; /* mean loss of the step, and the sum of the weights behind it; weight 0: no worker gave a loss */
+    /* The mean loss of the step, and the sum of the weights behind it. Weight 0: no worker gave a loss. */
+    double loss, loss_weight;
 } ln_sync_ack;
 
 /* The times from which the receiver estimates the difference of the clocks, in ns. */

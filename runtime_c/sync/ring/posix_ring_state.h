@@ -16,8 +16,8 @@ typedef struct ring_link {
     int rank;       /* rank that the peer claims; -1: not known yet */
     uint64_t since; /* time in ms when the link was created */
     bool meets;     /* a link of the meeting, between rank 0 and another rank */
-    bool accepted,
-        open;     /* accepted: the peer has connected to this rank; otherwise this rank has connected to the peer */
+    /* accepted: the peer has connected to this rank; otherwise this rank has connected to the peer. */
+    bool accepted, open;
     bool greeted; /* the peer has sent HELLO as our neighbour in the ring with the id `claim` */
     uint64_t claim;
     char *text;                    /* addresses, received or to be sent; NULL: none */
@@ -32,8 +32,8 @@ struct linnet_ring {
     bool insecure;             /* addresses of other machines are allowed without TLS */
     uint32_t chunk;
     int timeout_ms;
-    uint64_t
-        id; /* the ring's id, which rank 0 chooses and all headers carry, so that frames of other rings are refused */
+    /* The ring's id. Rank 0 chooses it, and all headers carry it, so that frames of other rings are refused. */
+    uint64_t id;
     ring_link *left, *right;
     linnet_error broken; /* code 0: the ring is not broken */
 };

@@ -55,8 +55,8 @@ typedef struct sync_push {
     uint64_t rows;                  /* number of rows of a sparse tensor; 0 for a dense one */
     uint64_t total, received, ids_received;
     uint8_t encoding; /* encoding of the values, the same in all chunks */
-    bool begun, whole, ids_begun,
-        ids_whole;    /* the first chunk, or all chunks, of the values or row numbers have come */
+    /* begun: the first chunk of the values has come; whole: all chunks; ids_...: the same for the row numbers. */
+    bool begun, whole, ids_begun, ids_whole;
     bool flying, cut; /* flying: a stream writes into a buffer; cut: chunks ended inside elements */
 } sync_push;
 
@@ -76,13 +76,13 @@ struct sync_member {
     /* In the open step: */
     sync_push *pushes; /* one per tensor; NULL: nothing pushed yet */
     uint32_t begun;    /* number of messages that have begun */
-    bool committed, finite,
-        folded;        /* COMMIT has come; all pushed values are finite; the pushes are in the group's sums */
+    /* committed: COMMIT has come. finite: all pushed values are finite. folded: the pushes are in the group's sums. */
+    bool committed, finite, folded;
     ln_sync_size size; /* class of the largest pushed element */
     ln_sync_commit commit;
     /* For the status, and for dividing batches. */
-    char name[17], peer[64],
-        rival[64];             /* rival: the last process that was refused because it claimed the same number */
+    /* rival: the last process that was refused because it claimed the same number. */
+    char name[17], peer[64], rival[64];
     uint64_t rivals, rival_at; /* number of these refusals, and when the last one was */
     uint64_t applied, late, not_finite, staleness, heard, received, sent, first_example, examples;
     double speed; /* examples per second of computation, smoothed */
@@ -122,9 +122,9 @@ struct sync_connection {
     sync_state state;
     ln_sync_hello hello;
     unsigned char nonce[16]; /* the server's nonce of this handshake */
-    uint32_t claim,
-        announced;     /* the worker's number that the handshake agreed on; number of tensors in TENSORS so far */
-    uint64_t promised; /* the next step according to WELCOME */
+    /* claim: the worker's number that the handshake agreed on. announced: number of tensors in TENSORS so far. */
+    uint32_t claim, announced;
+    uint64_t promised;                      /* the next step according to WELCOME */
     bool welcomed, woken, resumed, closing; /* resumed: the owner has not yet been told to read again */
     /* Frames that are to be sent as soon as the stream has room. pull_after: values follow the ACK. */
     bool ack_due, beat_due, saved_due, stored_due, pull_after;

@@ -107,10 +107,10 @@ struct worker_link {
     uint32_t message_count, queued, released;
     uint64_t step; /* the step being pushed */
     uint64_t base; /* version from which the gradient was computed */
-    bool sent, committed,
-        acked;    /* sent: PUT, SNAPSHOT or BYE was queued; committed: COMMIT was queued; acked: the ACK has come */
-    bool skipped; /* counts as acknowledged only because the server is further ahead */
-    bool ahead;   /* the server will send new values after the ACK */
+    /* sent: PUT, SNAPSHOT or BYE was queued. committed: COMMIT was queued. acked: the ACK has come. */
+    bool sent, committed, acked;
+    bool skipped;         /* counts as acknowledged only because the server is further ahead */
+    bool ahead;           /* the server will send new values after the ACK */
     linnet_error unsaved; /* why the server could not make a snapshot; code 0: it could */
     int outcome;
     uint64_t staleness;
@@ -148,7 +148,7 @@ struct ln_sync_worker {
         uint64_t number; /* number of the put, counted from 1 in this process */
     } put;
     /* State of the values: */
-    bool fresh;         /* ln_sync_worker_fresh */
+    bool fresh;         /* the result of ln_sync_worker_fresh */
     bool differs;       /* the tensors' `pulled` are differences already, because a push of local steps has begun */
     uint64_t step;      /* the step that is computed or pushed */
     uint64_t values_at; /* time at which the last values were complete */
