@@ -1,5 +1,5 @@
-/* checks.h - claims whose kernels check indices. A kernel that finds an index out of range writes the index to packed
- * memory; the backend reads this memory after each run. */
+/* checks.h - claims (steps that a device takes over) whose kernels check indices. A kernel that finds an index out of
+ * range writes the index to packed memory; the backend reads this memory after each run. */
 #ifndef LG_CHECKS_H
 #define LG_CHECKS_H
 

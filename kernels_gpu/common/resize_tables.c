@@ -11,7 +11,7 @@ enum { NEAREST, LINEAR, CUBIC };                                          /* mod
 enum { HALF_PIXEL, SYMMETRIC, PYTORCH, ALIGN_CORNERS, ASYMMETRIC, CROP }; /* coordinates */
 enum { PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };                          /* nearest */
 enum { STRETCH, NOT_LARGER, NOT_SMALLER };                                /* aspect */
-enum { MOST_TABLE = 1 << 22 };                                            /* entries */
+enum { MOST_TABLE = 1 << 22 };                                            /* limit of the entries of a table */
 
 /* The attributes, and the scale of each axis of x. */
 typedef struct settings {

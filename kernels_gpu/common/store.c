@@ -29,8 +29,8 @@ static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step
         if (status == LINNET_OK)
             size = length + 1;
         else if (options.quantization_names)
-            options.quantization_names = options.constant_names =
-                false; /* an older library does not know these options */
+            /* An older library does not know these options. */
+            options.quantization_names = options.constant_names = false;
         else
             return NULL;
     }

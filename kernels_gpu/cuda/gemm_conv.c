@@ -76,7 +76,7 @@ static bool can(const lg_step *s, bool adds) {
 
 /* Packs a table with one lg_entry (gemm_parts.inc) for each element, or each 16-byte chunk, along the sum: where in the
  * input it is, relative to the first tap. The length is rounded up to a whole panel of the tile whose panels are
- * longest. The entries beyond the sum are -1. */
+ * longest. The entries after the end of the sum have the place -1. */
 static void pack_table(lg_gemm *g, lg_plan *plan) {
     enum { DEEPEST = 128 };
     const lg_window *w = g->window;

@@ -297,8 +297,8 @@ static void map_run_flush(map_run *run) {
     const int n = run->n_steps;
     if (n == 0) return;
     run->n_steps = 0;
-    if (n == 1 && !map_run_loads(run->steps) &&
-        !map_run_stores(run->steps)) { /* a single step is as fast as a plain loop */
+    /* A plain loop is as fast for a single step. */
+    if (n == 1 && !map_run_loads(run->steps) && !map_run_stores(run->steps)) {
         map_run_rest(run->steps, 0, run->n);
         return;
     }

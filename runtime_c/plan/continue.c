@@ -148,8 +148,7 @@ linnet_status ln_plan_reserve(linnet_plan *plan, linnet_error *error) {
         LARGE = 64 << 20,
         OTHERS = 8, /* an eighth of the room stays free for plans of segments with other iteration counts */
         TRIES = 8,
-        BELOW =
-            128 /* the interpolation aims 1/128 too low, because sizes are rounded and do not grow exactly linearly */
+        BELOW = 128 /* the interpolation aims 1/128 too low, because sizes are rounded up */
     };
     const ln_program *p = &plan->program;
     linnet_error ignored;

@@ -166,7 +166,7 @@ static bool repeats(const ln_work *w, const ln_work_node *node, const ln_work *b
     return b->fetches[0] < 0 || one_element(ln_value_at(b, b->fetches[0]));
 }
 
-/* Discards the values, folded memory and bodies beyond these counts. */
+/* Discards the values, blobs and bodies whose numbers are not below these counts. */
 static void forget(ln_work *w, int32_t values, int32_t blobs, int32_t bodies) {
     for (int32_t i = values; i < w->values.count; ++i) {
         const int32_t blob = ln_value_at(w, i)->blob;

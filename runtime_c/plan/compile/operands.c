@@ -21,7 +21,7 @@ ln_operand ln_operand_of(const ln_work *w, int32_t value) {
     operand.index = b->chunk;
     operand.offset = (uint64_t)home.offset;
     if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
-        operand.index = (int32_t)b->offset; /* the number of the result, because such results have no offset here */
+        operand.index = (int32_t)b->offset; /* the number of the variable or of the imported value */
     else
         operand.offset += b->offset;
     return operand;

@@ -1,5 +1,7 @@
 /* program.h - a planned segment, ready for a session to run: kernels are chosen, operands located, and every byte is
- * known. Immutable after ln_program_build, except `packed`, which the first session fills under the model's lock. */
+ * known. A segment is the part of a graph whose shapes are known when it is planned; most graphs have only one. A
+ * program is immutable after ln_program_build, except `packed`, which the first session fills under the model's lock.
+ */
 #ifndef LN_PROGRAM_H
 #define LN_PROGRAM_H
 
@@ -25,7 +27,8 @@ enum ln_step_kind {
     LN_STEP_BRANCH
 };
 
-/* Steps that a device executes as one. In a session, their spans begin at first_span, in the order of the operands. */
+/* A claim: steps that a device executes as one. In a session, their spans begin at first_span, in the order of the
+ * operands. */
 typedef struct ln_claim {
     int32_t n, number, first_member, first_span;
     int32_t graph; /* number of the graph of its nodes (ln_offload.graph) */
@@ -124,6 +127,7 @@ typedef struct ln_program {
     int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_packed_variables, n_grown,
         n_bodies;
     ln_step *steps;
+    /* exports: values that later segments read; commits: new values of variables. */
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
     ln_device_memory *devices; /* [place], n_devices + 1 entries */

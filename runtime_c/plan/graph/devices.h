@@ -57,7 +57,7 @@ linnet_status ln_device_failed(const ln_device *device, int code, const char *do
 /* Allocates memory of the device. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */
 linnet_status ln_device_allocate(const ln_device *device, uint64_t bytes, linnet_handle *buffer, linnet_error *error);
 
-/* Consecutive nodes that one device runs as one step. */
+/* A claim: consecutive nodes that one device runs as one step. */
 typedef struct ln_work_claim {
     linnet_claim is;
     int32_t first, last; /* positions of its first and last node in the order of nodes; views may lie between them */

@@ -196,8 +196,8 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
         memcpy(true_dims + i * LN_MAX_RANK, out[i].dims, sizeof out[i].dims);
     }
     const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
-    const bool reference =
-        w->settings.reference || !(op->flags & LN_OP_EXACT); /* fast kernels only if they are exact */
+    /* Fast kernels are used only if they are exact. */
+    const bool reference = w->settings.reference || !(op->flags & LN_OP_EXACT);
     linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data,
                                        w->settings.features, reference, dependent ? true_dims : NULL, w->error);
     if (status != LINNET_OK) return status;

@@ -65,7 +65,8 @@ static int32_t head_of(search *s, int32_t i) {
     return i;
 }
 
-/* Adds node i to the stretch that begins at `first`. The branches that it reads become one. Returns their number. */
+/* Adds node i to the stretch that begins at `first`. The branches that the node reads are joined to one. Returns how
+ * many branches that were. */
 static int32_t join(search *s, int32_t first, int32_t i) {
     const ln_work_node *node = s->nodes[i];
     int32_t joined = 0;

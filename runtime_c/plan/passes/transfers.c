@@ -87,8 +87,8 @@ static bool shared_input(const transfers *p, const ln_work_node *node, int32_t v
 static bool shared_output(const transfers *p, const ln_work_node *node, int32_t value) {
     const ln_work *w = p->w;
     const ln_work_value *v = ln_value_at(w, value);
-    return v->fetched && !v->exported && v->uses == 0 && shares(p, node) &&
-           !ln_is_family(node, LN_FAMILY_COPY); /* a view lies in its operand's memory */
+    /* No copies, because the result of a copy may be a view, which lies in the memory of the operand. */
+    return v->fetched && !v->exported && v->uses == 0 && shares(p, node) && !ln_is_family(node, LN_FAMILY_COPY);
 }
 
 static linnet_status give_operands(transfers *p, ln_work_node *node) {
