@@ -61,7 +61,7 @@ static void pass_numbers(const lg_step *s, const lg_plan *plan, lg_launch *launc
     const int64_t n = size_of(&s->inputs[VALUE], 2), depth = size_of(q, 1);
     const int64_t past = lg_absent(s, PAST_VALUE) ? 0 : size_of(&s->inputs[PAST_VALUE], 2);
     const int64_t matrices = lg_shape_product(&s->outputs[0], 0, s->outputs[0].rank - 2);
-    /* Each entry along the first axis has its own length. */
+    /* Whether each entry along the first axis has its own length. */
     const bool each = !lg_absent(s, LENGTHS) && s->inputs[LENGTHS].shape[0] > 1;
     const int64_t numbers[] = {(int64_t)plan->status,
                                size_of(q, 2),

@@ -224,7 +224,7 @@ static bool half_of(double v, uint64_t *bits) {
         return true;
     }
     const double part = frexp(fabs(v), &exponent); /* 0.5 <= part < 1 */
-    const bool small = exponent < -13;             /* below the normal numbers */
+    const bool small = exponent < -13;             /* below the normal numbers of f16 */
     const double digits = ldexp(part, small ? exponent + 24 : 11);
     if (v != v || exponent > 16 || digits != floor(digits)) return false;
     *bits = sign | (small ? (uint64_t)digits : ((uint64_t)(exponent + 14) << 10) + ((uint64_t)digits - 1024));

@@ -288,7 +288,7 @@ linnet_status linnet_session_get(const linnet_session *s, const char *output, vo
     }
     uint64_t size;
     const void *from = linnet_session_output(s, i);
-    /* The shape depends on data, and no run has computed it. */
+    /* The shape depends on data and no run has computed it, or there is no value. */
     if (!ln_bytes(&s->outputs[i].tensor, &size) || (from == NULL && size > 0)) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "the output has no value yet");
         ln_at_tensor(error, output);

@@ -45,7 +45,7 @@ void ln_quant_unpack(const ln_tensor *t, const void *data, int64_t first, int64_
     const ln_quant *q = t->quant;
     const int64_t length = t->rank > 0 ? t->dims[t->rank - 1] : 1;
     const bool last = q->axis == t->rank - 1;
-    /* Each element has a scale of its own. */
+    /* Whether each element has a scale of its own. */
     const bool each = q->scheme == LN_QUANT_AXIS ? last : q->scheme == LN_QUANT_BLOCK && !last;
     const bool blocks = q->scheme == LN_QUANT_BLOCK && last;
     while (n > 0) {

@@ -40,7 +40,7 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
         ln_work_value *v = ln_value_at(w, *base + i);
         v->name = source->name;
         ln_declared(source, &v->tensor); /* this holds for a variable too: the reader of the file has checked that
-                                            variable and value have the same declaration */
+                                            variable and value have the same shape and dtype */
         v->host = source->data;
         v->variable = source->variable;
         v->known = v->variable >= 0 || v->host != NULL;

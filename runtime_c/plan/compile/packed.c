@@ -154,7 +154,7 @@ static uint64_t share(ln_program *program) {
         for (int k = 0; k < 2; ++k)
             if (step->bodies[k] != NULL) missing += share(step->bodies[k]);
         if (step->packed < seen || program->packed[step->packed] != NULL) continue;
-        seen = step->packed + 1; /* the first of the steps that pack the same constants */
+        seen = step->packed + 1; /* this step is the first of those that pack these constants */
         ln_packed *p = find(program, step);
         if (p == NULL)
             missing += ln_packed_size(&step->call);

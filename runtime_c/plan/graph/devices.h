@@ -45,7 +45,7 @@ static inline uint64_t ln_in_file(const ln_device *device, const void *host, uin
     const bool inside = offset < device->file_bytes && left >= bytes && left - bytes >= device->limits.padding;
     return inside && offset % device->limits.alignment == 0 ? offset : UINT64_MAX;
 }
-/* In place of the number of an allocation: the buffer of the model's file. */
+/* A chunk with this number is no allocation of its own, but the buffer of the model's file. */
 enum { LN_CHUNK_FILE = -1 };
 
 /* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */

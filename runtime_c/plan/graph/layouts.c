@@ -84,7 +84,8 @@ static void begin(const ln_work *w, group *g) {
         for (int o = 0; o < node->n_outputs; ++o) {
             if (node->outputs[o] < 0) continue;
             const ln_tensor *t = &ln_value_at(w, node->outputs[o])->tensor;
-            /* All outputs of the op are of the same kind. */
+            /* Whether it is the first output, or one like it: the outputs of an op with any number of outputs are
+             * alike. */
             const bool alike = o == 0 || node->op == NULL || node->op->max_outputs < 0;
             const int wish = alike ? wish_of(w, node, -1) : DENSE;
             g[node->outputs[o]].fixed = t->rank < 3 || wish == FREE ? DENSE : wish == FOLLOW ? FREE : (uint8_t)wish;

@@ -170,7 +170,7 @@ static double converting(const choice *c, int32_t value, int readers, bool made_
     if (ln_has_layouts(w, value) && readers & (c->last[value] && !made_there ? AS_DENSE : AS_LAST))
         ns += on_threads(w, ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor));
     if (!ln_is_half(v->tensor.dtype)) return ns;
-    /* It stays in f32, without a cast. */
+    /* Whether the value stays in f32, so that its maker needs no cast. */
     const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there;
     const int casts = (readers & AS_F32 ? 1 : 0) + (!made_there && maker >= 0 && c->wide[maker] && !kept);
     return ns + casts * on_threads(w, cast_cost(w, &v->tensor));

@@ -54,7 +54,7 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
         if ((status = twin(w, from, place, &made)) != LINNET_OK) return status;
         *slot = made;
         const ln_work_value *v = ln_value_at(w, from);
-        /* The device keeps it between runs, with the version of the variable. */
+        /* The device keeps its copy of a variable between runs, with the version of the variable. */
         ln_value_at(w, made)->variable = ln_on_cpu(place) ? -1 : v->variable;
         if (v->host != NULL) { /* a constant is uploaded once, when the session is created */
             ln_value_at(w, made)->host = v->host;
