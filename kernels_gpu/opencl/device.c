@@ -96,7 +96,7 @@ static bool describe(lg_device *d, const linnet_host *host, cl_device_id id, int
     m->local_bytes = (size_t)number_of(cl, id, CL_DEVICE_LOCAL_MEM_SIZE);
     m->prefer = d->options.prefer;
     const double units = (double)number_of(cl, id, CL_DEVICE_MAX_COMPUTE_UNITS);
-    const double clock = (double)number_of(cl, id, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1000; /* per nanosecond */
+    const double clock = (double)number_of(cl, id, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1000; /* cycles per nanosecond */
     m->macs = units * (clock > 0 ? clock : 0.5) * (m->is_cpu ? 4 : 16);
     m->bandwidth = m->is_cpu || d->unified ? 10 : 50;
     m->launch_ns = 10000;

@@ -220,7 +220,7 @@ static ln_net_flow no_memory(ln_net_transport *transport, linnet_error *error) {
 
 /* Space in a control message for one descriptor. */
 typedef union passed {
-    struct cmsghdr header; /* for its alignment */
+    struct cmsghdr header; /* gives `room` the alignment of a header */
     char room[CMSG_SPACE(sizeof(int))];
 } passed;
 

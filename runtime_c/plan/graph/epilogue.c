@@ -43,7 +43,7 @@ linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work
     const int rank = ln_value_at(w, map->inputs[tile])->tensor.rank;
     for (int i = 0; i < map->n_inputs; ++i)
         if (map->inputs[i] >= 0) inputs[i] = tensor_in(w, map->inputs[i], layout, rank);
-    if (ln_is_half(inputs[tile].dtype)) inputs[tile].dtype = LINNET_F32; /* as ln_node_call says */
+    if (ln_is_half(inputs[tile].dtype)) inputs[tile].dtype = LINNET_F32; /* ln_node_call does the same */
     const ln_tensor inner = inputs[tile], output = tensor_in(w, map->outputs[0], layout, rank);
     if (!ln_epilogue_fits(map->attributes, inputs, map->n_inputs, tile, &inner, &output)) return LINNET_OK;
     const int32_t own = own_inputs(op);

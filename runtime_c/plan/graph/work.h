@@ -199,7 +199,7 @@ typedef struct ln_offload {
     struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
     int32_t graph;    /* number of a body, in the order in which bodies are opened; 0: this graph is no body */
     ln_list moves;    /* ln_work_move, from ln_pass_transfers */
-    int32_t n_events; /* from ln_pass_waits */
+    int32_t n_events; /* number of events, from ln_pass_waits */
     ln_list claims;   /* ln_work_claim *, from ln_pass_claims, which also sets: */
     int32_t *readers; /* per value: linnet_device_tensor.readers; NULL: not known */
     uint32_t *tokens; /* per value: its private layout on a device; 0: dense; NULL: all are */
@@ -207,7 +207,7 @@ typedef struct ln_offload {
 
 /* Where values lie, from ln_find_buffers. */
 typedef struct ln_homes {
-    ln_home *of;     /* per value */
+    ln_home *of;     /* [value]: where it lies */
     int32_t n, room; /* values that have a home, and homes that are allocated */
 } ln_homes;
 

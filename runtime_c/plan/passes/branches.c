@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* Without this limit, planning would not be linear in the number of nodes. */
-enum { VISITS = 64 /* per node */ };
+enum { VISITS = 64 /* most visits per node */ };
 
 /* How much a further thread adds in a step that several threads share, relative to a thread that runs a branch by
  * itself. The machine's own rate (ln_machine.thread) does not matter, because busy cores slow down both. Measured on

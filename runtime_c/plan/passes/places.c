@@ -34,7 +34,7 @@ typedef struct choice {
     bool *wide;       /* per node: the CPU would compute it in f32 between casts */
     uint8_t *reads;   /* per value: how its readers would read it on the CPU */
     uint8_t *outer;   /* per value: the same, but only for readers that are no candidates */
-    island *islands;  /* per node */
+    island *islands;  /* per node, with the number of another node of its island (sets.h) */
 } choice;
 
 /* How nodes read a value, one bit for each way: in a layout, in f32, or by a map. */

@@ -19,7 +19,7 @@ typedef struct queue {
 
 typedef struct waits {
     ln_work *w;
-    queue *queues;            /* per device */
+    queue *queues;            /* per device: the state of its queue */
     int32_t *numbers;         /* per value: the submission that writes it on the host; 0: none */
     uint8_t *writers;         /* per value: the device of that submission */
     ln_work_node **downloads; /* per value: the transfer that writes it; NULL: a step writes it */

@@ -100,7 +100,7 @@ struct sync_group {
     uint64_t closed_clock[4];                  /* times of the last closed step */
     uint32_t closed_workers;                   /* number of workers in the update of the last closed step */
     /* When memory is short, pushes of members are added to `sums` before the step closes. These members are folded. */
-    sync_buffer *sums; /* per tensor; NULL: nothing was folded yet */
+    sync_buffer *sums; /* one per tensor; NULL: nothing was folded yet */
     uint32_t folded;
     double weight, weights;   /* weight of the first folded member; sum of all weights */
     bool equal;               /* all weights so far equal `weight`, and the sums are unweighted */
