@@ -44,8 +44,7 @@ static int arity(const int64_t *in) { return ln_map_opcodes[in[0]].arity; }
 
 static bool is_wide(int type) { return type == LINNET_F64 || type == LINNET_I64; }
 
-/* Tells whether the strips can apply the quantization: if there are several scales, they must all have the same zero
- * point. */
+/* Tells whether the strips can apply the quantization: all scales must have the same zero point. */
 static bool plain_quant(const ln_quant *q) {
     for (uint32_t i = 1; q->zero && i < q->count; i++)
         if (q->zero[i] != q->zero[0]) return false;
@@ -152,8 +151,7 @@ static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     s->inverse = 1.0f / s->scale;
     bool power = frexpf(s->scale, &exponent) == 0.5f, common = exponent > -60 && exponent < 60;
     s->how = !common ? LN_MAP_QUOTIENT : power ? LN_MAP_PRODUCT : LN_MAP_NEAREST;
-    /* With NEAREST, the store clamps before it divides by the scale, so its limits are multiplied by the scale here.
-     * The quotient is then exactly the limit again. */
+    /* NEAREST clamps before it divides by the scale. A limit times the scale, divided by the scale, is exact. */
     float unit = s->how == LN_MAP_NEAREST ? s->scale : 1.0f;
     s->least = (float)(low - zero) * unit;
     s->most = (float)(high - zero) * unit;
@@ -169,10 +167,9 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* A load may read the same contiguous elements again for every row, for example the scale of each channel in a
-   normalization. These elements are called a line here. Returns the length of the line; 1 if all elements of the load
-   are equal; 0 for any other step. The load must be a direct one, which has a register of its own, so the line can stay
-   in that register. */
+/* A line is the contiguous elements that a load reads again for every row, such as the scales of the channels. Returns
+   the length of the line; 1 if all elements are equal; 0 for any other step. The load must be a direct one, which has a
+   register of its own, so the line can stay in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];
     const bool direct = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32;
