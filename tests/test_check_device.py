@@ -155,7 +155,7 @@ def test_wrong_arguments_are_refused(toy: Path, linnet_command: Command, tmp_pat
         linnet.check_device(toy, ops=["matmull"])
     with pytest.raises(linnet.UsageError, match="no cases of this op"):
         linnet.check_device(toy, ops=["while"])
-    with pytest.raises(linnet.UsageError, match="one name"):
+    with pytest.raises(linnet.UsageError, match="single name"):
         linnet.check_device(toy, ops="matmul")
     with pytest.raises(linnet.UsageError, match="no case with this id"):
         linnet.check_device(toy, case="matmul.f32.99999")

@@ -98,7 +98,7 @@ def test_directions_are_those_of_the_code() -> None:
 def test_every_message_has_functions(file: str, role: str) -> None:
     """The table of each side has a line for every message that the other side sends, with a function that places its chunks if it
     is sent in chunks. A worker asks for no REPORT."""
-    rows = re.findall(r"\[LN_SYNC_(\w+)\] = \{\w+(, \w+)?\},", (_CODEC.parent / file).read_text())
+    rows = re.findall(r"\[LN_SYNC_(\w+)\] = \{\.take = \w+(, \.place = \w+)?\},", (_CODEC.parent / file).read_text())
     roles = message_table.CLIENTS if role == "CLIENT" else {role}
     wanted = {m.name: m.bulk for m in message_table.messages() if roles & message_table.SENDERS[m.senders][1]}
     if role == "SERVER":

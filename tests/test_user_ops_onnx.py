@@ -142,7 +142,7 @@ def test_an_op_of_the_main_domain_can_be_replaced() -> None:
         (
             {"factor": 1.0, "t": helper.make_tensor("t", TensorProto.FLOAT, [1], [1.0])},
             _same,
-            "'t' of type tensor does not",
+            "'t' of type tensor cannot",
         ),
         ({"factor": 1.0}, lambda x, factor: 1 / 0, "ZeroDivisionError"),
     ],

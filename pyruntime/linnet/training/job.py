@@ -1,5 +1,5 @@
-"""Interfaces (typing.Protocol) of a job with several processes, as `fit` uses it. The jobs themselves are in linnet.sync, which this
-package must not import."""
+"""Interfaces (typing.Protocol) of a job with several processes, as `fit` uses it. The jobs themselves are in linnet.sync, which
+this package must not import."""
 
 from __future__ import annotations
 
