@@ -34,8 +34,8 @@ void lg_define_operand(lg_launch *launch, const char *name, int dtype);
 /* Appends bytes to packed memory, aligned to 16, and returns their offset. */
 size_t lg_pack(lg_plan *plan, const void *bytes, size_t size);
 
-/* Reserves the two numbers by which a kernel reports an index that is out of range (checks.h). `size` is the size of
- * the axis. The function itself passes no argument to a kernel. */
+/* Reserves two numbers in packed memory, where a kernel reports an index that is out of range (checks.h). `size` is the
+ * size of the axis, for the message. The caller must pass packed memory and the offset plan->status to the kernel. */
 void lg_check_indices(lg_plan *plan, int64_t size);
 
 /* Appends the text of a file of kernels_gpu/common, by its name without the ending. */

@@ -5,7 +5,8 @@
 
 #include "kernels_gpu/cuda/backend.h"
 
-/* Submits a claim, now or with the claims that follow. */
+/* Adds a claim (a step that this device runs) to the queue's pending claims, which lg_flush submits together. If the
+ * session measures the times of steps, the claim is submitted at once. */
 int lg_submit(lg_device *device, lg_queue *queue, lg_state *state);
 /* Submits all claims that are pending. Call this before other work is submitted to the queue and before a wait. */
 int lg_flush(lg_device *device, lg_queue *queue);

@@ -1,4 +1,4 @@
-/* device_variables.h - new values of variables that stay on the device which has computed them. */
+/* device_variables.h - keeps new values of variables on the device that computed them. */
 #ifndef LN_DEVICE_VARIABLES_H
 #define LN_DEVICE_VARIABLES_H
 

@@ -25,8 +25,9 @@ def pointwise(
     """Creates one map node: pointwise([x, y], lambda a, b: a.max(0.0) * b).
 
     body: takes one Expr per input. Returns one Expr, or a tuple with one Expr per output.
-    dtypes: dtypes of the outputs. Default: "bool" for a comparison, else the dtype of the first input that is computed
-        in the same register type as the output.
+    dtypes: dtypes of the outputs. Default: "bool" if the result is known to be 0 or 1, as for a comparison; "u64" for
+        an unsigned 64-bit result. Otherwise, it is the dtype of the first input, bools aside, that is computed in the
+        same type as the result (`linnet.ir.program.REGISTER`). If there is none, it is that type.
     dequantize: whether inputs with a quantization are loaded as real numbers.
     quantization: the quantization with which the outputs are stored; `dtypes` must then be given too. Returns a Tensor,
         or a list if body returns a tuple.

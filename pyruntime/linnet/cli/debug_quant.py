@@ -43,7 +43,7 @@ class DebugQuantOptions:
     )  # fmt: skip
     data: Path | None = option(
         "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
-        help="Samples to compare on, like --calibration. Default: those of --calibration.",
+        help="Samples to compare on, in any form that --calibration takes. Default: those of --calibration.",
     )  # fmt: skip
     limit: int = option(
         "--limit",

@@ -73,7 +73,8 @@ typedef struct ln_depthwise {
  * Weights are [tap][padded]: f32 for floats. For integers, they are weights minus their zero points, as i32 or, for
  * `narrow`, as i16. With two parts, the taps of the second part follow those of the first. With lanes, weights are
  * lanes instead: [part][output row][group][kx][padded].
- * The bias of integers whose sums_fit is i32, [part][padded]. Otherwise there are two rows of `padded` 64-bit cells.
+ * For integers with `quantized.sums_fit`, the bias is i32, [part][padded]. For floats and all other integers, the bias
+ * takes two rows of `padded` 64-bit cells.
  * The first row is used as 32-bit numbers, which are the start values of the sums: the f32 bias, or zeros for integers.
  * In the second row, integers have their bias, as i64 or f64. Floats use only its first cell, which is 1 if all weights
  * are finite. Then taps in the padding may be multiplied by zero like other taps. */

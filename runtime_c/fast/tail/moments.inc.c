@@ -4,7 +4,8 @@
 
 enum { MOMENTS_BLOCK = 32 }; /* number of positions that are summed in registers */
 
-/* Adds Q vectors of channels of some positions to the two sums. n: number of channels in a single, last vector. */
+/* Adds Q vectors of channels, at `count` positions, to the sums per channel `first` and `second`. With Q = 1, the
+ * vector has n channels; otherwise vectors are full and n is not used. */
 static LN_ALWAYS_INLINE void moments_add(const bool products, const int Q, const float *x, int64_t x_row,
                                          const float *g, int64_t g_row, int64_t count, const float *centre, int n,
                                          float *first, float *second) {

@@ -134,9 +134,10 @@ static linnet_status find_checks(order *s) {
     const int32_t n = s->n;
     range *ranges = ln_pool_array(&s->w->pool, n, sizeof *ranges);
     const int32_t n_values = s->w->values.count;
-    int32_t *latest = ln_pool_array(&s->w->pool, n_values, sizeof *latest); /* per value: 1 + its last check */
-    int32_t *before = ln_pool_array(&s->w->pool, n, sizeof *before);        /* per value: 1 + the check before the last
-                                                                               one */
+    int32_t *latest = ln_pool_array(&s->w->pool, n_values, sizeof *latest); /* per value: 1 + the last node found
+                                                                               that checks it; 0: none */
+    int32_t *before = ln_pool_array(&s->w->pool, n, sizeof *before);        /* per node: 1 + the previous node that
+                                                                               checks the same value; 0: none */
     s->seen = ln_pool_array(&s->w->pool, n, sizeof *s->seen);
     s->led = ln_pool_array(&s->w->pool, n, sizeof *s->led);
     if (s->w->pool.failed) return ln_work_no_memory(s->w);

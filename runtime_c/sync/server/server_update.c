@@ -1,5 +1,5 @@
-/* server_update.c - one update of the variables, from gradients that lie in their places. Steps are made in this way,
- * and so are steps of the journal that are repeated. */
+/* server_update.c - makes one update of the variables from gradients that the caller has written where ln_sync_placed
+ * says. New steps use this code, and so do steps that are replayed from the journal. */
 #include "sync/server/server_update.h"
 
 #include "net/error.h"
