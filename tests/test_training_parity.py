@@ -94,8 +94,11 @@ def test_gradients_and_ten_losses(name: str) -> None:
         exact, _ = by_torch(name, peer.double(), x, t, 1)
         own, its = (list(errors(one[0], exact[0]).values()) for one in (got, expected))
         assert np.median(own) < 2 * np.median(its) + 1e-4 and max(own) < 3 * max(its)
-    else:
-        assert max(found.values()) < 1e-4, max(found, key=lambda key: found[key])
+    elif max(found.values()) >= 1e-4:  # the sums of other processors may bring rounding back: f64 tells it from a fault
+        wide = made(name, shape).double()
+        (own, _), (its, _) = by_linnet(name, wide, x, t, 1), by_torch(name, wide, x, t, 1)
+        assert max(errors(own[0], its[0]).values()) < 1e-9
+        assert max(found.values()) < 1e-2, max(found, key=lambda key: found[key])
     for step in range(10):
         assert got[step]["loss"] == pytest.approx(expected[step]["loss"], rel=1e-4), f"step {step}"
     assert all(np.allclose(averages[key], value, rtol=1e-3, atol=1e-4) for key, value in means.items())
