@@ -275,7 +275,7 @@ def test_commands_take_hosts(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_after_the_hosts_time_limit() -> None:
-    with host("127.0.0.1:0", "--timeout", "0.001") as there:
+    with host("127.0.0.1:0", "--timeout", "0.00001") as there:
         session = linnet.Session(small(2048), devices=[there.name])
         with pytest.raises(linnet.DeviceError, match="time"):
             for _ in range(200):

@@ -187,7 +187,3 @@ void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char 
 }
 
 bool ln_remote_link_works(const ln_remote_link *link) { return link->broken.code == 0; }
-
-void ln_remote_link_counts(const ln_remote_link *link, uint64_t *received, uint64_t *sent) {
-    ln_net_transport_counts(link->transport, received, sent);
-}

@@ -41,7 +41,5 @@ linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_e
 void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char *text);
 /* Tells whether the connection has not failed yet. */
 bool ln_remote_link_works(const ln_remote_link *link);
-/* Bytes received and sent so far. */
-void ln_remote_link_counts(const ln_remote_link *link, uint64_t *received, uint64_t *sent);
 
 #endif
