@@ -42,9 +42,11 @@ def test_kernels_keep_their_registers(compute: int, most: int, tmp_path: Path) -
     nvcc, known = need_nvcc(), table(compute)
     texts.write(tmp_path, compute)
     found = texts.compile_all(nvcc, texts.chosen(tmp_path, most), compute)
-    assert set(found) == set(known), "python -m tests.cuda.texts writes the table anew"
+    # The preprocessor chooses one of several kernels in some texts, so a sample of the texts can miss a kernel.
+    assert set(found) <= set(known), "python -m tests.cuda.texts writes the table anew"
     for kernel, of in found.items():
         assert of["spilled"] == 0, f"{kernel} keeps registers in memory: {of}"
         assert of["registers"] <= known[kernel]["registers"] + OF_ANOTHER_NVCC, (kernel, of, known[kernel])
-        if most > MOST:
-            assert of["programs"] == known[kernel]["programs"], (kernel, of, known[kernel])
+    if most > MOST:
+        programs = {kernel: of["programs"] for kernel, of in found.items()}
+        assert programs == {kernel: of["programs"] for kernel, of in known.items()}
