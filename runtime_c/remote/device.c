@@ -3,27 +3,15 @@
 #include "remote/device.h"
 
 #include "net/bytes.h"
+#include "remote/device_cost.h"
 #include "remote/piece.h"
 #include "remote/sha256.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 64, ALIGNMENT = 64, UPLOAD = 64 << 20 };
-
-typedef struct device {
-    linnet_device functions;
-    const linnet_host *host;
-    ln_remote_place place;
-    ln_remote_welcome welcome;
-    char name[300];
-    pthread_mutex_t lock;     /* of the rest */
-    ln_remote_queue *control; /* for commands that belong to no queue of the library */
-    uint64_t last;            /* number given to a buffer or a piece */
-    char *texts[TEXTS];       /* texts[i] is what code i + 1 means */
-} device;
+enum { UPLOAD = 64 << 20 };
 
 /* An event stands for the messages of a queue up to one. */
 typedef struct event {
@@ -33,15 +21,14 @@ typedef struct event {
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 
-/* The code that stands for an error's text. */
-static int code_of(device *d, const linnet_error *error) {
+int ln_remote_code_of(ln_remote_device *d, const linnet_error *error) {
     char text[sizeof *error + 64];
     int i = 0;
     if (error->code == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
     snprintf(text, sizeof text, "%s%s%s%s%s", error->what, error->got[0] ? "; got " : "", error->got,
              error->hint[0] ? "; " : "", error->hint);
     pthread_mutex_lock(&d->lock);
-    while (i < TEXTS - 1 && d->texts[i] != NULL && strcmp(d->texts[i], text) != 0) ++i;
+    while (i < LN_REMOTE_TEXTS - 1 && d->texts[i] != NULL && strcmp(d->texts[i], text) != 0) ++i;
     if (d->texts[i] == NULL) {
         const size_t size = strlen(text) + 1;
         d->texts[i] = malloc(size);
@@ -52,56 +39,21 @@ static int code_of(device *d, const linnet_error *error) {
 }
 
 static const char *explain(void *context, int code) {
-    const device *d = context;
-    return code > 0 && code <= TEXTS ? d->texts[code - 1] : NULL;
+    const ln_remote_device *d = context;
+    return code > 0 && code <= LN_REMOTE_TEXTS ? d->texts[code - 1] : NULL;
 }
 
-static uint64_t number(device *d) {
+static uint64_t number(ln_remote_device *d) {
     pthread_mutex_lock(&d->lock);
     const uint64_t n = ++d->last;
     pthread_mutex_unlock(&d->lock);
     return n;
 }
 
-/* ---- planning ---------------------------------------------------------------------------------------------------- */
-
-static int limits(void *context, linnet_device_limits *out) {
-    const device *d = context;
-    out->alignment = ALIGNMENT;
-    out->largest_buffer = d->welcome.most_bytes;
-    return 0;
-}
-
-/* A host that was asked for gets all that it can run. */
-static double cost(void *context, const linnet_step *step) {
-    const device *d = context;
-    linnet_step_counts counts;
-    linnet_step_counts_init(&counts);
-    if (!ln_piece_can(d->host, step) || d->host->step_get_counts(step, &counts) != LINNET_OK) return -1;
-    return counts.cpu_ns >= 0 && counts.cpu_ns < 1e18 ? 1e-6 * counts.cpu_ns : -1;
-}
-
-static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
-    (void)context, (void)steps;
-    out->count = count;
-    out->fused = out->packs = true;
-    out->kernel = "remote";
-    return 0;
-}
-
-static int about(void *context, linnet_device_about *out) {
-    const device *d = context;
-    out->kind = LINNET_DEVICE_OTHER;
-    out->hardware = d->welcome.name;
-    out->driver = "linnet-host";
-    out->memory = d->welcome.most_bytes;
-    return 0;
-}
-
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Connects again after the connection was lost: the host may have come back. */
-static linnet_status reconnect(device *d, linnet_error *error) {
+static linnet_status reconnect(ln_remote_device *d, linnet_error *error) {
     ln_remote_queue *again = ln_remote_queue_new(&d->place, &d->welcome, error);
     if (again == NULL) return (linnet_status)error->code;
     ln_remote_queue_free(d->control);
@@ -110,7 +62,7 @@ static linnet_status reconnect(device *d, linnet_error *error) {
 }
 
 /* Runs one command by the control connection. ALLOCATE, with which a session begins, is tried again on a new one. */
-static linnet_status control(device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
+static linnet_status control(ln_remote_device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
     linnet_status status = LINNET_OK;
     pthread_mutex_lock(&d->lock);
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -125,10 +77,10 @@ static linnet_status control(device *d, ln_remote_code code, const uint64_t *num
 }
 
 static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
-    device *d = context;
+    ln_remote_device *d = context;
     linnet_error error = {0};
     const uint64_t numbers[] = {number(d), bytes};
-    if (control(d, LN_REMOTE_ALLOCATE, numbers, &error) != LINNET_OK) return code_of(d, &error);
+    if (control(d, LN_REMOTE_ALLOCATE, numbers, &error) != LINNET_OK) return ln_remote_code_of(d, &error);
     *buffer = numbers[0];
     return 0;
 }
@@ -142,12 +94,12 @@ static void release(void *context, linnet_handle buffer, uint64_t bytes) {
 /* ---- queues and events ------------------------------------------------------------------------------------------- */
 
 static int open_queue(void *context, linnet_handle *queue) {
-    device *d = context;
+    ln_remote_device *d = context;
     linnet_error error = {0};
     ln_remote_welcome welcome;
     ln_remote_queue *made = ln_remote_queue_new(&d->place, &welcome, &error);
     *queue = (uintptr_t)made;
-    return made != NULL ? 0 : code_of(d, &error);
+    return made != NULL ? 0 : ln_remote_code_of(d, &error);
 }
 
 static void close_queue(void *context, linnet_handle queue) {
@@ -157,7 +109,7 @@ static void close_queue(void *context, linnet_handle queue) {
 
 static int finish(void *context, linnet_handle queue) {
     linnet_error error = {0};
-    return ln_remote_queue_finish(queue_of(queue), &error) == LINNET_OK ? 0 : code_of(context, &error);
+    return ln_remote_queue_finish(queue_of(queue), &error) == LINNET_OK ? 0 : ln_remote_code_of(context, &error);
 }
 
 static int create_event(void *context, linnet_handle *out) {
@@ -175,16 +127,16 @@ static int record(void *context, linnet_handle queue, linnet_handle handle) {
     event *e = (event *)(uintptr_t)handle;
     linnet_error error = {0};
     e->queue = queue_of(queue);
-    return ln_remote_queue_flush(e->queue, &e->message, &error) == LINNET_OK ? 0 : code_of(context, &error);
+    return ln_remote_queue_flush(e->queue, &e->message, &error) == LINNET_OK ? 0 : ln_remote_code_of(context, &error);
 }
 
-static int wait_for(device *d, linnet_handle handle, int timeout_ms) {
+static int wait_for(ln_remote_device *d, linnet_handle handle, int timeout_ms) {
     const event *e = (const event *)(uintptr_t)handle;
     linnet_error error = {0};
     bool answered = true;
     if (e->queue == NULL) return 0;
     if (ln_remote_queue_wait(e->queue, e->message, timeout_ms, &answered, &error) != LINNET_OK)
-        return code_of(d, &error);
+        return ln_remote_code_of(d, &error);
     return answered ? 0 : (int)LINNET_DEVICE_PENDING;
 }
 
@@ -208,7 +160,7 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
         if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
         done += bytes;
         if (batch->size >= UPLOAD && ln_remote_queue_flush(queue_of(queue), &message, &error) != LINNET_OK)
-            return code_of(context, &error);
+            return ln_remote_code_of(context, &error);
         if (tensor->bytes == 0) break;
     }
     return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
@@ -223,7 +175,7 @@ static int download(void *context, linnet_handle queue, const linnet_device_tens
 }
 
 static bool reaches(void *context, const linnet_device *other) {
-    const device *d = context;
+    const ln_remote_device *d = context;
     return other == &d->functions;
 }
 
@@ -271,7 +223,7 @@ static linnet_status ask(ln_remote_queue *queue, const ln_piece *piece, const un
 }
 
 static int prepare(void *context, linnet_handle handle, const linnet_work *work, linnet_handle *state) {
-    device *d = context;
+    ln_remote_device *d = context;
     ln_remote_queue *queue = queue_of(handle);
     linnet_error error = {0};
     ln_piece piece;
@@ -290,7 +242,7 @@ static int prepare(void *context, linnet_handle handle, const linnet_work *work,
     ln_piece_free(&piece);
     *state = id;
     if (status == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
-    return status == LINNET_OK ? 0 : code_of(d, &error);
+    return status == LINNET_OK ? 0 : ln_remote_code_of(d, &error);
 }
 
 static void unprepare(void *context, linnet_handle state) {
@@ -306,7 +258,7 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
 }
 
 const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remote_place *place, linnet_error *error) {
-    device *d = calloc(1, sizeof *d);
+    ln_remote_device *d = calloc(1, sizeof *d);
     if (d == NULL) return NULL;
     d->place = *place;
     d->host = host;
@@ -322,9 +274,6 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
         .version = LINNET_DEVICE_VERSION,
         .name = d->name,
         .context = d,
-        .limits = limits,
-        .cost = cost,
-        .claim = claim,
         .allocate = allocate,
         .release = release,
         .open = open_queue,
@@ -343,8 +292,8 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
         .unprepare = unprepare,
         .run = run,
         .explain = explain,
-        .about = about,
         .wait_until = wait_until,
     };
+    ln_remote_cost_functions(&d->functions);
     return &d->functions;
 }

@@ -1,0 +1,10 @@
+/* device_cost.h - what a plan asks a host before it decides what runs there. */
+#ifndef LN_REMOTE_DEVICE_COST_H
+#define LN_REMOTE_DEVICE_COST_H
+
+#include "remote/device_state.h"
+
+/* Sets the functions of planning: limits, cost, claim and about. */
+void ln_remote_cost_functions(linnet_device *functions);
+
+#endif

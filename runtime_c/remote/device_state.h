@@ -1,0 +1,26 @@
+/* device_state.h - what a device of liblinnet_remote is: a host, and the connection that serves everybody who has no
+ * queue of their own. */
+#ifndef LN_REMOTE_DEVICE_STATE_H
+#define LN_REMOTE_DEVICE_STATE_H
+
+#include "remote/queue.h"
+
+#include "linnet_device.h"
+
+#include <pthread.h>
+
+enum { LN_REMOTE_TEXTS = 64 };
+
+typedef struct ln_remote_device {
+    linnet_device functions;
+    const linnet_host *host;
+    ln_remote_place place;
+    ln_remote_welcome welcome;
+    char name[300];
+    pthread_mutex_t lock;         /* of the rest */
+    ln_remote_queue *control;     /* for commands that belong to no queue of the library */
+    uint64_t last;                /* number given to a buffer or a piece */
+    char *texts[LN_REMOTE_TEXTS]; /* texts[i] is what code i + 1 means */
+} ln_remote_device;
+
+#endif
