@@ -1,81 +1,173 @@
-"""Names, sharing of variables between builds of one model, trainable variables, and updates without an optimizer."""
+"""Scopes place nodes and variables: nesting, functions of a node, colocation, gradients and updates, passes and files."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import linnet
-from linnet import init
+from linnet.ir.scopes import placement_of
 
 
-def test_reuse_shares_variables_and_only_those() -> None:
-    graph = linnet.Graph()
-    with graph.scope("net"):
-        first = graph.variable("w", init.he((3, 2)))
-        with graph.scope(graph.unique_scope("block")), graph.scope("deep"):
-            deep = graph.variable("b", np.zeros(2, np.float32))
-    with graph.scope("net", reuse=True):
-        assert graph.variable("w", init.he((3, 2))) is first
-        with graph.scope(graph.unique_scope("block")), graph.scope("deep"):
-            assert graph.variable("b", np.ones(2, np.float32)) is deep
-            with graph.scope("own", reuse=False):
-                graph.variable("c", 1.0)
-        with pytest.raises(linnet.UsageError, match="no variable named 'net/v' to share"):
-            graph.variable("v", np.zeros(2))
-        with (
-            pytest.raises(linnet.UsageError, match=r"no variable named 'net/other/w'.*expected net/w"),
-            graph.scope("other"),
-        ):
-            graph.variable("w", init.he((3, 2)))
-        with pytest.raises(linnet.UsageError, match=r"expected f32 \[3, 2\], got f32 \[2, 3\]"):
-            graph.variable("w", init.he((2, 3)))
-        with pytest.raises(linnet.UsageError, match=r"expected f32 \[3, 2\], got f64 \[3, 2\]"):
-            graph.variable("w", init.he((3, 2), "f64"))
-    with pytest.raises(linnet.UsageError, match=r"already exists.*reuse=True"), graph.scope("net"):
-        graph.variable("w", init.he((3, 2)))
-    assert not graph.reuse and list(graph.variables) == ["net/w", "net/block/deep/b", "net/block/deep/own/c"]
+def _graph() -> tuple[linnet.Graph, linnet.Tensor]:
+    graph = linnet.Graph(seed=1)
+    return graph, graph.placeholder("x", (4, 8))
 
 
-def test_unique_scopes_begin_anew_with_their_scope() -> None:
-    graph = linnet.Graph()
-    for _ in range(2):
-        with graph.scope("net"):
-            assert [graph.unique_scope("conv") for _ in range(3)] == ["conv", "conv_1", "conv_2"]
-            assert graph.unique_scope("dense") == "dense"
+def test_scopes_nest_and_merge_by_part() -> None:
+    graph, x = _graph()
+    found = [placement_of(linnet.ops.exp(x))]
+    with graph.device("/job:worker"):
+        with graph.device("/task:1/device:opencl:0"):
+            found.append(placement_of(linnet.ops.exp(x)))
+            with graph.device(linnet.DeviceSpec(kind="cpu", index=2)):
+                found.append(placement_of(linnet.ops.exp(x)))
+            with graph.device(None), graph.device("/device:cpu"):
+                found.append(placement_of(linnet.ops.exp(x)))
+        found.append(placement_of(graph.variable("w", np.ones(8, "f4"))))
+    found.append(placement_of(linnet.ops.exp(x)))
+    assert found == [
+        "", "/job:worker/task:1/device:opencl:0", "/job:worker/task:1/device:cpu:2", "/device:cpu:*", "/job:worker", "",
+    ]  # fmt: skip
+    with pytest.raises(linnet.UsageError, match="invalid part 'tsk:1'"), graph.device("/tsk:1"):
+        pass
+    with pytest.raises(linnet.UsageError, match="neither a device string"), graph.device(7):  # type: ignore[arg-type]
+        pass
+    assert placement_of(linnet.ops.exp(x)) == ""
 
 
-def test_trainable_variables() -> None:
-    graph = linnet.Graph()
-    w, _ = graph.variable("w", 1.0), graph.variable("count", np.int32(0), trainable=False)
-    assert graph.trainable_variables == [w]
-    assert [v.name for v in graph.copy().trainable_variables] == ["w"]
+def test_a_function_of_a_node_places_it() -> None:
+    graph, x = _graph()
+    seen = []
+
+    def where(node: linnet.ir.function.Node) -> str | linnet.DeviceSpec | None:
+        seen.append((node.op, node.placement))
+        if node.op == "matmul":
+            return linnet.DeviceSpec(task=3)
+        return "/job:ps/task:0" if node.op == "variable" else None
+
+    with graph.device("/job:worker"), graph.device(where):
+        w = graph.variable("w", np.ones((8, 3), "f4"))
+        y = x @ w
+        z = linnet.ops.exp(y)
+    assert [placement_of(t) for t in (w, y, z)] == ["/job:ps/task:0", "/job:worker/task:3", "/job:worker"]
+    assert seen == [("variable", "/job:worker"), ("matmul", "/job:worker"), ("map", "/job:worker")]
 
 
-def test_side_updates_go_with_what_they_belong_to() -> None:
-    graph = linnet.Graph()
-    x = graph.placeholder("x", ())
-    average = graph.variable("average", np.float32(0), trainable=False)
-    count = graph.variable("count", np.int64(0), trainable=False)
-    here, there = x * 2.0, x * 3.0
-    step = lambda n: n + 1  # noqa: E731
-    for tensor in (here, there):
-        graph.side_update(average, lambda a, t=tensor: a * 0.5 + t * 0.5, along=tensor)
-        graph.side_update(count, step, along=tensor)
-    loss = here + 1.0
-    assert set(graph.side_updates_of([x])) == set()
-    graph.signature("one", {"x": x}, {"loss": loss}, updates=graph.side_updates_of([loss]))
-    graph.signature("both", {"x": x}, {}, updates=graph.side_updates_of([loss, there]))
-    model = linnet.Model(graph)
-    store = linnet.Store(model)
-    linnet.Session(model, "one", store=store).run({"x": 1.0})
-    assert (store["average"], store["count"]) == (1.0, 1)
-    linnet.Session(model, "both", store=store).run({"x": 1.0})
-    assert (store["average"], store["count"]) == (
-        (1.0 * 0.5 + 1.0) * 0.5 + 1.5,
-        2,
-    )  # in order; the counter appears once
+def test_colocation_takes_the_placement_of_one_thing_and_nothing_else() -> None:
+    graph, x = _graph()
+    with graph.device("/job:ps/task:1"):
+        w = graph.variable("w", np.ones((8, 3), "f4"))
+    with graph.device("/job:worker/task:0/device:cpu:0"):
+        y = x @ w
+        with graph.colocate_with(w):
+            beside = linnet.ops.exp(y)
+        with graph.colocate_with(x):
+            anywhere = linnet.ops.exp(y)
+    with graph.colocate_with(y):
+        with_y = linnet.ops.exp(x)
+    assert placement_of(beside) == "/job:ps/task:1"
+    assert placement_of(anywhere) == ""
+    assert placement_of(with_y) == "/job:worker/task:0/device:cpu:0"
+    with pytest.raises(linnet.UsageError, match="belongs to another graph"), linnet.Graph().colocate_with(w):
+        pass
 
-    graph.side_update(average, there)
-    with pytest.raises(linnet.UsageError, match="two values"):
-        graph.side_updates_of([loss])
+
+def _trained() -> tuple[linnet.Graph, linnet.Tensor]:
+    graph, x = _graph()
+    with graph.device("/job:worker/task:0"):
+        hidden = linnet.nn.dense(x, 16, activation="relu", name="first")
+    with graph.device("/job:worker/task:1"):
+        loss = (linnet.nn.dense(hidden, 4, name="second") ** 2).mean()
+    return graph, loss
+
+
+def _places(graph: linnet.Graph, signature: str) -> dict[str, set[str]]:
+    """The placements of the nodes that make values of the first layer's sizes, and of updates, by variable."""
+    found: dict[str, set[str]] = {}
+    for node in graph.signatures[signature].function.nodes:
+        first = node.inputs[0]
+        if node.op == "assign" and first is not None and first.variable is not None:
+            found.setdefault(first.variable.name, set()).add(node.placement)
+            new = node.inputs[1]
+            assert new is not None and new.node is not None
+            found[first.variable.name].add(new.node.placement)
+    return found
+
+
+def test_gradients_follow_their_nodes_and_updates_their_variables() -> None:
+    graph, loss = _trained()
+    graph.signature("train", {"x": graph.main.inputs[0]}, {"loss": loss}, updates=linnet.Adam(0.01).minimize(loss))
+    first, second = "/job:worker/task:0", "/job:worker/task:1"
+    for name, variable in graph.variables.items():
+        assert variable.placement == (
+            first if name.startswith("first") else second if name.startswith("second") else ""
+        )
+    places = _places(graph, "train")
+    assert len(places) == 13  # four variables with two slots each, and the count of steps
+    for name, found in places.items():
+        assert found == {graph.variables[name].placement}, name
+    products = [n.placement for n in graph.signatures["train"].function.nodes if n.op == "matmul"]
+    # the gradients of the second layer's weights and input, then of the first layer's weights
+    assert products == [first, second, second, second, first]
+
+
+def test_an_open_scope_says_otherwise_for_gradients() -> None:
+    graph, loss = _trained()
+    with graph.device("/task:5"):
+        (slope,) = linnet.gradients(loss, [graph.variables["first/weight"]])
+    assert placement_of(slope) == "/job:worker/task:5"
+    with graph.device(None):
+        (slope,) = linnet.gradients(loss, [graph.variables["first/weight"]])
+    assert placement_of(slope) == ""
+
+
+def test_gradients_inside_loops_and_calls_are_placed_with_their_nodes() -> None:
+    graph, x = _graph()
+    w = graph.variable("w", np.ones((8, 8), "f4"))
+
+    def step(state: linnet.Tensor, _: linnet.Tensor) -> tuple[linnet.Tensor, linnet.Tensor]:
+        with graph.device("/job:worker/task:2"):
+            return linnet.ops.tanh(state @ w), state
+
+    last, _ = linnet.scan(step, x, graph.constant(np.zeros((3, 1), "f4")))
+    graph.signature("train", {"x": x}, {}, updates=linnet.SGD(0.1).minimize(last.sum()))
+    products = [n for f in graph.functions for n in f.nodes if n.op == "matmul"]
+    assert len(products) >= 3
+    assert {n.placement for n in products} == {"/job:worker/task:2"}
+
+
+def test_passes_keep_placements_apart() -> None:
+    graph, x = _graph()
+    with graph.device("/task:0"):
+        a = linnet.ops.exp(x * 2 + 1)
+    with graph.device("/task:1"):
+        b = linnet.ops.tanh(a * 3)
+    c = linnet.ops.sigmoid(b + 1)  # anywhere: it may join its neighbour
+    with graph.device("/task:0"):
+        again = linnet.ops.exp(x * 2 + 1)  # the same as a
+    with graph.device("/task:1"):
+        other = linnet.ops.exp(x * 2 + 1)  # the same value in another place
+    graph.signature("infer", {"x": x}, {"c": c, "again": again + 1, "other": other})
+    nodes = graph.signatures["infer"].function.nodes
+    assert sorted(n.placement for n in nodes) == ["", "/task:0", "/task:1", "/task:1"]
+    feed = {"x": np.linspace(-1, 1, 32, dtype="f4").reshape(4, 8)}
+    got = linnet.Session(graph).run(feed)
+    first = np.exp(feed["x"] * 2 + 1)
+    np.testing.assert_allclose(got["c"], 1 / (1 + np.exp(-np.tanh(first * 3) - 1)), rtol=1e-5)
+    np.testing.assert_allclose(got["other"], first, rtol=1e-5)
+
+
+def test_files_keep_placements(tmp_path: Path) -> None:
+    graph, loss = _trained()
+    graph.signature("infer", {"x": graph.main.inputs[0]}, {"loss": loss})
+    path = tmp_path / "placed.lnt"
+    graph.save(path)
+    loaded = linnet.Graph.load(path)
+    nodes = [[n.placement for n in g.signatures["infer"].function.nodes] for g in (graph, loaded, loaded.copy())]
+    assert nodes[0] == nodes[1] == nodes[2]
+    assert set(nodes[0]) == {"/job:worker/task:0", "/job:worker/task:1"}
+    assert {n: v.placement for n, v in loaded.variables.items()} == {n: v.placement for n, v in graph.variables.items()}
+    assert loaded.to_bytes() == graph.to_bytes()

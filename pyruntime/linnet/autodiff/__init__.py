@@ -15,6 +15,7 @@ from linnet.autodiff.walk import rules, walk
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import GraphError, UsageError
 from linnet.ir.function import Operators, Tensor, Variable, refuse_other_graphs
+from linnet.ir.scopes import following
 
 __all__ = ["SparseRows", "gradients"]
 
@@ -79,7 +80,9 @@ def gradients(
                 expected="a float dtype",
                 got=tensor.dtype,
             )
-    seed = filled(loss, 1.0) if seed is None else seed
+    if seed is None:
+        with following(function, loss):
+            seed = filled(loss, 1.0)
     flat = [t for group in sources for t in group]
     try:
         found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
@@ -93,8 +96,9 @@ def gradients(
     for item, group in zip(wanted, sources, strict=True):
         parts = [g for t in group if (g := found[t]) is not None]
         like = item.tensor(loss)
-        total = sum_of(parts, like) if parts else filled(like, 0.0)
-        result.append(total.tensor(like) if isinstance(total, SparseRows) and not sparse else total)
+        with following(function, like):
+            total = sum_of(parts, like) if parts else filled(like, 0.0)
+            result.append(total.tensor(like) if isinstance(total, SparseRows) and not sparse else total)
     return result
 
 

@@ -21,7 +21,7 @@ def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     end = len(function.nodes)
     arguments = [None if t is None else ops.copy([t])[0] for t in node.inputs]
     for inner, outer in zip(inline(node.attribute("callee"), function, arguments), node.outputs, strict=True):
-        outer.node = Node("copy", [inner], [outer], {"kind": "identity"}, node.name, node.source)
+        outer.node = Node("copy", [inner], [outer], {"kind": "identity"}, node.name, node.source, node.placement)
         function.nodes.append(outer.node)
     inlined, at = function.nodes[end:], function.nodes.index(node)
     function.nodes[at:] = [*inlined, *function.nodes[at + 1 : end]]
@@ -87,7 +87,8 @@ def inline(function: Function, into: Function, arguments: Sequence[Tensor | None
 
     for node in function.nodes:
         inputs = [None if t is None else own(t) for t in node.inputs]
-        made = Node(node.op, inputs, [own(t) for t in node.outputs], dict(node.attributes), node.name, node.source)
+        outputs, attributes = [own(t) for t in node.outputs], dict(node.attributes)
+        made = dataclasses.replace(node, inputs=inputs, outputs=outputs, attributes=attributes)
         for tensor in made.outputs:
             tensor.node = made
         into.nodes.append(made)

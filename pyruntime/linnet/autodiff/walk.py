@@ -12,6 +12,7 @@ from linnet.builder import ops
 from linnet.builder.straight_through import STOPPED
 from linnet.clib.errors import GraphError
 from linnet.ir.function import Node, Tensor
+from linnet.ir.scopes import following
 
 rules: dict[str, Rule] = {}
 """The rule of each op. Rules also walk, so they are in modules above this one; linnet.autodiff fills this table
@@ -51,13 +52,18 @@ def walk(
         for tensor, gradient in zip(node.inputs, _back(node, given, needs), strict=True):
             if tensor is not None and gradient is not None and tensor in active:
                 partial.setdefault(tensor, []).append(gradient)
-    return [sum_of(partial[t], t) if t in partial else None for t in wanted]
+    return [_sum(partial[t], t) if t in partial else None for t in wanted]
+
+
+def _sum(parts: list[Tensor | SparseRows], t: Tensor) -> Tensor | SparseRows:
+    with following(t.function, t):
+        return sum_of(parts, t)
 
 
 def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tensor | None:
     """The gradient of a node's output as a tensor. It is never SparseRows, because only nodes that read variables have
     such gradients."""
-    total = sum_of(partial[t], t) if t in partial else None
+    total = _sum(partial[t], t) if t in partial else None
     assert not isinstance(total, SparseRows)
     if total is not None:
         partial[t] = [total]  # computed once
@@ -66,8 +72,9 @@ def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tenso
 
 def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Tensor | SparseRows | None]:
     """The gradients of a node's inputs, by the rule of its op."""
-    function, source = node.outputs[0].function, node.outputs[0].function.source
-    function.source = node.source
+    function = node.outputs[0].function
+    before = function.source, function.placement
+    function.source, function.placement = node.source, node.placement
     try:
         rule = rules.get(node.op)
         if rule is None:
@@ -96,7 +103,7 @@ def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Ten
             hint=error.hint or "ask for gradients of tensors after this node, or build the model without it",
         ) from None  # fmt: skip
     finally:
-        function.source = source
+        function.source, function.placement = before
     return [*made, *[None] * len(needs)][: len(needs)]
 
 

@@ -48,9 +48,11 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
                 )
     tables.append(ports)
     if report["variables"]:
-        variables = _table("Variables", "name", "dtype", "shape", ">bytes")
+        placed = any(spec.get("placement") for spec in report["variables"])
+        variables = _table("Variables", "name", "dtype", "shape", ">bytes", *["placement"] * placed)
         for spec in report["variables"]:
-            variables.add_row(spec["name"], spec["dtype"], dims(spec["shape"]), f"{spec['bytes']:,}")
+            row = [spec["name"], spec["dtype"], dims(spec["shape"]), f"{spec['bytes']:,}"]
+            variables.add_row(*row, *[spec["placement"]] * placed)
         tables.append(variables)
     if checkpoint_of is not None:
         _show(tables[-1])
@@ -65,15 +67,17 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     tables.append(sizes)
     if everything:
         for function in report["functions"]:
+            placed = any(node["placement"] for node in function["nodes"])
             nodes = _table(
-                f"Function {function['name']}", ">#", "op", "name", "inputs", "outputs", "attributes", "from"
-            )
+                f"Function {function['name']}", ">#", "op", "name", "inputs", "outputs", "attributes", "from",
+                *["placement"] * placed,
+            )  # fmt: skip
             for i, node in enumerate(function["nodes"]):
                 attributes = " ".join(f"{k}={_short(v)}" for k, v in node["attributes"].items())
                 nodes.add_row(
                     str(i), node["op"], node["name"], " ".join(node["inputs"]),
                     "\n".join(f"{t['name']} {t['dtype']}{dims(t['shape'])} {_quant(t)}" for t in node["outputs"]),
-                    attributes, node["source"],
+                    attributes, node["source"], *[node["placement"]] * placed,
                 )  # fmt: skip
             tables.append(nodes)
     _show(*tables)

@@ -232,6 +232,7 @@ class _Reader:
         variable = graph.variable(
             self.text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()), copy=False
         )
+        variable.placement = self.text(table.Placement())
         variable.quantization = self.quantization(table.Quant(), shape)
         return variable
 
@@ -279,6 +280,7 @@ class _Reader:
             attributes = decode_attributes(op, n.Attributes(), functions)
             self.spend(sum(len(value) for value in attributes.values() if isinstance(value, tuple | list | bytes)))
             node = Node(op, inputs, pick(n.OutputsAsNumpy()), attributes, self.text(n.Name()), self.text(n.Source()))
+            node.placement = self.text(n.Placement())
             for t in node.outputs:
                 t.node = node
             function.nodes.append(node)

@@ -274,6 +274,7 @@ class _Writer:
         outputs = self.numbers([index[id(t)] for t in node.outputs], "<i4")
         name = b.CreateSharedString(given) if given else 0
         source = b.CreateSharedString(node.source) if node.source else 0
+        placement = b.CreateSharedString(node.placement) if node.placement else 0
         for attribute in VERSIONS["attributes"]:
             op, _, key = attribute.partition(".")
             if op == node.op and node.attributes.get(key, default := OPS[op]["attributes"][key][2]) != default:
@@ -293,6 +294,8 @@ class _Writer:
             FbNode.AddName(b, name)
         if source:
             FbNode.AddSource(b, source)
+        if placement:
+            FbNode.AddPlacement(b, placement)
         return int(FbNode.End(b))
 
     def function(self, function: Function) -> int:
@@ -325,6 +328,7 @@ class _Writer:
         quantization = (
             self.quantization(variable.quantization, variable.name, variable.dtype) if variable.quantization else 0
         )
+        placement = b.CreateSharedString(variable.placement) if variable.placement else 0
         self.needs("dtypes", variable.dtype)
         Variable.Start(b)
         Variable.AddName(b, name)
@@ -334,6 +338,8 @@ class _Writer:
             Variable.AddQuant(b, quantization)
         Variable.AddSegment(b, segment)
         Variable.AddTrainable(b, variable.trainable)
+        if placement:
+            Variable.AddPlacement(b, placement)
         return int(Variable.End(b))
 
     def signature(self, key: str) -> int:

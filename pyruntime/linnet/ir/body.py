@@ -18,7 +18,7 @@ class Body(Function):
 
     def __init__(self, outer: Function, name: str) -> None:
         super().__init__(outer.graph, name)
-        self.outer = outer
+        self.outer, self.placement = outer, outer.placement
         self.parameters: list[Tensor] = []
         self.iteration: Tensor | None = None  # loop counter, if this is a loop body
         self.captured: dict[Tensor, Tensor] = {}  # from a tensor of `outer` to the parameter that carries it in

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         @property
         def label(self) -> str: ...
         def may_fold(self, size: int) -> bool: ...
+        def place(self, node: Node) -> str: ...
 
 
 class Operators(Arithmetic["Tensor"]):
@@ -59,6 +60,7 @@ class Variable(Operators):
     quantization: Quantization | None = None
     graph: Home | None = dataclasses.field(default=None, repr=False)
     trainable: bool = True  # whether optimizers update it by default
+    placement: str = ""  # device string; "": anywhere
 
     def tensor(self, like: Value | None = None) -> Tensor:
         """Reads the value from before the run. The read is in the function of `like`. If that is None, it is in the
@@ -108,9 +110,7 @@ class Tensor(Operators):
     variable: Variable | None = None
     quantization: Quantization | None = None
     node: Node | None = None  # the producer
-    elements: tuple[Dim, ...] | None = (
-        None  # what is known about the elements of a small vector or scalar used in shape computations
-    )
+    elements: tuple[Dim, ...] | None = None  # what is known of a small vector or scalar used in shape computations
 
     def tensor(self, like: Value | None = None) -> Tensor:
         return self
@@ -141,6 +141,7 @@ class Node:
     attributes: dict[str, Any]
     name: str = ""
     source: str = ""  # provenance: "OpType:node_name" in the source model
+    placement: str = ""  # device string (linnet.ir.scopes); "": anywhere
 
     def attribute(self, name: str) -> Any:
         """The attribute's value or its default. Raises KeyError if the op has no such attribute."""
@@ -162,7 +163,7 @@ class Function:
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.nodes: list[Node] = []
-        self.source = ""  # provenance of nodes emitted from now on
+        self.source = self.placement = ""  # of nodes emitted from now on; open scopes may change the placement
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}  # by base name: the last number tried
         self._reserved: set[str] = set()  # names of values of the source model that are not made yet
@@ -246,9 +247,7 @@ class Function:
         if found.evaluated:
             self.graph.folded += sum(value.nbytes for value in found.values)
             widest = max((t for t in inputs if t is not None), key=_elements, default=None)
-            name = name or (
-                widest.name if widest is not None else ""
-            )  # a value computed from a weight keeps the weight's name
+            name = name or ("" if widest is None else widest.name)  # what is computed from a weight keeps its name
         return [
             function.constant(value, name if i == 0 else f"{name}_{i}" if name else "", dtype, nth(quantization, i))
             for i, (value, (dtype, _)) in enumerate(zip(found.values, found.specs, strict=True))
@@ -288,7 +287,8 @@ class Function:
             tensor = self.tensor((name or op) if i == 0 else f"{name or op}_{i}", dtype, shape)
             tensor.quantization = nth(quantization, i)
             made.append(tensor)
-        node = Node(op, list(inputs), made, attributes, name and self.graph.prefix + name, self.source)
+        node = Node(op, list(inputs), made, attributes, name and self.graph.prefix + name, self.source, self.placement)
+        node.placement = self.graph.place(node)
         for tensor in made:
             tensor.node = node
         self.nodes.append(node)
@@ -324,7 +324,7 @@ class Function:
                 for key, value in node.attributes.items()
             }
             read = [None if t is None else own(t) for t in node.inputs]
-            made = Node(node.op, read, [own(t) for t in node.outputs], attributes, node.name, node.source)
+            made = dataclasses.replace(node, inputs=read, outputs=[own(t) for t in node.outputs], attributes=attributes)
             for tensor in made.outputs:
                 tensor.node = made
             self.nodes.append(made)

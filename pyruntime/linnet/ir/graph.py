@@ -18,8 +18,9 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import FOLD_LIMIT, Dim, DTypeLike, dtype_of
 from linnet.ir.exact import floats_as_f32, numbers_of
-from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of, refuse_other_graphs
+from linnet.ir.function import Function, Node, Operators, Tensor, Variable, functions_of, refuse_other_graphs
 from linnet.ir.operands import Registered
+from linnet.ir.scopes import Scopes, assign, beside
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +71,7 @@ class Signatures(dict[str, Signature]):
         )  # fmt: skip
 
 
-class Graph:
+class Graph(Scopes):
     """Functions, variables and signatures: the content of one .lnt file.
 
     There are two ways to build a graph. One is function by function (`function`, then `signature(name, function)`). The
@@ -79,6 +80,7 @@ class Graph:
     """
 
     def __init__(self, seed: int = 0) -> None:
+        super().__init__()
         self.number = next(_NUMBERS)  # by which messages tell graphs apart
         self.seed = seed
         self.prefix = ""  # prefix of new names; see scope
@@ -170,7 +172,8 @@ class Graph:
             value, dtype, copy = value.value((self.seed, zlib.crc32(name.encode()))), dtype or value.dtype, False
         array = numbers_of(value, dtype, copy=copy)
         array = np.ascontiguousarray(array).reshape(array.shape)
-        self.variables[name] = Variable(name, array, graph=self, trainable=trainable)
+        where = self.place_variable(name)
+        self.variables[name] = Variable(name, array, graph=self, trainable=trainable, placement=where)
         return self.variables[name]
 
     @property
@@ -250,10 +253,9 @@ class Graph:
                 continue
             done.add((update.variable, id(update.new)))
             if not isinstance(update.new, Tensor):
-                current = found.get(update.variable)
-                found[update.variable] = update.new(
-                    update.variable.tensor(tensors[0] if tensors else None) if current is None else current
-                )
+                current = found.get(update.variable) or update.variable.tensor(tensors[0] if tensors else None)
+                with beside(update.variable):
+                    found[update.variable] = update.new(current)
             elif update.variable in found:
                 raise UsageError(
                     "this variable would get two values in one step", code=101, tensor=update.variable.name,
@@ -297,11 +299,11 @@ class Graph:
         """
         if isinstance(function, Function):
             refuse_other_graphs(self, function)
-            self.signatures[name] = Signature(
-                function,
+            names = (
                 list(inputs) or [t.name for t in function.inputs],
                 list(outputs) or [t.name for t in function.outputs],
             )
+            self.signatures[name] = Signature(function, *names)
             return
         for what, given in (("inputs", function), ("outputs", inputs)):
             if not isinstance(given, Mapping):
@@ -327,11 +329,12 @@ class Graph:
                 f"signature '{name}' has no outputs and no updates", code=101, hint="give it outputs or updates"
             )
         old = every[0].function
-        assigned = [emit("assign", [variable.tensor(new), new], {})[0] for variable, new in (updates or {}).items()]
+        assigned = [assign(variable, new) for variable, new in (updates or {}).items()]
         part = self.function(name)
         nodes = nodes_behind(old, list(feeds.values()), [*results.values(), *assigned], name, replace or {})
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
-        self._simplify(part)
+        with self.device(None):  # passes place nodes as those from which they make them
+            self._simplify(part)
         self._adopt(part)
         if name in self.signatures:
             text = f"signature {name!r} was defined already; the new definition replaces it. Other names keep both"
@@ -413,12 +416,10 @@ def nodes_behind(
                 pending += [replace.get(t, t) for t in tensor.node.inputs if t is not None]
             elif tensor.data is None and tensor.variable is None:
                 raise UsageError(
-                    f"the placeholder is needed by signature '{signature}' but is not among its inputs",
-                    code=105,
-                    tensor=tensor.name,
-                    expected="the placeholder in inputs",
+                    f"the placeholder is needed by signature '{signature}' but is not among its inputs", code=105,
+                    tensor=tensor.name, expected="the placeholder in inputs",
                     got=", ".join(f"'{t.name}'" for t in inputs) or "none",
-                )
+                )  # fmt: skip
         return nodes
 
     wanted, first = behind(outputs), behind(replace.values())

@@ -88,7 +88,8 @@ def state(graph: Graph, name: str, value: npt.ArrayLike) -> Variable:
     """A state variable with this name, which no optimizer trains. It is created only if it does not exist, so
     signatures share it."""
     if name not in graph.variables:
-        graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False)
+        where = graph.place_variable(name)
+        graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False, placement=where)
     return graph.variables[name]
 
 

@@ -13,6 +13,7 @@ from linnet.builder.mapping import pointwise, program_of
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.program import Program
+from linnet.ir.scopes import agree
 from linnet.passes.kept_types import rewrites
 from linnet.passes.rewrite import take_in
 
@@ -28,7 +29,7 @@ def absorb(function: Function) -> bool:
     gone: set[Node] = set()
     for node in function.nodes:
         while node.op in traits.PRODUCTS and (follower := only_reader(node, readers, given)) is not None:
-            if not _absorb_one(function, node, follower):
+            if not agree(node, follower) or not _absorb_one(function, node, follower):
                 break
             gone.add(follower)
     function.nodes = [node for node in function.nodes if node not in gone]
@@ -183,6 +184,6 @@ def normalizations_to_maps(function: Function) -> None:
         made: Tensor = pointwise([x, scale, offset], lambda v, s, o: v * s + o, x.dtype, function=function)
         fresh = function.nodes.pop()
         assert made.node is fresh
-        fresh.outputs, fresh.source = node.outputs, node.source
+        fresh.outputs, fresh.source, fresh.placement = node.outputs, node.source, node.placement
         node.outputs[0].node = fresh
         function.nodes[position] = fresh

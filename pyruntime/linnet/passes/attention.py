@@ -12,6 +12,7 @@ from linnet.builder.mapping import Opened, opened
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.ir.graph import Graph
 from linnet.ir.program import Instruction, Program, Store
+from linnet.ir.scopes import agree
 from linnet.passes.affine import only_reader
 from linnet.passes.kept_types import rewrites
 from linnet.passes.pipeline import simplify
@@ -31,8 +32,9 @@ def find_attention(function: Function) -> bool:
     gone: set[Node] = set()
     for node in list(function.nodes):
         found = _match(node, lambda n: only_reader(n, readers, given)) if node.op == "matmul" else None
-        if found is None:
+        if found is None or not agree(*found.nodes, node):
             continue
+        node.placement = next((n.placement for n in (node, *found.nodes) if n.placement), "")
         before = len(function.nodes)
         mask = _mask(found.form, found.nodes[0].outputs[0])
         query, key = found.nodes[0].inputs[:2]

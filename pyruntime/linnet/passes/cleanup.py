@@ -133,7 +133,8 @@ def _node_key(node: Node) -> Any:
     )
     functions = tuple(id(value) for value in node.attributes.values() if isinstance(value, Function))
     outputs = tuple((t.dtype, _quantization_key(t.quantization)) for t in node.outputs)
-    return node.op, tuple(None if t is None else id(t) for t in node.inputs), repr(attributes), functions, outputs
+    inputs = tuple(None if t is None else id(t) for t in node.inputs)
+    return node.op, inputs, repr(attributes), functions, outputs, node.placement
 
 
 def remove_identities(function: Function) -> bool:

@@ -67,9 +67,9 @@ class _Floats:
             made.quantization = tensor.quantization
             self.others[tensor] = made
         for node in self.old.nodes:
-            self.new.source = node.source
+            self.new.source, self.new.placement = node.source, node.placement
             self.node(node)
-        self.new.source = ""
+        self.new.source = self.new.placement = ""
         for tensor in self.old.outputs:
             self.new.outputs.append(self.other(tensor))
 

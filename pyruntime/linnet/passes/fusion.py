@@ -8,6 +8,7 @@ from collections.abc import Callable
 from linnet.builder.mapping import Opened, iteration_shape, join, opened
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.scopes import agree
 from linnet.passes.rewrite import join_sources
 
 
@@ -46,6 +47,7 @@ def fuse_maps(function: Function) -> bool:
             known[consumer] = joined
             sources = changed.pop(producer, {producer.source: None})
             changed[consumer] = sources | changed.pop(consumer, {consumer.source: None})
+            consumer.placement = consumer.placement or producer.placement
             gone.add(producer)
     for node, sources in changed.items():
         node.attributes = known[node].program.attributes([t.dtype for t in node.outputs])
@@ -66,7 +68,7 @@ def _candidate(
         if tensor is None or tensor.node is None or readers.get(tensor) != 1:
             continue
         producer = tensor.node
-        if producer.op not in traits.POINTWISE or producer in tried or producer in gone:
+        if producer.op not in traits.POINTWISE or producer in tried | gone or not agree(consumer, producer):
             continue
         loaded = program(consumer).loaded
         if _same_size(tensor, [t for t in consumer.inputs if t in loaded], producer, program(producer)):

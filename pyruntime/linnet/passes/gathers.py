@@ -7,6 +7,7 @@ import numpy as np
 
 from linnet.builder.mapping import program_of
 from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.ir.scopes import agree
 from linnet.passes.kept_types import rewrites
 from linnet.passes.rewrite import join_sources, put_in_place, splice
 
@@ -25,7 +26,8 @@ def look_up_first(function: Function) -> bool:
         if table.op != "map" or len(table.outputs) != 1 or table.outputs[0] in given:
             continue
         readers = consumers.get(table.outputs[0], [])
-        if readers and all(_looks_up(reader, table.outputs[0]) for reader in readers) and _narrow(table):
+        fits = readers and all(_looks_up(r, table.outputs[0]) and agree(table, r) for r in readers)
+        if fits and _narrow(table):
             for reader in readers:
                 _exchange(function, table, reader, places)
     splice(function, places)

@@ -24,6 +24,7 @@ def take_in(node: Node, follower: Node) -> None:
     """Makes `node` compute the result of `follower`, its only reader, instead of its own. The value of `node` no longer
     exists; the last part of the provenance says which value the result is."""
     node.source, node.name = join_sources(origin(node), origin(follower)), ""
+    node.placement = node.placement or follower.placement
     node.outputs[0] = follower.outputs[0]  # keeps the name and the position among the outputs
     node.outputs[0].node = node
 
@@ -39,7 +40,7 @@ def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, bef
     del function.nodes[before:]
     assert result.node is not None
     for new in made:
-        new.source = join_sources(source, new.source)
+        new.source, new.placement = join_sources(source, new.source), node.placement
     result.node.outputs, result.node.name = node.outputs, node.name
     node.outputs[0].node = result.node
     places[node] = made

@@ -89,7 +89,7 @@ def updates(
         if master:
             stand_ins[graph.variable(f"{variable.name}/master", value, trainable=False, copy=False)] = variable
         else:
-            stand_ins[Variable(variable.name, value, graph=graph)] = variable
+            stand_ins[Variable(variable.name, value, graph=graph, placement=variable.placement)] = variable
         assert real.dtype == "f32"
     found = gradients(loss, own)
     given: dict[Variable, Tensor | SparseRows] = dict(zip(stand_ins, found, strict=True))

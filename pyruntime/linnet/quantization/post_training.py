@@ -57,7 +57,7 @@ class Quantizer(Decisions):
         for node in self.old.nodes:
             if node in skipped:
                 continue
-            self.function.source = node.source
+            self.function.source, self.function.placement = node.source, node.placement
             if node.op in INTEGER_OPS and self.modes[node] in LIMITS:
                 self._emit_integer(node)
             elif node.op == "map":

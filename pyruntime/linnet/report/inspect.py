@@ -88,6 +88,7 @@ def summary(graph: Graph) -> dict[str, Any]:
                 "shape": list(v.value.shape),
                 "bytes": bytes_of(v.dtype, v.value.shape),
                 "quantization": _quantization(v.quantization),
+                "placement": v.placement,
             }
             for v in graph.variables.values()
         ],
@@ -147,6 +148,7 @@ def _node(node: Node) -> dict[str, Any]:
         "op": node.op,
         "name": node.name,
         "source": node.source,
+        "placement": node.placement,
         "inputs": ["-" if t is None else t.name for t in node.inputs],
         "outputs": [_tensor(t) for t in node.outputs],
         "attributes": attributes,

@@ -120,7 +120,14 @@ class Node(object):
             return self._tab.String(o + self._tab.Pos)
         return None
 
-def NodeStart(builder): builder.StartObject(7)
+    # Node
+    def Placement(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.String(o + self._tab.Pos)
+        return None
+
+def NodeStart(builder): builder.StartObject(8)
 def Start(builder):
     return NodeStart(builder)
 def NodeAddOp(builder, op): builder.PrependUint16Slot(0, op, 0)
@@ -150,6 +157,9 @@ def AddName(builder, name):
 def NodeAddSource(builder, source): builder.PrependUOffsetTRelativeSlot(6, flatbuffers.number_types.UOffsetTFlags.py_type(source), 0)
 def AddSource(builder, source):
     return NodeAddSource(builder, source)
+def NodeAddPlacement(builder, placement): builder.PrependUOffsetTRelativeSlot(7, flatbuffers.number_types.UOffsetTFlags.py_type(placement), 0)
+def AddPlacement(builder, placement):
+    return NodeAddPlacement(builder, placement)
 def NodeEnd(builder): return builder.EndObject()
 def End(builder):
     return NodeEnd(builder)

@@ -94,7 +94,14 @@ class Variable(object):
             return bool(self._tab.Get(flatbuffers.number_types.BoolFlags, o + self._tab.Pos))
         return True
 
-def VariableStart(builder): builder.StartObject(6)
+    # Variable
+    def Placement(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.String(o + self._tab.Pos)
+        return None
+
+def VariableStart(builder): builder.StartObject(7)
 def Start(builder):
     return VariableStart(builder)
 def VariableAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
@@ -118,6 +125,9 @@ def AddSegment(builder, segment):
 def VariableAddTrainable(builder, trainable): builder.PrependBoolSlot(5, trainable, 1)
 def AddTrainable(builder, trainable):
     return VariableAddTrainable(builder, trainable)
+def VariableAddPlacement(builder, placement): builder.PrependUOffsetTRelativeSlot(6, flatbuffers.number_types.UOffsetTFlags.py_type(placement), 0)
+def AddPlacement(builder, placement):
+    return VariableAddPlacement(builder, placement)
 def VariableEnd(builder): return builder.EndObject()
 def End(builder):
     return VariableEnd(builder)
