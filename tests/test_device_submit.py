@@ -293,3 +293,32 @@ def test_opencl_queues_runs() -> None:
         binding.submit()
     binding.wait(timeout=60)
     np.testing.assert_allclose(y.read(), WANT, rtol=1e-5)
+
+
+class CollectingDevice(PyDevice):
+    """It begins nothing before it is told to."""
+
+    def _flush(self, queue: int) -> int:
+        return 0
+
+
+def test_a_device_that_collects_work_is_told_to_begin_once() -> None:
+    device = CollectingDevice({"matmul": 1.0})
+    session = linnet.Session(product("output"), device=device)
+    device.calls.clear()
+    np.testing.assert_array_equal(session.run({"x": X})["y"], WANT)
+    calls = [call for call in device.calls if call != "record"]
+    assert calls.count("flush") == 1
+    assert calls.index("download") + 1 == calls.index("flush") == calls.index("wait") - 1
+    device.fail["flush"] = 7
+    with pytest.raises(linnet.DeviceError, match=r"begin what was submitted.*told to fail"):
+        session.run({"x": X})
+    del device.fail["flush"]
+    x, y = linnet.DeviceArray(device, (3, 4)), linnet.DeviceArray(device, (3, 5))
+    binding = linnet.Session(product(), device=device).bind({"x": x}, {"y": y})
+    x.write(X)
+    device.calls.clear()
+    binding.submit()
+    assert device.count("flush") == 1 and device.count("wait") == 0
+    binding.wait()
+    np.testing.assert_array_equal(y.read(), WANT)

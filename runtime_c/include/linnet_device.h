@@ -519,6 +519,10 @@ struct linnet_device {
      * `bytes`, rounded up to a multiple of limits.import_alignment. */
     int (*allocate_host)(void *context, uint64_t bytes, void **host);
     void (*release_host)(void *context, void *host, uint64_t bytes);
+    /* Optional: begins the work that was submitted to the queue. The library calls it before the host waits or computes,
+     * and at the end of a submitted run. Until then a device may collect the work, to send it as one message. `wait`,
+     * `wait_until` and `finish` begin the work too. NULL: the device begins each piece of work by itself. */
+    int (*flush)(void *context, linnet_handle queue);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */

@@ -123,11 +123,17 @@ static void free_event(void *context, linnet_handle handle) {
     free((void *)(uintptr_t)handle);
 }
 
+/* The message is sent later, with all that the host shall do until somebody waits. */
 static int record(void *context, linnet_handle queue, linnet_handle handle) {
     event *e = (event *)(uintptr_t)handle;
+    (void)context;
+    *e = (event){.queue = queue_of(queue), .message = ln_remote_queue_mark(queue_of(queue))};
+    return 0;
+}
+
+static int flush(void *context, linnet_handle queue) {
     linnet_error error = {0};
-    e->queue = queue_of(queue);
-    return ln_remote_queue_flush(e->queue, &e->message, &error) == LINNET_OK ? 0 : ln_remote_code_of(context, &error);
+    return ln_remote_queue_flush(queue_of(queue), &error) == LINNET_OK ? 0 : ln_remote_code_of(context, &error);
 }
 
 static int wait_for(ln_remote_device *d, linnet_handle handle, int timeout_ms) {
@@ -152,14 +158,13 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
                   const void *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
     linnet_error error = {0};
-    uint64_t message;
     for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
         const uint64_t left = tensor->bytes - done, bytes = left < UPLOAD ? left : UPLOAD;
         const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
         unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
         if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
         done += bytes;
-        if (batch->size >= UPLOAD && ln_remote_queue_flush(queue_of(queue), &message, &error) != LINNET_OK)
+        if (batch->size >= UPLOAD && ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK)
             return ln_remote_code_of(context, &error);
         if (tensor->bytes == 0) break;
     }
@@ -293,6 +298,7 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
         .run = run,
         .explain = explain,
         .wait_until = wait_until,
+        .flush = flush,
     };
     ln_remote_cost_functions(&d->functions);
     return &d->functions;

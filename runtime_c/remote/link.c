@@ -124,17 +124,24 @@ static linnet_status lose(ln_remote_link *link, const linnet_error *why, linnet_
     return (linnet_status)error->code;
 }
 
-static linnet_status wait(ln_remote_link *link, int timeout_ms) {
-    const int wants = ln_net_transport_wants(link->transport, link->stream);
-    struct pollfd fd = {
-        .fd = ln_net_transport_fd(link->transport),
-        .events = (short)((wants & LN_NET_READ ? POLLIN : 0) | (wants & LN_NET_WRITE ? POLLOUT : 0)),
-    };
-    poll(&fd, 1, wants & LN_NET_NOW ? 0 : timeout_ms);
-    return LINNET_OK;
+/* Waits until something can be moved on one of the links. */
+static void wait(ln_remote_link *const *links, int count, int timeout_ms) {
+    struct pollfd fds[LN_REMOTE_TOGETHER];
+    nfds_t n = 0;
+    for (int i = 0; i < count && n < LN_REMOTE_TOGETHER; i++) {
+        if (links[i]->broken.code != 0) continue;
+        const int wants = ln_net_transport_wants(links[i]->transport, links[i]->stream);
+        fds[n++] = (struct pollfd){
+            .fd = ln_net_transport_fd(links[i]->transport),
+            .events = (short)((wants & LN_NET_READ ? POLLIN : 0) | (wants & LN_NET_WRITE ? POLLOUT : 0)),
+        };
+        if (wants & LN_NET_NOW) timeout_ms = 0;
+    }
+    poll(fds, n, timeout_ms);
 }
 
-linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_error *error) {
+/* Moves what can be moved; *moved says whether something was. */
+static linnet_status move(ln_remote_link *link, bool *moved, linnet_error *error) {
     linnet_error why = {0};
     uint64_t received[2], sent[2];
     if (link->broken.code != 0) {
@@ -153,11 +160,25 @@ linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_e
         ln_net_transport_send(link->transport, link->stream, LN_NET_TURN, &(linnet_error){0});
     if (flow == LN_NET_ENDED || flow == LN_NET_BROKEN || link->was_refused) return lose(link, &why, error);
     ln_net_transport_counts(link->transport, &received[1], &sent[1]);
-    return received[1] != received[0] || sent[1] != sent[0] || timeout_ms == 0 ? LINNET_OK : wait(link, timeout_ms);
+    *moved |= received[1] != received[0] || sent[1] != sent[0];
+    return LINNET_OK;
 }
 
-linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
-                                  linnet_error *error) {
+linnet_status ln_remote_links_turn(ln_remote_link *const *links, int count, int timeout_ms, linnet_error *error) {
+    bool moved = false;
+    linnet_error ignored;
+    for (int i = 1; i < count; i++) (void)move(links[i], &moved, &ignored);
+    const linnet_status status = move(links[0], &moved, error);
+    if (status == LINNET_OK && !moved && timeout_ms != 0) wait(links, count, timeout_ms);
+    return status;
+}
+
+linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_error *error) {
+    return ln_remote_links_turn(&link, 1, timeout_ms, error);
+}
+
+linnet_status ln_remote_link_begin(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
+                                   linnet_error *error) {
     const ln_net_header header = {.type = type};
     linnet_status status = LINNET_OK;
     if (!ln_remote_protocol.messages[type].bulk) {
@@ -167,9 +188,18 @@ linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void
         link->sending = ln_net_stream_bulk(link->stream, &header, bytes, size, 1);
         if (!link->sending) status = lose(link, NULL, error);
     }
-    while (status == LINNET_OK && (link->sending || !ln_net_stream_idle(link->stream)))
-        status = ln_remote_link_turn(link, -1, error);
     return link->broken.code != 0 ? lose(link, &link->broken, error) : status;
+}
+
+bool ln_remote_link_sends(const ln_remote_link *link) {
+    return link->broken.code == 0 && (link->sending || !ln_net_stream_idle(link->stream));
+}
+
+linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
+                                  linnet_error *error) {
+    linnet_status status = ln_remote_link_begin(link, type, bytes, size, error);
+    while (status == LINNET_OK && ln_remote_link_sends(link)) status = ln_remote_link_turn(link, -1, error);
+    return status;
 }
 
 linnet_status ln_remote_link_pause(ln_remote_link *link, bool paused, linnet_error *error) {

@@ -35,8 +35,17 @@ unsigned char *ln_remote_link_take(ln_remote_link *link, size_t *size);
 /* Sends a message, and returns when it is sent. Messages that arrive meanwhile go to the callback. */
 linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
                                   linnet_error *error);
+/* Begins to send a message, whose bytes must stay until ln_remote_link_sends says false. */
+linnet_status ln_remote_link_begin(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
+                                   linnet_error *error);
+/* Tells whether something is left to send. */
+bool ln_remote_link_sends(const ln_remote_link *link);
 /* Moves what can be moved. If nothing can, waits for at most `timeout_ms` (-1: no limit). */
 linnet_status ln_remote_link_turn(ln_remote_link *link, int timeout_ms, linnet_error *error);
+/* Does the same for several links, at most LN_REMOTE_TOGETHER, and returns the failure of the first one. A link that
+ * has failed says so again when it is used. */
+enum { LN_REMOTE_TOGETHER = 32 };
+linnet_status ln_remote_links_turn(ln_remote_link *const *links, int count, int timeout_ms, linnet_error *error);
 /* Tells the peer why the connection ends. */
 void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char *text);
 /* Tells whether the connection has not failed yet. */

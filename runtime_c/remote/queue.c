@@ -22,6 +22,7 @@ struct ln_remote_queue {
     } way[UNDER_WAY];        /* of the messages that are not answered yet, at their number modulo UNDER_WAY */
     uint64_t sent, answered; /* messages */
     linnet_error failure;    /* of a message; code 0: none since the last wait */
+    ln_remote_queue *next;   /* a ring of the queues whose work depends on each other */
     ln_remote_welcome welcome;
     bool welcomed;
 };
@@ -101,6 +102,7 @@ ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_wel
     ln_net_transport *transport = NULL;
     ln_remote_queue *queue = calloc(1, sizeof *queue);
     linnet_status status = queue != NULL ? LINNET_OK : LINNET_OUT_OF_MEMORY;
+    if (queue != NULL) queue->next = queue;
     if (status == LINNET_OK) status = ln_net_connect(place->address, place->security, false, &transport, error);
     if (status == LINNET_OK) {
         queue->link = ln_remote_link_new(transport, NULL, receive, queue);
@@ -119,6 +121,9 @@ ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_wel
 
 void ln_remote_queue_free(ln_remote_queue *queue) {
     if (queue == NULL) return;
+    ln_remote_queue *before = queue;
+    while (before->next != queue) before = before->next;
+    before->next = queue->next;
     ln_remote_link_free(queue->link);
     ln_remote_batch_free(&queue->batch);
     for (int i = 0; i < UNDER_WAY; i++) free(queue->way[i].downloads);
@@ -129,38 +134,67 @@ bool ln_remote_queue_works(const ln_remote_queue *queue) { return ln_remote_link
 
 ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue) { return &queue->batch; }
 
-linnet_status ln_remote_queue_flush(ln_remote_queue *queue, uint64_t *message, linnet_error *error) {
+void ln_remote_queue_join(ln_remote_queue *queue, ln_remote_queue *other) {
+    for (const ln_remote_queue *q = queue->next; q != queue; q = q->next)
+        if (q == other) return;
+    if (queue == other) return;
+    ln_remote_queue *next = queue->next;
+    queue->next = other->next, other->next = next;
+}
+
+/* Moves bytes of the whole ring: a host may be unable to go on before another one has got rid of its answer. */
+static linnet_status turn(ln_remote_queue *queue, int timeout_ms, linnet_error *error) {
+    ln_remote_link *links[LN_REMOTE_TOGETHER] = {queue->link};
+    int count = 1;
+    for (const ln_remote_queue *q = queue->next; q != queue && count < LN_REMOTE_TOGETHER; q = q->next)
+        links[count++] = q->link;
+    return ln_remote_links_turn(links, count, timeout_ms, error);
+}
+
+static linnet_status send_batch(ln_remote_queue *queue, linnet_error *error) {
     ln_remote_batch *batch = &queue->batch;
     linnet_status status = LINNET_OK;
-    *message = queue->sent;
-    if (batch->failed) {
-        ln_remote_batch_clear(batch);
-        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a message to a host");
-    }
     if (batch->size == 0) return LINNET_OK;
-    while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY)
-        status = ln_remote_link_turn(queue->link, -1, error);
-    if (status != LINNET_OK) return status;
-    const int way = (int)(queue->sent % UNDER_WAY);
-    ln_remote_download *spare = queue->way[way].downloads;
-    const int room = queue->way[way].room;
-    queue->way[way].downloads = batch->downloads, queue->way[way].room = batch->download_room;
-    queue->way[way].count = batch->download_count;
-    batch->downloads = spare, batch->download_room = room;
-    *message = ++queue->sent;
-    status = ln_remote_link_send(queue->link, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
+    while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY) status = turn(queue, -1, error);
+    if (status == LINNET_OK) {
+        const int way = (int)(queue->sent % UNDER_WAY);
+        ln_remote_download *spare = queue->way[way].downloads;
+        const int room = queue->way[way].room;
+        queue->way[way].downloads = batch->downloads, queue->way[way].room = batch->download_room;
+        queue->way[way].count = batch->download_count;
+        batch->downloads = spare, batch->download_room = room;
+        ++queue->sent;
+        status = ln_remote_link_begin(queue->link, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
+    }
+    while (status == LINNET_OK && ln_remote_link_sends(queue->link)) status = turn(queue, -1, error);
     ln_remote_batch_clear(batch);
     return status;
 }
 
+linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error) {
+    linnet_error ignored; /* who waits for another queue of the ring learns of its failure */
+    bool failed = queue->batch.failed;
+    for (const ln_remote_queue *q = queue->next; q != queue; q = q->next) failed |= q->batch.failed;
+    if (failed) { /* what is left of the ring's work does not fit together */
+        ln_remote_batch_clear(&queue->batch);
+        for (ln_remote_queue *q = queue->next; q != queue; q = q->next) ln_remote_batch_clear(&q->batch);
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a message to a host");
+    }
+    for (ln_remote_queue *q = queue->next; q != queue; q = q->next) (void)send_batch(q, &ignored);
+    return send_batch(queue, error);
+}
+
+uint64_t ln_remote_queue_mark(const ln_remote_queue *queue) { return queue->sent + (queue->batch.size > 0); }
+
 linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int timeout_ms, bool *answered,
                                    linnet_error *error) {
-    linnet_status status = LINNET_OK;
+    linnet_status status = message > queue->sent ? ln_remote_queue_flush(queue, error) : LINNET_OK;
     const int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    if (message > queue->sent) message = queue->sent; /* it could not be sent */
     while (status == LINNET_OK && queue->answered < message) {
         const int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
         if (timeout_ms >= 0 && left <= 0) break;
-        status = ln_remote_link_turn(queue->link, (int)left, error);
+        status = turn(queue, (int)left, error);
     }
     *answered = queue->answered >= message;
     if (status == LINNET_OK && *answered && queue->failure.code != 0) {
@@ -173,9 +207,8 @@ linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int
 
 linnet_status ln_remote_queue_finish(ln_remote_queue *queue, linnet_error *error) {
     bool answered;
-    uint64_t message;
-    const linnet_status status = ln_remote_queue_flush(queue, &message, error);
-    return status != LINNET_OK ? status : ln_remote_queue_wait(queue, message, -1, &answered, error);
+    const linnet_status status = ln_remote_queue_flush(queue, error);
+    return status != LINNET_OK ? status : ln_remote_queue_wait(queue, queue->sent, -1, &answered, error);
 }
 
 linnet_status ln_remote_queue_piece(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error) {

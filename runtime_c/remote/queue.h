@@ -29,10 +29,15 @@ bool ln_remote_queue_works(const ln_remote_queue *queue);
 
 /* The commands that are not sent yet. Add to them with batch.h. */
 ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue);
-/* Sends them. *message is the number of messages sent so far, which stands for the work up to now. */
-linnet_status ln_remote_queue_flush(ln_remote_queue *queue, uint64_t *message, linnet_error *error);
-/* Waits until the host has answered the message of this number, for at most `timeout_ms` (-1: no limit). *answered says
- * whether it has. Fails, once, if a message up to this one has failed. */
+/* Notes that work of one queue waits for work of the other. From now on both are sent together, and they are used by
+ * one thread. */
+void ln_remote_queue_join(ln_remote_queue *queue, ln_remote_queue *other);
+/* Sends the commands of the queue, and those of all queues that were joined with it. */
+linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error);
+/* The number of the message that has the last command so far, which stands for the work up to now. */
+uint64_t ln_remote_queue_mark(const ln_remote_queue *queue);
+/* Waits until the host has answered the message of this number, for at most `timeout_ms` (-1: no limit), and sends it
+ * if necessary. *answered says whether it has. Fails, once, if a message up to this one has failed. */
 linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int timeout_ms, bool *answered,
                                    linnet_error *error);
 /* Flushes and waits for everything. */

@@ -6,6 +6,7 @@
 #include "model/store.h"
 #include "plan/continue.h"
 #include "run/device.h"
+#include "run/flush.h"
 #include "run/fork.h"
 #include "run/operand.h"
 #include "run/segment.h"
@@ -22,7 +23,7 @@ static inline linnet_status run_step(linnet_session *s, ln_instance *instance, l
                                      linnet_error *error) {
     const ln_step *step = resolved->step;
     if (step->kind >= LN_STEP_LOOP) return run_body(s, resolved, error);
-    if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, resolved, error);
+    if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_submit(s, instance, resolved, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
         const linnet_status status = threads > 1 ? ln_run_parallel(s, resolved, phase, threads)
