@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from linnet.cli.sync_key import write_key
+from linnet.session.options import SessionFields
 from tests.native import build
 
 
 class Host:
-    """linnet-host in a process. `name` is its device."""
+    """linnet-host in a process. `name` is its device; with `all` as its arguments, a session puts each node there."""
 
     def __init__(self, listen: str, *options: str, kind: str = "release", key: Path | None = None) -> None:
         command = [str(build(kind, "linnet-host") / "linnet-host"), "--listen", listen, *options]
@@ -26,6 +27,7 @@ class Host:
         assert line[:1] == ["listening"], self.process.communicate()[1]
         self.address = line[1]
         self.name = f"remote:{self.address}" + (f",key={key}" if key else "")
+        self.all: SessionFields = {"devices": [self.name], "placement": {"*": f"remote:{self.address}"}}
 
     def stop(self) -> str:
         """Ends it, and returns what it wrote to stderr."""

@@ -4,6 +4,7 @@ from the page's tables, and a client that was written from the page and works wi
 from __future__ import annotations
 
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -124,6 +125,25 @@ def test_the_client_of_the_page_runs_a_piece(file: bytes) -> None:
         one.submit(part("RELEASE", buffer=8), part("RELEASE", buffer=7), part("RELEASE", buffer=9))
         one.close()
         other.close()
+
+
+def test_a_host_predicts_what_a_piece_costs(file: bytes) -> None:
+    """From its tables alone, and as linnet itself does."""
+    end = sum(struct.unpack_from("<QQ", file, 16))  # of the tables
+    assert end < len(file) - 4 * 64 * 64
+    plan = linnet.Session(small(), threads=1).plan_info
+    with host("127.0.0.1:0", "--threads", "1", "--max-bytes", "8MB") as there:
+        one = Client(there.address)
+        for size in (end, len(file)):
+            command = part("PREDICT", file_bytes=len(file), bytes=size) + client.padded(file[:size])
+            cost = client.unpack("What a piece costs", *one.submit(command, downloads=[16]))
+            assert abs(cost["run_ns"] - 1e6 * plan["modelled_ms"]) <= 1
+            assert 2 * SIZE < cost["session_bytes"] < 8_000_000
+        for bad in ((end - 8, end), (1 << 50, end), (len(file), 0)):
+            with pytest.raises(Failed) as failed:
+                one.submit(part("PREDICT", file_bytes=bad[0], bytes=bad[1]) + client.padded(file[: bad[1]]))
+            assert failed.value.record["what"]
+        one.close()
 
 
 @pytest.mark.parametrize(

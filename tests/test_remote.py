@@ -99,13 +99,34 @@ def test_models_cut_at_random_keep_their_bits(name: str) -> None:
             assert same(cut.run(feeds), expected)
 
 
+def test_nodes_go_where_they_cost_less() -> None:
+    """The host has faster kernels than this process may use; a message there and back takes longer than a small product."""
+    graph = Graph()
+    main = graph.function()
+    rng = np.random.default_rng(6)
+    x = main.placeholder("x", "f32", (256, 512))
+    y = nn.relu(x @ main.constant(rng.standard_normal((512, 512)).astype(np.float32), "w0"))
+    main.outputs.append(y @ main.constant(rng.standard_normal((512, 256)).astype(np.float32), "w1"))
+    graph.signature("infer", main)
+    lowest = linnet.isa_names()[0]
+    slow = linnet.Session(graph, threads=1, isa_max=lowest)
+    with host("127.0.0.1:0", "--threads", "1") as there:
+        moved = linnet.Session(graph, threads=1, isa_max=lowest, devices=[there.name])
+        assert {step.op for step in moved.steps if step.device == there.name} == {"transfer", "matmul"}
+        assert {step.placed for step in moved.steps if step.op != "transfer"} == {"chosen"}
+        assert all(step.modelled_ms > 0 for step in moved.steps if step.kernel != "wait")
+        assert moved.plan_info["modelled_ms"] < slow.plan_info["modelled_ms"]
+        stayed = linnet.Session(small(), threads=1, devices=[there.name])
+        assert on(stayed, there.name) == 0 and {step.placed for step in stayed.steps} == {"cost"}
+
+
 def test_a_second_start_sends_no_piece(tmp_path: Path) -> None:
     graph, feeds = small(256), {"x": np.ones((8, 256), np.float32)}
     folder = tmp_path / "pieces"
     folder.mkdir()
     for start in range(2):
         with host("127.0.0.1:0", "--folder", str(folder)) as there:
-            session = linnet.Session(graph, devices=[there.name])
+            session = linnet.Session(graph, **there.all)
             session.run(feeds)
             files = sorted(folder.glob("*.lnt"))
             assert len(files) == 1 and on(session, there.name) > 0
@@ -116,13 +137,13 @@ def test_a_second_start_sends_no_piece(tmp_path: Path) -> None:
     assert linnet.Graph.load(files[0]).signatures["infer"]  # a model like any other
     files[0].write_bytes(files[0].read_bytes()[:-64] + b"x" * 64)  # a damaged piece is sent again
     with host("127.0.0.1:0", "--folder", str(folder)) as there:
-        assert same(linnet.Session(graph, devices=[there.name]).run(feeds), linnet.Session(graph).run(feeds))
+        assert same(linnet.Session(graph, **there.all).run(feeds), linnet.Session(graph).run(feeds))
 
 
 def test_the_folder_stays_within_its_limit(tmp_path: Path) -> None:
     with host("127.0.0.1:0", "--folder", str(tmp_path), "--folder-bytes", "600kB") as there:
         for width in (200, 204, 208, 212):
-            linnet.Session(small(width), devices=[there.name]).run({"x": np.ones((8, width), np.float32)})
+            linnet.Session(small(width), **there.all).run({"x": np.ones((8, width), np.float32)})
     assert 1 <= len(list(tmp_path.glob("*.lnt"))) <= 2
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 600_000
 
@@ -130,8 +151,8 @@ def test_the_folder_stays_within_its_limit(tmp_path: Path) -> None:
 def test_a_host_lends_no_more_than_its_owner_says() -> None:
     with host("127.0.0.1:0", "--max-bytes", "2MB") as there:
         with pytest.raises(linnet.Error, match="out_of_memory"):
-            linnet.Session(small(600), devices=[there.name])
-        session = linnet.Session(small(64), devices=[there.name])  # and goes on
+            linnet.Session(small(600), **there.all)
+        session = linnet.Session(small(64), **there.all)  # and goes on
         assert values(session.run({"x": np.ones((8, 64), np.float32)}))[0].shape == (8, 64)
         assert there.resident() < 12_000
 
@@ -139,7 +160,7 @@ def test_a_host_lends_no_more_than_its_owner_says() -> None:
 def test_several_clients_have_memory_of_their_own() -> None:
     graph, rng = small(), np.random.default_rng(1)
     with host() as there:
-        sessions = [linnet.Session(graph, devices=[there.name]) for _ in range(4)]
+        sessions = [linnet.Session(graph, **there.all) for _ in range(4)]
         feeds = [{"x": rng.standard_normal((8, 64)).astype(np.float32)} for _ in sessions]
         for session, feed in zip(sessions, feeds, strict=True):
             session.run(feed)
@@ -148,7 +169,7 @@ def test_several_clients_have_memory_of_their_own() -> None:
             assert same(session.run(feed), here.run(feed))
         code = (
             "import sys, numpy as np, linnet; from tests.test_remote import small; "
-            "s = linnet.Session(small(), devices=[sys.argv[1]]); "
+            "s = linnet.Session(small(), devices=[sys.argv[1]], placement={'*': sys.argv[1]}); "
             "print(float(np.asarray(list(s.run({'x': np.ones((8, 64), np.float32)}).values())[0]).sum()))"
         )
         others = [
@@ -162,7 +183,7 @@ def test_several_clients_have_memory_of_their_own() -> None:
 def test_an_idle_host_is_small_and_still() -> None:
     with host() as there:
         assert there.resident() <= 3 * 1024
-        session = linnet.Session(small(), devices=[there.name])
+        session = linnet.Session(small(), **there.all)
         session.run({"x": np.ones((8, 64), np.float32)})
         before = there.processor_seconds()
         time.sleep(1)
@@ -171,7 +192,7 @@ def test_an_idle_host_is_small_and_still() -> None:
 
 def test_a_dead_host_is_named() -> None:
     with host() as there:
-        session = linnet.Session(small(), devices=[there.name])
+        session = linnet.Session(small(), **there.all)
         feed = {"x": np.ones((8, 64), np.float32)}
         session.run(feed)
         there.process.send_signal(signal.SIGKILL)
@@ -179,23 +200,23 @@ def test_a_dead_host_is_named() -> None:
         with pytest.raises(linnet.DeviceError, match=re.escape(there.address)):
             session.run(feed)
         with pytest.raises(linnet.Error, match=re.escape(there.address)):
-            linnet.Session(small(128), devices=[there.name])
+            linnet.Session(small(128), **there.all)
 
 
 def test_a_new_session_finds_a_host_that_came_back(tmp_path: Path) -> None:
     feed = {"x": np.ones((8, 64), np.float32)}
     with host(f"unix:{tmp_path}/host") as there:
-        expected = linnet.Session(small(), devices=[there.name]).run(feed)
+        expected = linnet.Session(small(), **there.all).run(feed)
         there.process.send_signal(signal.SIGKILL)
         there.process.wait()
     with host(f"unix:{tmp_path}/host") as again:
         assert again.name == there.name
-        assert same(linnet.Session(small(), devices=[again.name]).run(feed), expected)
+        assert same(linnet.Session(small(), **again.all).run(feed), expected)
 
 
 def test_a_stopped_host_says_so() -> None:
     with host() as there:
-        session = linnet.Session(small(), devices=[there.name])
+        session = linnet.Session(small(), **there.all)
         session.run({"x": np.ones((8, 64), np.float32)})
         there.stop()
         with pytest.raises(linnet.DeviceError, match="the host is stopped"):
@@ -218,7 +239,7 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
         for name in (f"remote:{there.address},key={new_key(other)}", f"remote:{there.address}"):
             with pytest.raises(linnet.Error, match=re.escape(there.address)):
                 linnet.Session(small(), devices=[name])
-        linnet.Session(small(), devices=[there.name])
+        linnet.Session(small(), **there.all)
 
 
 def test_other_machines_need_a_key() -> None:
@@ -238,7 +259,7 @@ def test_what_is_not_linnet_is_hung_up_on() -> None:
                 raw.settimeout(20)
                 while raw.recv(4096):
                     pass
-        session = linnet.Session(small(), devices=[there.name])
+        session = linnet.Session(small(), **there.all)
         assert on(session, there.name) > 0
 
 
@@ -253,21 +274,25 @@ def test_training_keeps_its_bits() -> None:
     feeds = {"x": rng.standard_normal((16, 20)).astype(np.float32), "t": rng.integers(0, 4, 16).astype(np.int32)}
     with host() as there:
         losses = []
-        for devices in ([], [there.name]):
-            session = linnet.Session(graph, "train", devices=devices)
+        for where in ({}, there.all):
+            session = linnet.Session(graph, "train", **where)
             losses.append([session.run(feeds)["loss"].tobytes() for _ in range(10)])
-            assert not devices or on(session, there.name) > 0
+            assert not where or on(session, there.name) > 0
     assert losses[0] == losses[1] and len(set(losses[0])) == 10
 
 
 def test_commands_take_hosts(tmp_path: Path) -> None:
     small().save(tmp_path / "m.lnt")
     with host() as there:
-        done = run_here("plan", str(tmp_path / "m.lnt"), "--device", there.name)
+        everything = ("--device", there.name, "--placement", f"*={there.name}")
+        done = run_here("plan", str(tmp_path / "m.lnt"), *everything)
+        assert done.returncode == 0 and there.name in done.stdout
+        (tmp_path / "places.json").write_text(json.dumps({"*": there.name}))
+        done = run_here("plan", str(tmp_path / "m.lnt"), *everything[:3], str(tmp_path / "places.json"))
         assert done.returncode == 0 and there.name in done.stdout
         tool = str(build("release", "linnet-run", "linnet_remote") / "linnet-run")
         command = [tool, str(tmp_path / "m.lnt"), "--random", "--json"]
-        text, alone = run([*command, "--device", there.name]), run(command)
+        text, alone = run([*command, *everything]), run(command)
         assert json.loads(text)["outputs"] == json.loads(alone)["outputs"]
         done = run_here("devices", there.name)
         assert done.returncode == 0 and os.uname().machine in done.stdout
@@ -276,7 +301,7 @@ def test_commands_take_hosts(tmp_path: Path) -> None:
 
 def test_a_run_ends_after_the_hosts_time_limit() -> None:
     with host("127.0.0.1:0", "--timeout", "0.00001") as there:
-        session = linnet.Session(small(2048), devices=[there.name])
+        session = linnet.Session(small(2048), **there.all)
         with pytest.raises(linnet.DeviceError, match="time"):
             for _ in range(200):
                 session.run({"x": np.ones((8, 2048), np.float32)})

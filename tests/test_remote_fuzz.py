@@ -19,7 +19,7 @@ def piece(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A piece as a client sends it."""
     folder = tmp_path_factory.mktemp("pieces")
     with host("127.0.0.1:0", "--folder", str(folder)) as there:
-        linnet.Session(small(16), devices=[there.name]).run({"x": np.ones((8, 16), np.float32)})
+        linnet.Session(small(16), **there.all).run({"x": np.ones((8, 16), np.float32)})
     (path,) = folder.glob("*.lnt")
     return path
 

@@ -328,7 +328,7 @@ typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 /* A hint that says on which device nodes run. */
 typedef struct linnet_placement {
     const char *node;   /* name of a node; "*" stands for any characters */
-    const char *device; /* name of a device of the config, or "cpu" */
+    const char *device; /* name of a device of the config, with or without its options after a comma; or "cpu" */
 } linnet_placement;
 
 /* How sums of f32, f16 and bf16 products may be computed. F16, BF16 and TF32 are permissions, not demands: a kernel or
@@ -471,8 +471,8 @@ typedef struct linnet_step_info {
                          * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
                          * (by its device) */
     uint64_t start_ns;  /* start of the step in the last traced run, by the system's monotonic clock; 0: it never ran */
-    uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md); 0 for
-                           * transfers and for steps on devices */
+    uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md). For a step on
+                           * a device and for a transfer: the time that the device's own model gives */
     int fork;   /* number of the fork that the step belongs to, from 1 on: its branches run side by side, each on one
                  * thread; 0: the step runs alone */
     int branch; /* number of its branch in the fork, from 1 on; 0: none */

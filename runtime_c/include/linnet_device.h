@@ -487,8 +487,9 @@ struct linnet_device {
      * steps that the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them;
      * the library calls the function again for the rest. The planner uses offer->cost_ns instead of the sum of the
      * steps' `cost`. Operands are dense. A map that the device runs as an epilogue (limits.epilogues) is already part
-     * of its step. `claim` may group the steps in another way. NULL: the planner uses the sum of `cost`. Like `cost`,
-     * it may be called by several threads at once, and must come from a model. */
+     * of its step. `claim` may group the steps in another way; the function is then called once more for the steps of
+     * each claim, and its answers are their time in linnet_step_info.modelled_ns. NULL: the planner uses the sum of
+     * `cost`. Like `cost`, it may be called by several threads at once, and must come from a model. */
     int (*offer)(void *context, const linnet_step *const *steps, int count, linnet_offer *offer);
 
     /* Optional: says what hardware this is, for `linnet devices`. The library zeroes `about` and sets struct_size. */

@@ -91,6 +91,12 @@ static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
     return LINNET_OK;
 }
 
+/* Tells whether the text names the device. The options by which a device was opened may stand after a comma. */
+static bool names(const char *text, const char *device) {
+    const size_t n = strlen(device);
+    return strncmp(text, device, n) == 0 && (text[n] == 0 || text[n] == ',');
+}
+
 /* Opens the devices, and copies the hints, which later segments need too. */
 static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
     if (!LN_HAS_DEVICES && c->device_count > 0)
@@ -108,9 +114,10 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         const linnet_placement *from = &c->placement[plan->n_hints];
         if (from->node == NULL || from->device == NULL)
             return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.placement has a NULL name");
-        bool known = strcmp(from->device, "cpu") == 0;
-        for (int32_t d = 0; d < plan->n_devices; ++d) known |= strcmp(from->device, plan->devices[d].is.name) == 0;
-        if (!known) {
+        const char *known = strcmp(from->device, "cpu") == 0 ? from->device : NULL;
+        for (int32_t d = 0; d < plan->n_devices; ++d)
+            if (names(from->device, plan->devices[d].is.name)) known = plan->devices[d].is.name;
+        if (known == NULL) {
             ln_fail(error, LINNET_UNKNOWN_NAME, "a placement names a device that is not in linnet_plan_config.devices");
             ln_expected(error, "cpu%s%s", plan->n_devices > 0 ? ", " : "",
                         plan->n_devices > 0 ? plan->devices[0].is.name : "");
@@ -118,7 +125,7 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         }
         linnet_placement *to = &plan->hints[plan->n_hints];
         to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
-        to->device = ln_pool_text(&plan->pool, from->device, strlen(from->device));
+        to->device = ln_pool_text(&plan->pool, known, strlen(known));
     }
     return plan->pool.failed ? no_memory(error) : status;
 }

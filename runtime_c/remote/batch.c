@@ -24,8 +24,7 @@ unsigned char *ln_remote_add(ln_remote_batch *batch, ln_remote_code code, const 
     return at + fixed;
 }
 
-void ln_remote_add_download(ln_remote_batch *batch, uint64_t buffer, uint64_t offset, uint64_t bytes, void *to) {
-    const uint64_t numbers[] = {buffer, offset, bytes};
+void ln_remote_expect(ln_remote_batch *batch, uint64_t bytes, void *to) {
     if (batch->download_count == batch->download_room) {
         const int room = 2 * batch->download_room + 8;
         ln_remote_download *grown = realloc(batch->downloads, (size_t)room * sizeof *grown);
@@ -35,8 +34,12 @@ void ln_remote_add_download(ln_remote_batch *batch, uint64_t buffer, uint64_t of
         }
         batch->downloads = grown, batch->download_room = room;
     }
-    if (ln_remote_add(batch, LN_REMOTE_DOWNLOAD, numbers, 0) == NULL) return;
     batch->downloads[batch->download_count++] = (ln_remote_download){to, bytes};
+}
+
+void ln_remote_add_download(ln_remote_batch *batch, uint64_t buffer, uint64_t offset, uint64_t bytes, void *to) {
+    const uint64_t numbers[] = {buffer, offset, bytes};
+    if (ln_remote_add(batch, LN_REMOTE_DOWNLOAD, numbers, 0) != NULL) ln_remote_expect(batch, bytes, to);
 }
 
 void ln_remote_batch_clear(ln_remote_batch *batch) {

@@ -22,6 +22,8 @@ typedef struct ln_remote_batch {
 unsigned char *ln_remote_add(ln_remote_batch *batch, ln_remote_code code, const uint64_t *numbers, uint64_t more);
 /* Appends DOWNLOAD, and notes where its bytes go. */
 void ln_remote_add_download(ln_remote_batch *batch, uint64_t buffer, uint64_t offset, uint64_t bytes, void *to);
+/* Notes where the next bytes of the answer go, which a command makes that was just added. */
+void ln_remote_expect(ln_remote_batch *batch, uint64_t bytes, void *to);
 /* Empties the batch, whose memory stays for the next commands. */
 void ln_remote_batch_clear(ln_remote_batch *batch);
 void ln_remote_batch_free(ln_remote_batch *batch);

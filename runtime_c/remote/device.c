@@ -21,23 +21,6 @@ typedef struct event {
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 
-int ln_remote_code_of(ln_remote_device *d, const linnet_error *error) {
-    char text[sizeof *error + 64];
-    int i = 0;
-    if (error->code == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
-    snprintf(text, sizeof text, "%s%s%s%s%s", error->what, error->got[0] ? "; got " : "", error->got,
-             error->hint[0] ? "; " : "", error->hint);
-    pthread_mutex_lock(&d->lock);
-    while (i < LN_REMOTE_TEXTS - 1 && d->texts[i] != NULL && strcmp(d->texts[i], text) != 0) ++i;
-    if (d->texts[i] == NULL) {
-        const size_t size = strlen(text) + 1;
-        d->texts[i] = malloc(size);
-        if (d->texts[i] != NULL) memcpy(d->texts[i], text, size);
-    }
-    pthread_mutex_unlock(&d->lock);
-    return i + 1;
-}
-
 static const char *explain(void *context, int code) {
     const ln_remote_device *d = context;
     return code > 0 && code <= LN_REMOTE_TEXTS ? d->texts[code - 1] : NULL;
@@ -52,21 +35,12 @@ static uint64_t number(ln_remote_device *d) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Connects again after the connection was lost: the host may have come back. */
-static linnet_status reconnect(ln_remote_device *d, linnet_error *error) {
-    ln_remote_queue *again = ln_remote_queue_new(&d->place, &d->welcome, error);
-    if (again == NULL) return (linnet_status)error->code;
-    ln_remote_queue_free(d->control);
-    d->control = again;
-    return LINNET_OK;
-}
-
 /* Runs one command by the control connection. ALLOCATE, with which a session begins, is tried again on a new one. */
 static linnet_status control(ln_remote_device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
     linnet_status status = LINNET_OK;
     pthread_mutex_lock(&d->lock);
     for (int attempt = 0; attempt < 2; attempt++) {
-        if (attempt > 0) status = reconnect(d, error);
+        if (attempt > 0) status = ln_remote_reconnect(d, error);
         if (status != LINNET_OK) break;
         ln_remote_add(ln_remote_queue_batch(d->control), code, numbers, 0);
         status = ln_remote_queue_finish(d->control, error);
@@ -269,6 +243,11 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
     d->host = host;
     d->control = ln_remote_queue_new(&d->place, &d->welcome, error);
     if (d->control == NULL) {
+        free(d);
+        return NULL;
+    }
+    if (ln_remote_measure(d, error) != LINNET_OK) {
+        ln_remote_queue_free(d->control);
         free(d);
         return NULL;
     }

@@ -7,7 +7,5 @@
 /* Connects to the host at `place`, and makes a device of it, which lives until the process ends. The device owns a copy
  * of `place`. NULL: `error` says why. */
 const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remote_place *place, linnet_error *error);
-/* The code that stands for an error's text. */
-int ln_remote_code_of(ln_remote_device *d, const linnet_error *error);
 
 #endif

@@ -4,7 +4,9 @@
 
 #include "remote/device_state.h"
 
-/* Sets the functions of planning: limits, cost, claim and about. */
+/* Measures the way to the host, by the control connection. */
+linnet_status ln_remote_measure(ln_remote_device *device, linnet_error *error);
+/* Sets the functions of planning: limits, cost, offer, claim and about. */
 void ln_remote_cost_functions(linnet_device *functions);
 
 #endif

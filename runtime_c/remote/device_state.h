@@ -21,6 +21,15 @@ typedef struct ln_remote_device {
     ln_remote_queue *control;     /* for commands that belong to no queue of the library */
     uint64_t last;                /* number given to a buffer or a piece */
     char *texts[LN_REMOTE_TEXTS]; /* texts[i] is what code i + 1 means */
+    struct ln_remote_prediction *predictions;
+    /* Measured when the device was made, and kept: plans of one process must agree. */
+    uint64_t message_ns; /* from a message to its answer, for the least message */
+    uint64_t rate;       /* bytes a microsecond */
 } ln_remote_device;
+
+/* Connects again after the connection was lost: the host may have come back. The caller holds the device's lock. */
+linnet_status ln_remote_reconnect(ln_remote_device *d, linnet_error *error);
+/* The code that stands for an error's text. */
+int ln_remote_code_of(ln_remote_device *d, const linnet_error *error);
 
 #endif

@@ -6,6 +6,7 @@
 #include "net/error.h"
 #include "remote/host_folder.h"
 #include "remote/host_memory.h"
+#include "remote/host_plan.h"
 
 #include "linnet_device.h"
 #include "linnet_ext.h"
@@ -113,18 +114,8 @@ static linnet_status bind(host_connection *c, const host_prepare *prepare, host_
 
 static linnet_status make_session(host_connection *c, const host_prepare *prepare, host_piece *piece,
                                   linnet_error *error) {
-    const ln_host_config *given = &c->host->config;
     linnet_plan *plan = NULL;
-    linnet_plan_config config;
-    linnet_plan_config_init(&config);
-    config.threads = given->threads;
-    config.allocator = &c->host->allocator;
-    config.separate_outputs = true;
-    config.precision = prepare->precision;
-    config.max_bytes = given->max_bytes;
-    config.devices = given->devices;
-    config.device_count = given->device_count;
-    linnet_status status = linnet_plan_create(piece->model->model, &config, &plan, error);
+    linnet_status status = ln_host_plan(c->host, piece->model->model, prepare->precision, &plan, error);
     if (status != LINNET_OK) return status;
     if (linnet_plan_input_count(plan) != prepare->input_count ||
         linnet_plan_output_count(plan) != prepare->output_count)

@@ -5,6 +5,7 @@
 #include "net/error.h"
 #include "remote/host_memory.h"
 #include "remote/host_piece.h"
+#include "remote/host_predict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,23 @@ static linnet_status copy(host_connection *c, const unsigned char *at, linnet_er
     return LINNET_OK;
 }
 
+static linnet_status predict(host_connection *c, const unsigned char *at, size_t left, size_t *used,
+                             linnet_error *error) {
+    const host_sketch sketch = {
+        .file_size = get64(at), .precision = (int)get64(at + 8), .size = get64(at + 16), .bytes = at + 24};
+    uint64_t predicted[2] = {0};
+    if (sketch.size > left || (sketch.size + 7) / 8 * 8 > left)
+        return malformed(error, "PREDICT has fewer bytes than it says");
+    *used = (size_t)((sketch.size + 7) / 8 * 8);
+    const linnet_status status = ln_host_predict(c->host, &sketch, predicted, error);
+    if (status != LINNET_OK) return status;
+    unsigned char *to = more(c, LN_REMOTE_PREDICTED);
+    if (to == NULL) return no_room(error);
+    put64(to, predicted[0]);
+    put64(to + 8, predicted[1]);
+    return LINNET_OK;
+}
+
 /* One command, whose numbers begin at `at`; `left` bytes follow them, of which *used are part of it. */
 static int execute(host_connection *c, uint32_t code, const unsigned char *at, size_t left, size_t *used,
                    linnet_error *error) {
@@ -90,6 +108,7 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, s
     case LN_REMOTE_RUN: return ln_host_run_piece(c->host, c->client, get64(at), error);
     case LN_REMOTE_DOWNLOAD: return download(c, at, error);
     case LN_REMOTE_COPY: return copy(c, at, error);
+    case LN_REMOTE_PREDICT: return predict(c, at, left, used, error);
     default: return LINNET_OK;
     }
 }

@@ -36,6 +36,7 @@ enum { MODEL_PRODUCER, MODEL_FUNCTIONS, MODEL_SIGNATURES, MODEL_SEGMENTS = 4 };
 
 typedef struct value {
     linnet_device_tensor tensor;
+    bool read;       /* by a step */
     int64_t segment; /* of a constant: number of its segment; -1: none */
     uint64_t offset; /* of the segment in the file */
 } value;
@@ -51,6 +52,7 @@ typedef struct writer {
     int32_t *inputs, *outputs; /* values */
     uint32_t *positions;       /* scratch */
     bool newer;                /* the file needs version 2 of the format */
+    bool sketch;               /* spans are not known, and data is left out */
 } writer;
 
 static const attribute *find_op(const char *name) {
@@ -84,6 +86,16 @@ static int32_t value_of(writer *w, const linnet_device_tensor *tensor) {
     return w->value_count++;
 }
 
+/* Makes each computed value that no step reads an output. */
+static void find_ends(writer *w) {
+    const int32_t *edges = w->edges;
+    for (int i = 0; i < w->work->count; i++) {
+        edges += w->host->step_input_count(w->work->steps[i]);
+        for (int n = w->host->step_output_count(w->work->steps[i]); n > 0; n--, edges++)
+            if (*edges >= 0 && !w->values[*edges].read) w->outputs[w->piece->output_count++] = *edges;
+    }
+}
+
 static bool collect(writer *w) {
     size_t most = 1;
     for (int i = 0; i < w->work->count; i++)
@@ -107,19 +119,21 @@ static bool collect(writer *w) {
             linnet_device_tensor_init(&tensor);
             if (w->host->step_get_input(step, n, &tensor) != LINNET_OK) return false;
             const int32_t v = w->edges[w->edge_count++] = value_of(w, &tensor);
+            if (v >= 0) w->values[v].read = true;
             if (w->value_count == before || tensor.data != NULL) continue; /* known, or a constant */
             w->inputs[w->piece->input_count] = v;
-            w->piece->inputs[w->piece->input_count++] = w->work->inputs[i][n];
+            w->piece->inputs[w->piece->input_count++] = w->sketch ? (linnet_span){0} : w->work->inputs[i][n];
         }
         for (int n = 0; n < outputs; n++) {
             linnet_device_tensor_init(&tensor);
             if (w->host->step_get_output(step, n, &tensor) != LINNET_OK) return false;
             const int32_t v = w->edges[w->edge_count++] = value_of(w, &tensor);
-            if (v < 0 || w->work->outputs[i][n].buffer == 0) continue;
+            if (v < 0 || w->sketch || w->work->outputs[i][n].buffer == 0) continue;
             w->outputs[w->piece->output_count] = v;
             w->piece->outputs[w->piece->output_count++] = w->work->outputs[i][n];
         }
     }
+    if (w->sketch) find_ends(w);
     return true;
 }
 
@@ -274,7 +288,8 @@ static uint32_t write_segments(writer *w) {
         ln_flat_begin(&w->flat);
         ln_flat_i64(&w->flat, SEGMENT_OFFSET, (int64_t)v->offset);
         ln_flat_i64(&w->flat, SEGMENT_SIZE, (int64_t)v->tensor.bytes);
-        ln_flat_i64(&w->flat, SEGMENT_DIGEST, (int64_t)linnet_crc32c(0, v->tensor.data, (size_t)v->tensor.bytes));
+        if (!w->sketch)
+            ln_flat_i64(&w->flat, SEGMENT_DIGEST, (int64_t)linnet_crc32c(0, v->tensor.data, (size_t)v->tensor.bytes));
         ln_flat_u8(&w->flat, SEGMENT_KIND, 2);
         w->positions[n++] = ln_flat_end(&w->flat);
     }
@@ -317,7 +332,7 @@ static uint32_t crc32_of(const unsigned char *data, size_t size) {
 }
 
 static bool assemble(writer *w, const unsigned char *tables, size_t size) {
-    unsigned char *out = w->piece->bytes = calloc(1, w->piece->size);
+    unsigned char *out = w->piece->bytes = calloc(1, w->sketch ? HEADER + size : w->piece->size);
     if (out == NULL) return false;
     memcpy(out, "LINNET\r\n", 8);
     put32(out + 8, w->newer ? 2 : 1);
@@ -329,30 +344,42 @@ static bool assemble(writer *w, const unsigned char *tables, size_t size) {
     memcpy(out + HEADER, tables, size);
     for (int i = 0; i < w->value_count; i++) {
         const value *v = &w->values[i];
-        if (v->segment >= 0) memcpy(out + v->offset, v->tensor.data, (size_t)v->tensor.bytes);
+        if (v->segment >= 0 && !w->sketch) memcpy(out + v->offset, v->tensor.data, (size_t)v->tensor.bytes);
     }
     return true;
 }
 
+/* *size becomes the number of bytes of the header and the tables. */
+static bool write(writer *w, size_t *size) {
+    *w->piece = (ln_piece){0};
+    bool done = collect(w);
+    if (done) {
+        place_segments(w, HEADER);
+        done = write_tables(w, size) != NULL;
+    }
+    if (done) {
+        place_segments(w, HEADER + *size);
+        const unsigned char *tables = write_tables(w, size);
+        done = tables != NULL && assemble(w, tables, *size);
+    }
+    *size += HEADER;
+    ln_flat_free(&w->flat);
+    free(w->values);
+    free(w->edges);
+    free(w->inputs);
+    free(w->outputs);
+    free(w->positions);
+    return done;
+}
+
 bool ln_piece_write(const linnet_host *host, const linnet_work *work, ln_piece *piece) {
     size_t size = 0;
-    writer w = {.host = host, .work = work, .piece = piece};
-    *piece = (ln_piece){0};
-    bool done = collect(&w);
-    if (done) {
-        place_segments(&w, HEADER);
-        done = write_tables(&w, &size) != NULL;
-    }
-    if (done) {
-        place_segments(&w, HEADER + size);
-        const unsigned char *tables = write_tables(&w, &size);
-        done = tables != NULL && assemble(&w, tables, size);
-    }
-    ln_flat_free(&w.flat);
-    free(w.values);
-    free(w.edges);
-    free(w.inputs);
-    free(w.outputs);
-    free(w.positions);
-    return done;
+    return write(&(writer){.host = host, .work = work, .piece = piece}, &size);
+}
+
+bool ln_piece_sketch(const linnet_host *host, const linnet_step *const *steps, int count, ln_piece *piece,
+                     size_t *size) {
+    const linnet_work work = {.count = count, .steps = steps};
+    *size = 0;
+    return write(&(writer){.host = host, .work = &work, .piece = piece, .sketch = true}, size);
 }

@@ -20,6 +20,11 @@ bool ln_piece_can(const linnet_host *host, const linnet_step *step);
  * part of it, and values that only steps of the work use stay inside it. Returns false if out of memory. The caller
  * calls ln_piece_free in both cases. */
 bool ln_piece_write(const linnet_host *host, const linnet_work *work, ln_piece *piece);
+/* Writes a sketch of the steps: the same model, but `bytes` ends after the tables, so it has no constants of more than
+ * a few hundred bytes. `*size` becomes the number of bytes before that end, and piece->size stays the size of the whole
+ * file. Each value that no step of the sketch reads is an output. Otherwise like ln_piece_write. */
+bool ln_piece_sketch(const linnet_host *host, const linnet_step *const *steps, int count, ln_piece *piece,
+                     size_t *size);
 void ln_piece_free(ln_piece *piece);
 
 #endif

@@ -15,7 +15,7 @@ const ln_net_protocol ln_remote_protocol = {
 };
 
 const unsigned char ln_remote_words[LN_REMOTE_CODES] = {
-    [LN_REMOTE_ALLOCATE] = 2,  [LN_REMOTE_RELEASE] = 1, [LN_REMOTE_PREPARE] = 8,
-    [LN_REMOTE_UNPREPARE] = 1, [LN_REMOTE_UPLOAD] = 3,  [LN_REMOTE_RUN] = 1,
-    [LN_REMOTE_DOWNLOAD] = 3,  [LN_REMOTE_COPY] = 5,    [LN_REMOTE_NOTHING] = 0,
+    [LN_REMOTE_ALLOCATE] = 2, [LN_REMOTE_RELEASE] = 1, [LN_REMOTE_PREPARE] = 8,  [LN_REMOTE_UNPREPARE] = 1,
+    [LN_REMOTE_UPLOAD] = 3,   [LN_REMOTE_RUN] = 1,     [LN_REMOTE_DOWNLOAD] = 3, [LN_REMOTE_COPY] = 5,
+    [LN_REMOTE_NOTHING] = 0,  [LN_REMOTE_PREDICT] = 3,
 };

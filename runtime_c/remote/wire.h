@@ -36,6 +36,8 @@ typedef enum ln_remote_code {
     LN_REMOTE_DOWNLOAD,     /* buffer, offset, bytes */
     LN_REMOTE_COPY,         /* buffer, offset; to buffer, offset; bytes */
     LN_REMOTE_NOTHING,      /* to measure how long an answer takes */
+    LN_REMOTE_PREDICT,      /* bytes of a file, precision, bytes of its beginning; then these, and zeros up to a
+                               multiple of 8. To the answer: LN_REMOTE_PREDICTED bytes */
     LN_REMOTE_CODES
 } ln_remote_code;
 
@@ -43,8 +45,11 @@ typedef enum ln_remote_code {
 extern const unsigned char ln_remote_words[LN_REMOTE_CODES];
 
 /* ANSWER: u32 status (linnet_status; LN_REMOTE_MISSING: PIECE must be sent before PREPARE), u32 number of the command
- * that failed. After a failure follows the error record, LN_REMOTE_RECORD bytes; otherwise the bytes of each DOWNLOAD,
- * each with zeros up to a multiple of 8. */
+ * that failed. After a failure follows the error record, LN_REMOTE_RECORD bytes; otherwise the bytes of each DOWNLOAD
+ * and PREDICT, each with zeros up to a multiple of 8. */
 enum { LN_REMOTE_ANSWER_BYTES = 8, LN_REMOTE_MISSING = 1, LN_REMOTE_RECORD = 640 };
+
+/* Of PREDICT: u64 nanoseconds of a run, u64 bytes that a session takes. */
+enum { LN_REMOTE_PREDICTED = 16 };
 
 #endif

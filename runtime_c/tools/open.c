@@ -94,5 +94,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->strict_dims = options->strict_dims;
     config->devices = options->n_devices ? options->devices : NULL;
     config->device_count = options->n_devices;
+    config->placement = options->n_placement ? options->placement : NULL;
+    config->placement_count = options->n_placement;
     return TOOL_OK;
 }

@@ -129,6 +129,18 @@ static int take_device(tool_options *options, const char *name) {
     return TOOL_OK;
 }
 
+/* Takes NODE=DEVICE, and ends the node's name in the argument itself. */
+static int take_placement(tool_options *options, char *text) {
+    char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text || equals[1] == 0)
+        return tool_usage(options->tool, "--placement: expected NODE=DEVICE, got '%s'", text);
+    if (options->n_placement == TOOL_MOST_OPTIONS)
+        return tool_usage(options->tool, "--placement may be given at most %d times", TOOL_MOST_OPTIONS);
+    *equals = 0;
+    options->placement[options->n_placement++] = (linnet_placement){text, equals + 1};
+    return TOOL_OK;
+}
+
 int tool_option(tool_options *options, int argc, char **argv, int *i) {
     const char *option = argv[*i], *value;
     long number;
@@ -149,11 +161,12 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
         strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision") &&
-        strcmp(option, "--device") && strcmp(option, "--memory"))
+        strcmp(option, "--device") && strcmp(option, "--placement") && strcmp(option, "--memory"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
     if (!strcmp(option, "--device")) return take_device(options, value);
+    if (!strcmp(option, "--placement")) return take_placement(options, argv[*i]);
     if (!strcmp(option, "--fetch")) {
         if (options->n_fetches == TOOL_MOST_OPTIONS)
             return tool_usage(options->tool, "--fetch may be given at most %d times", TOOL_MOST_OPTIONS);

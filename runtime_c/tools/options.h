@@ -25,6 +25,8 @@ typedef struct tool_options {
     int n_fetches;
     const linnet_device *devices[TOOL_MOST_DEVICES]; /* in order of preference; none: the CPU alone */
     int n_devices;
+    linnet_placement placement[TOOL_MOST_OPTIONS]; /* the texts are the tool's arguments */
+    int n_placement;
     unsigned long long seed;
     size_t memory; /* limit of everything that the library allocates, in bytes; 0: no limit */
     bool verify;   /* check the weights when the model is opened */

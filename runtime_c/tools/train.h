@@ -82,6 +82,8 @@ typedef struct program_options {
     bool count_special; /* count NaN and infinity in the results of steps */
     const linnet_device *const *devices;
     int32_t device_count;
+    const linnet_placement *placement;
+    int32_t placement_count;
 } program_options;
 
 /* ---- train_loop.c ----------------------------------------------------------------------------------------------- */

@@ -23,6 +23,8 @@ program_options trainer_options(const trainer *t) {
                              .isa_max = c->isa_max,
                              .devices = c->devices,
                              .device_count = c->n_devices,
+                             .placement = c->placement,
+                             .placement_count = c->n_placement,
                              .threads = c->threads,
                              .allocator = &t->memory.allocator,
                              .arena = t->arena,

@@ -63,6 +63,13 @@ static void add_command(fuzz *z, ln_remote_batch *batch) {
         for (uint64_t i = 0; at != NULL && i < upload[2]; i++) at[i] = (unsigned char)mutant_next(&z->m);
         break;
     }
+    case LN_REMOTE_PREDICT: {
+        const size_t all = z->m.bytes != NULL ? z->m.size : 0, size = below(z, 4) ? all : below(z, all + 1);
+        const uint64_t sketch[3] = {below(z, 4) ? all : any_bytes(z), below(z, 6), size};
+        unsigned char *at = ln_remote_add(batch, code, sketch, size);
+        if (at != NULL && size > 0) memcpy(at, z->m.bytes, size);
+        break;
+    }
     default: ln_remote_add(batch, code, numbers, 0);
     }
 }

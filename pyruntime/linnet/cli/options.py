@@ -142,6 +142,29 @@ devices_option = click.option(
     "library. May be repeated, in order of preference. `linnet devices` lists names.",
 )
 
+
+def _placement(context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, str] | None:
+    """The places of --placement, given as NODE=DEVICE or as JSON files, in their order."""
+    from linnet.session.options import read_placement
+
+    found: dict[str, str] = {}
+    for text in given:
+        node, equals, device = text.partition("=")
+        if equals:
+            found.setdefault(node, device)
+        else:
+            found |= {name: place for name, place in read_placement(Path(text)).items() if name not in found}
+    return found or None
+
+
+placement_option = click.option(
+    "--placement",
+    multiple=True,
+    callback=_placement,
+    metavar="NODE=DEVICE|FILE.json",
+    help="Place nodes by name, whatever they cost there: conv_0=opencl, '*=cpu', or a JSON file {NODE: DEVICE}. * stands "
+    "for any characters. May be repeated; the first name that fits a node counts.",
+)
 max_bytes_option = click.option(
     "--max-bytes",
     type=click.IntRange(min=0),
@@ -174,6 +197,7 @@ _SESSION: dict[str, Adding] = {
     "isa_max": isa_max_option,
     "precision": precision_option,
     "devices": devices_option,
+    "placement": placement_option,
     "max_bytes": max_bytes_option,
     "max_device_bytes": max_device_bytes_option,
     "tuning": tuning_option,

@@ -76,11 +76,11 @@ def plan(
         pointers = ffi.new("const linnet_device *[]", devices)
         keep.append(pointers)
         config.devices, config.device_count = pointers, len(devices)
-    if options.placement:
-        _check_placement(session.model, options.placement)
-        hints = ffi.new("linnet_placement[]", len(options.placement))
+    if options.places:
+        _check_placement(session.model, options.places)
+        hints = ffi.new("linnet_placement[]", len(options.places))
         keep.append(hints)
-        for hint, names in zip(hints, options.placement.items(), strict=True):
+        for hint, names in zip(hints, options.places.items(), strict=True):
             keep += [ffi.new("char[]", name.encode()) for name in names]
             hint.node, hint.device = keep[-2:]
         config.placement, config.placement_count = hints, len(hints)

@@ -5,6 +5,7 @@ and an option of the command line in `linnet.cli.session_options`."""
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -28,7 +29,7 @@ class SessionFields(TypedDict, total=False):
     precision: str
     device: str | Device | None
     devices: Sequence[str | Device]
-    placement: Mapping[str, str] | None
+    placement: Mapping[str, str] | str | Path | None
     max_bytes: int
     max_device_bytes: int
     tuning: str | Path | bytes | None
@@ -48,7 +49,7 @@ class SessionOptions:
         costs say that the CPU is faster. Everything else runs on the CPU.
     devices: several of them, in order of preference; pass `device` or `devices`, not both.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
-        several names match a node, the first one applies.
+        several names match a node, the first one applies. A path: a JSON file with this mapping.
     max_bytes: limit for everything that one session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
         instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
@@ -63,7 +64,7 @@ class SessionOptions:
     precision: str = "f32"
     device: str | Device | None = None
     devices: Sequence[str | Device] = ()
-    placement: Mapping[str, str] | None = None
+    placement: Mapping[str, str] | str | Path | None = None
     max_bytes: int = 0
     max_device_bytes: int = 0
     tuning: str | Path | bytes | None = None
@@ -80,6 +81,8 @@ class SessionOptions:
                 "'devices' is one name", code=101, expected="a list of devices", got=repr(self.devices),
                 hint="give device= for one device, or devices=[...]",
             )  # fmt: skip
+        if isinstance(self.placement, (str, Path)):
+            object.__setattr__(self, "placement", read_placement(Path(self.placement)))
         at_least("max_bytes", self.max_bytes, 0)
         at_least("max_device_bytes", self.max_device_bytes, 0)
 
@@ -109,6 +112,11 @@ class SessionOptions:
         return cast(SessionFields, {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
     @property
+    def places(self) -> Mapping[str, str]:
+        """The mapping of `placement`."""
+        return cast("Mapping[str, str]", self.placement or {})
+
+    @property
     def device_names(self) -> list[str]:
         """The names by which plans call the devices, for a manifest."""
         return [device.name for device in devices_of(self.device, self.devices)]
@@ -120,6 +128,23 @@ class SessionOptions:
     def on_cpu(self) -> SessionOptions:
         """The same options without devices."""
         return dataclasses.replace(self, device=None, devices=(), placement=None, max_device_bytes=0)
+
+
+def read_placement(path: Path) -> dict[str, str]:
+    """The places of a JSON file: a device for each name of a node. Raises UsageError, OSError."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise UsageError(
+            "a placement is not valid JSON", code=101, tensor=str(path), expected='as in {"conv*": "opencl", "*": "cpu"}',
+            got=str(error),
+        ) from None  # fmt: skip
+    if not isinstance(found, dict) or not all(isinstance(device, str) for device in found.values()):
+        raise UsageError(
+            "a placement must be an object with a device for each name", code=101, tensor=str(path),
+            expected='as in {"conv*": "opencl", "*": "cpu"}', got=repr(found)[:80],
+        )  # fmt: skip
+    return found
 
 
 def devices_of(device: str | Device | None, devices: Sequence[str | Device]) -> tuple[Device, ...]:

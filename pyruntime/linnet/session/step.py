@@ -15,7 +15,8 @@ class Step:
     "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its steps; `ms` is then
     the time to submit the step.
     start_ns: when the step began in the last traced run, by the system's monotonic clock.
-    modelled_ms: the time that the cost model predicts (docs/tuning.md); 0 for transfers and steps on devices.
+    modelled_ms: the time that the cost model predicts (docs/tuning.md). For a step on a device and for a transfer, the
+        device's own model predicts it.
     fork: number of the fork that the step belongs to, from 1 on: the branches of a fork run side by side, each on one
     thread; 0: the step runs alone. branch: number of its branch in the fork, from 1 on; 0: none."""
 

@@ -57,6 +57,9 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
         for (int k = 0; i > 0 && k < count; ++k) step->bytes += c->steps[i].values[k].bytes;
         if (node->reason != LN_REASON_NONE) step->reason = node->reason;
     }
+    const linnet_step **scratch = ln_pool_array(&w->pool, n, sizeof *scratch);
+    if (scratch == NULL) return ln_work_no_memory(w);
+    step->ns = (float)ln_device_steps_ns(ln_device_at(w, place), c->steps, n, scratch);
     program->n_members += n;
     step->kind = LN_STEP_DEVICE;
     step->device = place;

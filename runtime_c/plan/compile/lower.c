@@ -105,6 +105,7 @@ static linnet_status lower_transfer(ln_work *w, ln_program *program, const ln_wo
             ++step->weight;
         program->reads_variables = true;
     }
+    step->ns = (float)ln_transfer_ns(ln_device_at(w, ln_value_at(w, there)->device), step->bytes);
     for (int k = 0; step->event > 0 && k < (step->kind == LN_STEP_COPY ? 2 : 1); ++k)
         program->event_devices[step->event - 1 + k] = k == 0 ? from->device : to->device;
     return LINNET_OK;

@@ -1,5 +1,5 @@
-/* device_nodes.c - nodes as devices see them: the places that hints name, the bytes of values, and the description of a
- * node to its device. */
+/* device_nodes.c - nodes as devices see them: the places that hints name, the bytes of values, the description of a
+ * node to its device, and the time that steps and transfers take by the device's own model. */
 #include "plan/graph/device_nodes.h"
 
 #include "plan/graph/call.h"
@@ -27,6 +27,27 @@ int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
         return LN_CPU;
     }
     return -1;
+}
+
+double ln_device_steps_ns(const ln_device *device, const linnet_step *steps, int32_t count,
+                          const linnet_step **scratch) {
+    const linnet_device *d = &device->is;
+    double ns = 0;
+    for (int32_t i = 0; i < count; ++i) scratch[i] = &steps[i];
+    for (int32_t first = 0; first < count;) {
+        linnet_offer offer = {.struct_size = sizeof offer, .count = 1};
+        const double alone = d->cost(d->context, scratch[first]);
+        if (alone > 0) offer.cost_ns = alone;
+        if (d->offer != NULL && d->offer(d->context, scratch + first, (int)(count - first), &offer) != 0) return 0;
+        if (offer.cost_ns > 0) ns += offer.cost_ns;
+        first += offer.count > 0 && offer.count <= count - first ? offer.count : 1;
+    }
+    return ns;
+}
+
+double ln_transfer_ns(const ln_device *device, uint64_t bytes) {
+    const double rate = (double)device->limits.transfer_rate;
+    return (double)device->limits.transfer_ns + (rate > 0 ? 1000 * (double)bytes / rate : 0);
 }
 
 uint64_t ln_device_bytes(const ln_work *w, int32_t of) {

@@ -47,11 +47,6 @@ static double on_threads(const ln_work *w, double ns) {
     return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
 }
 
-static double transfer_cost(const ln_device *d, uint64_t bytes) {
-    const double rate = (double)d->limits.transfer_rate;
-    return (double)d->limits.transfer_ns + (rate > 0 ? 1000 * (double)bytes / rate : 0);
-}
-
 /* Tells whether the node is a copy that takes no time on any device, because its result is part of its operand's
  * memory. */
 static bool is_free(const choice *c, const ln_work_node *node) {
@@ -97,7 +92,7 @@ static int32_t island_of(const choice *c, int32_t node) {
 static void count_transfer(choice *c, int32_t value, int32_t home) {
     if (c->counted[value] == home + 1) return;
     c->counted[value] = home + 1;
-    c->islands[home].device += transfer_cost(ln_device_at(c->w, c->place), bytes_of(c->w, value));
+    c->islands[home].device += ln_transfer_ns(ln_device_at(c->w, c->place), bytes_of(c->w, value));
 }
 
 static void count_transfers(choice *c) {

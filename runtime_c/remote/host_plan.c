@@ -1,0 +1,16 @@
+/* host_plan.c - plans a piece as the owner of the host permits: threads, memory and devices are the owner's. */
+#include "remote/host_plan.h"
+
+linnet_status ln_host_plan(ln_host *host, linnet_model *model, int precision, linnet_plan **plan, linnet_error *error) {
+    const ln_host_config *given = &host->config;
+    linnet_plan_config config;
+    linnet_plan_config_init(&config);
+    config.threads = given->threads;
+    config.allocator = &host->allocator;
+    config.separate_outputs = true;
+    config.precision = precision;
+    config.max_bytes = given->max_bytes;
+    config.devices = given->devices;
+    config.device_count = given->device_count;
+    return linnet_plan_create(model, &config, plan, error);
+}
