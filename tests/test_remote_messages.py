@@ -31,7 +31,7 @@ def feed(seed: int) -> dict[str, np.ndarray]:
 def test_a_run_is_one_message() -> None:
     graph = layers(2)
     with host() as there, counted(there.address) as counts:
-        session = linnet.Session(graph, devices=[counts.name])
+        session = linnet.Session(graph, devices=[counts.name], placement={"*": counts.name})
         expected = linnet.Session(graph).run(feed(0))
         for _ in range(2):
             counts.clear()
