@@ -14,7 +14,12 @@ from tests import sync_protocol as page
 
 TYPES = {cells[1]: int(cells[0]) for cells in page.rows("Messages of hosts", 6)}
 CODES = {cells[1]: int(cells[0]) for cells in page.rows("Commands of hosts", 4)}
-TITLES = {"HELLO": "HELLO to a host", "WELCOME": "WELCOME of a host", "place": "Place in a buffer"}
+TITLES = {
+    "HELLO": "HELLO to a host",
+    "WELCOME": "WELCOME of a host",
+    "place": "Place in a buffer",
+    "hole": "Hole of a recipe",
+}
 RECORD = "Error record of a host"
 MISSING = 1  # the status of an ANSWER to a PREPARE whose piece the host does not have
 
@@ -119,6 +124,9 @@ class Client:
     def submit(self, *commands: bytes, downloads: Sequence[int] = ()) -> list[bytes]:
         """Sends a SUBMIT, and returns the bytes of its DOWNLOADs, whose sizes are given."""
         self.send("SUBMIT", b"".join(commands))
+        return self._answer(len(commands), downloads)
+
+    def _answer(self, commands: int, downloads: Sequence[int]) -> list[bytes]:
         answer = self.receive("ANSWER")
         fixed = page.size_of(page.layout("ANSWER"))
         outcome = unpack("ANSWER", answer)
@@ -126,7 +134,7 @@ class Client:
             assert len(answer) == fixed + page.size_of(page.layout(RECORD))
             record = {name: text(value) for name, value in unpack(RECORD, answer[fixed:]).items()}
             raise Failed(outcome["status"], outcome["command"], record)
-        assert outcome["command"] == len(commands)
+        assert outcome["command"] == commands
         found, at = [], fixed
         for size in downloads:
             found.append(answer[at : at + size])
@@ -134,24 +142,57 @@ class Client:
         assert at == len(answer)
         return found
 
-    def prepare(
+    def begin(self, recipe: bytes, holes: int) -> list[bool]:
+        """Sends a RECIPE. Returns for each hole whether the host needs its CONSTANT."""
+        self.send("RECIPE", recipe)
+        (lacks,) = self._answer(0, [holes])
+        assert set(lacks) <= {0, 1}
+        return [bool(lack) for lack in lacks]
+
+    def preparation(
         self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]]
-    ) -> bool:
-        """Prepares a piece, whose operands are (buffer, offset, bytes). Returns whether the file had to be sent."""
+    ) -> bytes:
+        """The command PREPARE."""
         places = b"".join(
             part("place", buffer=buffer, offset=offset, bytes=size) for buffer, offset, size in (*inputs, *outputs)
         )
         digest = hashlib.sha256(file).digest()
-        command = part("PREPARE", piece=piece, digest=digest, inputs=len(inputs), outputs=len(outputs)) + places
+        return part("PREPARE", piece=piece, digest=digest, inputs=len(inputs), outputs=len(outputs)) + places
+
+    def prepare(
+        self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]],
+        holes: Sequence[tuple[int, int]] | None = None,
+    ) -> bool:  # fmt: skip
+        """Prepares a piece, whose operands are (buffer, offset, bytes). Returns whether anything of its file had to be sent:
+        the whole, or, if holes (offset, bytes) are given, a recipe and the constants that the host lacks."""
+        command = self.preparation(piece, file, inputs, outputs)
         try:
             self.submit(command)
         except Failed as failed:
             if failed.status != MISSING:
                 raise
-            self.send("PIECE", file)
+            if holes is None:
+                self.send("PIECE", file)
+            else:
+                lacks = self.begin(recipe(file, holes), len(holes))
+                for data in {file[at : at + size] for (at, size), lack in zip(holes, lacks, strict=True) if lack}:
+                    self.send("CONSTANT", data)
             self.submit(command)
             return True
         return False
+
+
+def recipe(file: bytes, holes: Sequence[tuple[int, int]], /, **wrong: page.Value) -> bytes:
+    """A RECIPE of the file, with holes (offset, bytes). `wrong`: fields of its first 48 bytes that are not as they should be."""
+    parts, rest, end = [], [], 0
+    for at, size in holes:
+        data = file[at : at + size]
+        digest = hashlib.sha256(data).digest()
+        parts.append(part("hole", offset=at, bytes=size, checksum=page.crc32c(data), digest=digest))
+        rest.append(file[end:at])
+        end = at + size
+    fields = {"size": len(file), "holes": len(holes), "digest": hashlib.sha256(file).digest(), **wrong}
+    return b"".join([part("RECIPE", **fields), *parts, *rest, file[end:]])
 
 
 def upload(buffer: int, data: bytes, offset: int = 0) -> bytes:

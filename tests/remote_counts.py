@@ -17,9 +17,10 @@ _NAMES = {number: name for name, number in TYPES.items()}
 
 @dataclass
 class Passed:
-    """What passed on the connections of one kind: the number of messages by name, and all bytes."""
+    """What passed on the connections of one kind: the number of messages by name, their bytes by name, and all bytes."""
 
     messages: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
 
 
@@ -39,6 +40,7 @@ class Counts:
     def clear(self) -> None:
         for passed in self.by.values():
             passed.messages.clear()
+            passed.sizes.clear()
             passed.bytes = 0
 
     def close(self) -> None:
@@ -85,6 +87,7 @@ class Counts:
                 if not kind:
                     kind.append(self.by[name])
                 kind[0].messages[name] += header["offset"] == 0
+                kind[0].sizes[name] += size
                 kind[0].bytes += size
 
 

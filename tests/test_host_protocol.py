@@ -3,8 +3,10 @@ from the page's tables, and a client that was written from the page and works wi
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ def _number(name: str) -> int:
     return int(eval(found[1], {}))
 
 
-@pytest.mark.parametrize("title", [*client.CODES, "ANSWER", client.RECORD, *client.TITLES.values()])
+@pytest.mark.parametrize("title", [*client.CODES, "ANSWER", "RECIPE", client.RECORD, *client.TITLES.values()])
 def test_layouts_have_no_gaps(title: str) -> None:
     at = 0
     for field in page.layout(title):
@@ -55,6 +57,7 @@ def test_numbers_are_those_of_the_code() -> None:
         assert words[name] == (_size(name) - 8) // 8 == (int(cells[2].split()[0]) - 8) // 8
         assert unpacked_code(name) == client.CODES[name]
     sizes = {"HELLO_BYTES": client.TITLES["HELLO"], "WELCOME_BYTES": client.TITLES["WELCOME"], "ANSWER_BYTES": "ANSWER"}
+    sizes |= {"RECIPE_BYTES": "RECIPE", "HOLE_BYTES": client.TITLES["hole"]}
     for constant, title in {**sizes, "RECORD": client.RECORD}.items():
         assert _number(constant) == _size(title)
     assert _number("MISSING") == client.MISSING and _number("VERSION") == 1 and _number("CHUNK") == 1 << 20
@@ -143,6 +146,76 @@ def test_a_host_predicts_what_a_piece_costs(file: bytes) -> None:
             with pytest.raises(Failed) as failed:
                 one.submit(part("PREDICT", file_bytes=bad[0], bytes=bad[1]) + client.padded(file[: bad[1]]))
             assert failed.value.record["what"]
+        one.close()
+
+
+def constants(file: bytes) -> list[tuple[int, int]]:
+    """Offset and bytes of the weights of `small`."""
+    rng = np.random.default_rng(3)
+    found = [(rng.standard_normal((64, 64)).astype(np.float32) / 8).tobytes() for _ in range(2)]
+    return [(file.index(data), len(data)) for data in found]
+
+
+def test_the_client_of_the_page_sends_constants_once(file: bytes, tmp_path: Path) -> None:
+    holes, x = constants(file), np.ones((8, 64), np.float32)
+    expected = values(linnet.Session(small(), threads=1).run({"x": x}))[0].tobytes()
+    for options in ((), ("--folder", str(tmp_path))):
+        with host("127.0.0.1:0", "--threads", "1", "--max-bytes", "8MB", *options) as there:
+            one = Client(there.address)
+            one.submit(part("ALLOCATE", buffer=7, bytes=SIZE), part("ALLOCATE", buffer=8, bytes=SIZE))
+            assert one.begin(client.recipe(file, holes), 2) == [True, True]
+            one.send("CONSTANT", bytes(64 * 64 * 4))  # belongs to no hole
+            with pytest.raises(Failed) as failed:
+                one.submit(one.preparation(3, file, [(7, 0, SIZE)], [(8, 0, SIZE)]))
+            assert failed.value.status == client.MISSING
+            assert one.prepare(3, file, [(7, 0, SIZE)], [(8, 0, SIZE)], holes)
+            (y,) = one.submit(
+                upload(7, x.tobytes()), part("RUN", piece=3), part("DOWNLOAD", buffer=8, bytes=SIZE), downloads=[SIZE]
+            )
+            assert y == expected
+            other = Client(there.address)  # another client, with another piece
+            assert other.begin(client.recipe(file, holes[1:]), 1) == [False]
+            one.close()
+            other.close()
+    assert hashlib.sha256(file).hexdigest() + ".lnt" in {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("holes", "wrong", "cut", "text"),
+    [
+        ([(0, 511)], {}, None, "fewer than 512 bytes"),
+        ([(512, 1024), (1024, 1024)], {}, None, "begins before the end of the last one"),
+        ([(1024, 512), (0, 512)], {}, None, "begins before the end of the last one"),
+        ([(1 << 40, 512)], {}, None, "after the end of the file"),
+        ([(0, 512)], {"holes": 65_537}, None, "more than 65536 holes"),
+        ([(0, 512)], {"holes": 60_000}, None, "fewer holes than it says"),
+        ([(0, 512)], {"size": 1 << 62}, None, "outside of the holes are too few"),
+        ([(0, 512)], {}, -8, "outside of the holes are too few"),
+        ([(0, 512)], {}, 40, "too few bytes"),
+    ],
+)
+def test_recipes_that_lie_are_refused(
+    file: bytes, holes: list[tuple[int, int]], wrong: dict[str, int], cut: int | None, text: str
+) -> None:
+    with host() as there:
+        one = Client(there.address)
+        with pytest.raises(Failed, match=text) as failed:
+            one.begin(client.recipe(file, holes, **wrong)[:cut], 0)
+        assert failed.value.status == _STATUS["PROTOCOL_ERROR"]
+        assert one.begin(client.recipe(file, []), 0) == []  # and goes on
+        one.close()
+
+
+def test_a_recipe_must_make_the_file_that_it_names(file: bytes) -> None:
+    changed = file[:-64] + bytes(64)
+    with host() as there:
+        one = Client(there.address)
+        one.submit(part("ALLOCATE", buffer=7, bytes=SIZE), part("ALLOCATE", buffer=8, bytes=SIZE))
+        recipe = client.recipe(file, [], digest=hashlib.sha256(changed).digest())
+        one.begin(recipe, 0)
+        with pytest.raises(Failed, match="does not make its piece") as failed:
+            one.submit(one.preparation(3, changed, [(7, 0, SIZE)], [(8, 0, SIZE)]))
+        assert failed.value.status == _STATUS["PROTOCOL_ERROR"]
         one.close()
 
 

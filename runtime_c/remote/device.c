@@ -5,7 +5,7 @@
 #include "net/bytes.h"
 #include "remote/device_cost.h"
 #include "remote/piece.h"
-#include "remote/sha256.h"
+#include "remote/ship.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,10 +211,10 @@ static int prepare(void *context, linnet_handle handle, const linnet_work *work,
     linnet_status status = ln_piece_write(d->host, work, &piece) ? LINNET_OK : LINNET_OUT_OF_MEMORY;
     if (status == LINNET_OK) {
         const int precision = d->host->step_precision(work->steps[0]);
-        ln_sha256(piece.bytes, piece.size, digest);
+        ln_piece_digest(&piece, digest);
         status = ask(queue, &piece, digest, id, precision, &error);
         if ((int)status == LN_REMOTE_MISSING) {
-            status = ln_remote_queue_piece(queue, piece.bytes, piece.size, &error);
+            status = ln_piece_ship(queue, &piece, digest, &error);
             if (status == LINNET_OK) status = ask(queue, &piece, digest, id, precision, &error);
         }
     }

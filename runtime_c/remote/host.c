@@ -8,6 +8,7 @@
 #include "net/transport_listen.h"
 #include "remote/host_memory.h"
 #include "remote/host_piece.h"
+#include "remote/host_recipe.h"
 #include "remote/host_work.h"
 
 #include <errno.h>
@@ -72,6 +73,7 @@ static void give(void *context, void *memory, size_t size) {
 static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
                               size_t size) {
     host_connection *c = context;
+    size_t room;
     switch (type) {
     case LN_REMOTE_HELLO:
         if (c->client != NULL) return LN_NET_UNEXPECTED;
@@ -81,7 +83,9 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
         c->client = join(c->host, bytes + 8);
         return c->client != NULL ? LN_NET_FINE : LN_NET_FULL;
     case LN_REMOTE_SUBMIT:
+    case LN_REMOTE_RECIPE:
         if (c->work != NULL || c->work_dropped) return LN_NET_UNEXPECTED;
+        c->work_type = type;
         c->work_dropped = bytes == NULL;
         c->work = ln_remote_link_take(link, &c->work_room), c->work_size = size;
         return ln_remote_link_pause(link, true, NULL) == LINNET_OK ? LN_NET_FINE : LN_NET_FULL;
@@ -89,6 +93,11 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
         give(c->host, c->piece, c->piece_room);
         c->piece_dropped = bytes == NULL;
         c->piece = ln_remote_link_take(link, &c->piece_room), c->piece_size = size;
+        if (c->piece != NULL) ln_sha256(c->piece, size, c->piece_digest);
+        return LN_NET_FINE;
+    case LN_REMOTE_CONSTANT:
+        ln_host_recipe_constant(c, bytes, size);
+        give(c->host, ln_remote_link_take(link, &room), room); /* the next one may be much smaller */
         return LN_NET_FINE;
     default: return LN_NET_UNEXPECTED;
     }
@@ -134,6 +143,7 @@ static void *serve(void *context) {
     if (atomic_load(&host->stopping)) ln_remote_link_refuse(c->link, LN_NET_SHUTTING_DOWN, "the host is stopped");
     ln_remote_link_free(c->link);
     if (c->client != NULL) leave(host, c->client);
+    ln_host_recipe_free(c);
     give(host, c->work, c->work_room);
     give(host, c->piece, c->piece_room);
     give(host, c->answer, c->answer_room);

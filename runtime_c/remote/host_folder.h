@@ -1,4 +1,5 @@
-/* host_folder.h - the folder in which a host keeps pieces, so that a client's second start sends nothing. */
+/* host_folder.h - the folder in which a host keeps pieces, so that a client's second start sends nothing. Files that
+ * the owner has put there stay as they are, and do not count. Several hosts may use one folder. */
 #ifndef LN_REMOTE_HOST_FOLDER_H
 #define LN_REMOTE_HOST_FOLDER_H
 
@@ -10,8 +11,12 @@ enum { LN_HOST_PATH = 4096 };
 /* Writes the path of a piece. Returns whether the file exists. */
 bool ln_host_folder_find(const ln_host_config *config, const unsigned char digest[LN_SHA256], char path[LN_HOST_PATH]);
 void ln_host_folder_remove(const char *path);
-/* Stores a piece, and removes the pieces that were used longest ago until the folder is within its limit. A failure has
- * no effect: the piece is then only in memory. */
+/* Creates a file of so many bytes for a piece that is to be written, and removes the pieces that were used longest ago
+ * until the folder is within its limit. Returns its descriptor; -1: there cannot be such a file. */
+int ln_host_folder_make(const ln_host_config *config, uint64_t bytes, char path[LN_HOST_PATH]);
+/* Gives that file the name of its piece. */
+bool ln_host_folder_keep(const ln_host_config *config, const unsigned char digest[LN_SHA256], const char *made);
+/* Stores a piece. A failure has no effect: the piece is then only in memory. */
 void ln_host_folder_store(const ln_host_config *config, const unsigned char digest[LN_SHA256], const void *bytes,
                           size_t size);
 

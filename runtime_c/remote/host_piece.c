@@ -7,6 +7,7 @@
 #include "remote/host_folder.h"
 #include "remote/host_memory.h"
 #include "remote/host_plan.h"
+#include "remote/host_recipe.h"
 
 #include "linnet_device.h"
 #include "linnet_ext.h"
@@ -16,7 +17,7 @@
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
-static void drop_model(ln_host *host, host_model *model) {
+void ln_host_drop_model(ln_host *host, host_model *model) {
     pthread_mutex_lock(&host->lock);
     const bool unused = --model->users == 0;
     for (host_model **at = &host->models; unused && *at != NULL; at = &(*at)->next)
@@ -34,25 +35,30 @@ static void drop_model(ln_host *host, host_model *model) {
 static linnet_status open_model(host_connection *c, const host_prepare *prepare, host_model *model,
                                 linnet_error *error) {
     ln_host *host = c->host;
-    unsigned char digest[LN_SHA256];
     char path[LN_HOST_PATH];
     linnet_model_config config;
     linnet_model_config_init(&config);
     config.allocator = &host->allocator;
     config.verify = LINNET_VERIFY_STRICT;
-    if (c->piece != NULL) ln_sha256(c->piece, c->piece_size, digest);
-    const bool sent = c->piece != NULL && memcmp(digest, prepare->digest, LN_SHA256) == 0;
-    if (sent) ln_host_folder_store(&host->config, digest, c->piece, c->piece_size);
+    const bool made = ln_host_recipe_is(c, prepare->digest) && c->recipe->lacking == 0;
+    linnet_status status = ln_host_recipe_end(c, prepare->digest, error);
+    if (status != LINNET_OK) return status;
+    const bool sent = c->piece != NULL && memcmp(c->piece_digest, prepare->digest, LN_SHA256) == 0;
+    if (sent && !made) ln_host_folder_store(&host->config, prepare->digest, c->piece, c->piece_size);
     if (ln_host_folder_find(&host->config, prepare->digest, path)) {
-        const linnet_status status = linnet_model_open(path, &config, &model->model, error);
+        status = linnet_model_open(path, &config, &model->model, error);
         if (status == LINNET_OK || status == LINNET_OUT_OF_MEMORY) return status;
-        ln_host_folder_remove(path); /* damaged: the client sends it again */
+        if (sent || made) ln_host_folder_remove(path); /* not valid; one that is damaged still has good constants */
+        if (made && !sent) return status;
     }
     if (c->piece_dropped) {
         c->piece_dropped = false;
         return ln_host_no_memory(host, c->piece_size, error);
     }
-    if (!sent) return (linnet_status)LN_REMOTE_MISSING;
+    if (!sent) {
+        ln_sync_fail(error, LINNET_NOT_FOUND, "the host does not have the piece");
+        return (linnet_status)LN_REMOTE_MISSING;
+    }
     model->bytes = c->piece, model->size = c->piece_room; /* the model takes the memory of the message */
     const size_t size = c->piece_size;
     c->piece = NULL;
@@ -130,7 +136,7 @@ static void end_piece(ln_host *host, host_client *client, host_piece *piece) {
     linnet_session_free(piece->session);
     for (int i = 0; i < piece->buffer_count; i++) ln_host_use(client, piece->buffers[i], -1);
     free(piece->buffers);
-    drop_model(host, piece->model);
+    ln_host_drop_model(host, piece->model);
     free(piece);
 }
 
@@ -138,9 +144,10 @@ int ln_host_prepare(host_connection *c, const host_prepare *prepare, linnet_erro
     linnet_status status;
     host_model *model = model_of(c, prepare, &status, error);
     if (model == NULL) return status;
+    if (ln_host_recipe_is(c, prepare->digest)) ln_host_recipe_free(c); /* another connection was faster */
     host_piece *piece = calloc(1, sizeof *piece);
     if (piece == NULL) {
-        drop_model(c->host, model);
+        ln_host_drop_model(c->host, model);
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory for a piece");
     }
     *piece = (host_piece){.id = prepare->id, .model = model};

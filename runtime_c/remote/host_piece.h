@@ -12,12 +12,13 @@ typedef struct host_prepare {
     const unsigned char *spans;
 } host_prepare;
 
-/* Returns LN_REMOTE_MISSING, without a record, if the host has no file of this digest and the connection has sent none.
- */
+/* Returns LN_REMOTE_MISSING if the host has no file of this digest and the connection has sent none. */
 int ln_host_prepare(host_connection *connection, const host_prepare *prepare, linnet_error *error);
 /* Ends a piece; an unknown number does nothing. */
 void ln_host_unprepare(ln_host *host, host_client *client, uint64_t id);
 void ln_host_unprepare_all(ln_host *host, host_client *client);
+/* A user of a model less. */
+void ln_host_drop_model(ln_host *host, host_model *model);
 /* Runs it once, within the host's time limit, or until the host is stopped. */
 linnet_status ln_host_run_piece(ln_host *host, host_client *client, uint64_t id, linnet_error *error);
 

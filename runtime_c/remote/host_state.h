@@ -67,11 +67,14 @@ typedef struct host_connection {
     host_client *client; /* NULL: no HELLO yet */
     uint32_t chunk;      /* of both sides' bulk messages: the smaller of what they propose */
     ln_remote_link *link;
-    unsigned char *work; /* a SUBMIT that has arrived; NULL: none */
+    unsigned char *work; /* a SUBMIT or a RECIPE that has arrived; NULL: none */
+    uint8_t work_type;
     size_t work_size, work_room;
     bool work_dropped, piece_dropped; /* the last one arrived, but there was no memory for it */
     unsigned char *piece;             /* the last PIECE, until it is prepared; NULL: none */
     size_t piece_size, piece_room;
+    unsigned char piece_digest[LN_SHA256];
+    struct host_recipe *recipe; /* the last one, until it is a piece; NULL: none */
     unsigned char *answer;
     size_t answer_size, answer_room;
 } host_connection;

@@ -1,11 +1,14 @@
-/* host_work.c - executes the commands of a SUBMIT. After the first one that fails, the rest is left out. */
+/* host_work.c - executes the commands of a SUBMIT, and begins what a RECIPE describes. After the first command that
+ * fails, the rest is left out. */
 #include "remote/host_work.h"
 
 #include "net/bytes.h"
 #include "net/error.h"
+#include "remote/host_constants.h"
 #include "remote/host_memory.h"
 #include "remote/host_piece.h"
 #include "remote/host_predict.h"
+#include "remote/host_recipe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +116,17 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, s
     }
 }
 
+/* A RECIPE, whose answer has a byte for each hole. */
+static linnet_status recipe(host_connection *c, linnet_error *error) {
+    const linnet_status status = ln_host_recipe_begin(c, c->work, c->work_size, error);
+    if (status != LINNET_OK) return status;
+    ln_host_constants_fill(c->host, c->recipe);
+    unsigned char *lacks = more(c, (size_t)c->recipe->count);
+    if (lacks == NULL) return no_room(error);
+    for (int i = 0; i < c->recipe->count; i++) lacks[i] = !c->recipe->holes[i].filled;
+    return LINNET_OK;
+}
+
 static void write_failure(unsigned char *at, const linnet_error *error) {
     memset(at, 0, LN_REMOTE_RECORD);
     memcpy(at, error->op, sizeof error->op);
@@ -130,7 +144,9 @@ bool ln_host_work(host_connection *c) {
     c->answer_size = 0;
     if (more(c, LN_REMOTE_ANSWER_BYTES) == NULL) return false;
     if (c->work_dropped) status = (int)ln_host_no_memory(c->host, c->work_size, &error);
-    for (size_t at = 0; at < c->work_size && status == LINNET_OK; count++) {
+    const bool is_recipe = c->work_type == LN_REMOTE_RECIPE;
+    if (is_recipe && status == LINNET_OK) status = (int)recipe(c, &error);
+    for (size_t at = 0; at < c->work_size && status == LINNET_OK && !is_recipe; count++) {
         const size_t left = c->work_size - at;
         const uint32_t code = left >= 8 ? get32(c->work + at) : 0;
         const size_t fixed = code > 0 && code < LN_REMOTE_CODES ? 8 + 8 * (size_t)ln_remote_words[code] : SIZE_MAX;

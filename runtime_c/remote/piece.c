@@ -36,9 +36,10 @@ enum { MODEL_PRODUCER, MODEL_FUNCTIONS, MODEL_SIGNATURES, MODEL_SEGMENTS = 4 };
 
 typedef struct value {
     linnet_device_tensor tensor;
-    bool read;       /* by a step */
-    int64_t segment; /* of a constant: number of its segment; -1: none */
-    uint64_t offset; /* of the segment in the file */
+    bool read;         /* by a step */
+    int64_t segment;   /* of a constant: number of its segment; -1: none */
+    uint64_t offset;   /* of the segment in the file */
+    uint32_t checksum; /* CRC-32C of the segment */
 } value;
 
 typedef struct writer {
@@ -67,6 +68,7 @@ bool ln_piece_can(const linnet_host *host, const linnet_step *step) {
 
 void ln_piece_free(ln_piece *piece) {
     free(piece->bytes);
+    free(piece->holes);
     free(piece->inputs);
     free(piece->outputs);
     *piece = (ln_piece){0};
@@ -81,6 +83,8 @@ static int32_t value_of(writer *w, const linnet_device_tensor *tensor) {
         if (w->values[i].tensor.value == tensor->value) return i;
     value *v = &w->values[w->value_count];
     *v = (value){.tensor = *tensor, .segment = -1};
+    if (tensor->data != NULL && tensor->bytes > SMALL && !w->sketch)
+        v->checksum = linnet_crc32c(0, tensor->data, (size_t)tensor->bytes);
     if (tensor->dtype == LINNET_I4 || tensor->dtype == LINNET_U4 || tensor->quant_scheme == LINNET_QUANT_BLOCK)
         w->newer = true;
     return w->value_count++;
@@ -288,8 +292,7 @@ static uint32_t write_segments(writer *w) {
         ln_flat_begin(&w->flat);
         ln_flat_i64(&w->flat, SEGMENT_OFFSET, (int64_t)v->offset);
         ln_flat_i64(&w->flat, SEGMENT_SIZE, (int64_t)v->tensor.bytes);
-        if (!w->sketch)
-            ln_flat_i64(&w->flat, SEGMENT_DIGEST, (int64_t)linnet_crc32c(0, v->tensor.data, (size_t)v->tensor.bytes));
+        if (!w->sketch) ln_flat_i64(&w->flat, SEGMENT_DIGEST, (int64_t)v->checksum);
         ln_flat_u8(&w->flat, SEGMENT_KIND, 2);
         w->positions[n++] = ln_flat_end(&w->flat);
     }
@@ -331,8 +334,26 @@ static uint32_t crc32_of(const unsigned char *data, size_t size) {
     return ~crc;
 }
 
+/* Large constants stay where they are, as holes of the file. */
+static bool note_holes(writer *w) {
+    ln_piece *piece = w->piece;
+    piece->holes = malloc(((size_t)w->segment_count + 1) * sizeof *piece->holes);
+    piece->rest = piece->size;
+    for (int i = 0; piece->holes != NULL && i < w->value_count; i++) {
+        const value *v = &w->values[i];
+        if (v->segment < 0 || v->tensor.bytes < LN_REMOTE_HOLE || piece->hole_count == LN_REMOTE_HOLES) continue;
+        piece->rest -= (size_t)v->tensor.bytes;
+        piece->holes[piece->hole_count++] = (ln_piece_hole){
+            .offset = v->offset, .bytes = v->tensor.bytes, .checksum = v->checksum, .data = v->tensor.data};
+    }
+    return piece->holes != NULL;
+}
+
 static bool assemble(writer *w, const unsigned char *tables, size_t size) {
-    unsigned char *out = w->piece->bytes = calloc(1, w->sketch ? HEADER + size : w->piece->size);
+    if (!w->sketch && !note_holes(w)) return false;
+    unsigned char *out = w->piece->bytes = calloc(1, w->sketch ? HEADER + size : w->piece->rest);
+    const ln_piece_hole *hole = w->piece->holes, *end = hole + w->piece->hole_count;
+    uint64_t before = 0; /* bytes of the holes so far */
     if (out == NULL) return false;
     memcpy(out, "LINNET\r\n", 8);
     put32(out + 8, w->newer ? 2 : 1);
@@ -344,9 +365,28 @@ static bool assemble(writer *w, const unsigned char *tables, size_t size) {
     memcpy(out + HEADER, tables, size);
     for (int i = 0; i < w->value_count; i++) {
         const value *v = &w->values[i];
-        if (v->segment >= 0 && !w->sketch) memcpy(out + v->offset, v->tensor.data, (size_t)v->tensor.bytes);
+        if (v->segment < 0 || w->sketch) continue;
+        if (hole < end && hole->offset == v->offset)
+            before += hole++->bytes;
+        else
+            memcpy(out + (v->offset - before), v->tensor.data, (size_t)v->tensor.bytes);
     }
     return true;
+}
+
+void ln_piece_digest(const ln_piece *piece, unsigned char digest[LN_SHA256]) {
+    ln_sha256_state state = ln_sha256_begin();
+    const unsigned char *rest = piece->bytes;
+    uint64_t at = 0; /* in the file */
+    for (int i = 0; i < piece->hole_count; i++) {
+        const ln_piece_hole *hole = &piece->holes[i];
+        ln_sha256_add(&state, rest, (size_t)(hole->offset - at));
+        ln_sha256_add(&state, hole->data, (size_t)hole->bytes);
+        rest += hole->offset - at;
+        at = hole->offset + hole->bytes;
+    }
+    ln_sha256_add(&state, rest, (size_t)(piece->size - at));
+    ln_sha256_end(&state, digest);
 }
 
 /* *size becomes the number of bytes of the header and the tables. */

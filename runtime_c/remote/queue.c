@@ -151,10 +151,11 @@ static linnet_status turn(ln_remote_queue *queue, int timeout_ms, linnet_error *
     return ln_remote_links_turn(links, count, timeout_ms, error);
 }
 
-static linnet_status send_batch(ln_remote_queue *queue, linnet_error *error) {
+/* Sends a message that the host answers. The downloads of the batch are those of the answer. */
+static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, const void *bytes, size_t size,
+                                   linnet_error *error) {
     ln_remote_batch *batch = &queue->batch;
     linnet_status status = LINNET_OK;
-    if (batch->size == 0) return LINNET_OK;
     while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY) status = turn(queue, -1, error);
     if (status == LINNET_OK) {
         const int way = (int)(queue->sent % UNDER_WAY);
@@ -164,11 +165,16 @@ static linnet_status send_batch(ln_remote_queue *queue, linnet_error *error) {
         queue->way[way].count = batch->download_count;
         batch->downloads = spare, batch->download_room = room;
         ++queue->sent;
-        status = ln_remote_link_begin(queue->link, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
+        status = ln_remote_link_begin(queue->link, (uint8_t)type, bytes, size, error);
     }
     while (status == LINNET_OK && ln_remote_link_sends(queue->link)) status = turn(queue, -1, error);
     ln_remote_batch_clear(batch);
     return status;
+}
+
+static linnet_status send_batch(ln_remote_queue *queue, linnet_error *error) {
+    const ln_remote_batch *batch = &queue->batch;
+    return batch->size == 0 ? LINNET_OK : send_answered(queue, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
 }
 
 linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error) {
@@ -211,6 +217,21 @@ linnet_status ln_remote_queue_finish(ln_remote_queue *queue, linnet_error *error
     return status != LINNET_OK ? status : ln_remote_queue_wait(queue, queue->sent, -1, &answered, error);
 }
 
-linnet_status ln_remote_queue_piece(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error) {
-    return ln_remote_link_send(queue->link, LN_REMOTE_PIECE, bytes, size, error);
+linnet_status ln_remote_queue_recipe(ln_remote_queue *queue, const void *bytes, size_t size, unsigned char *lacks,
+                                     int holes, linnet_error *error) {
+    ln_remote_batch *batch = &queue->batch;
+    bool answered;
+    linnet_status status = ln_remote_queue_finish(queue, error);
+    if (status != LINNET_OK) return status;
+    ln_remote_expect(batch, (uint64_t)holes, lacks);
+    if (batch->failed) {
+        ln_remote_batch_clear(batch);
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a message to a host");
+    }
+    status = send_answered(queue, LN_REMOTE_RECIPE, bytes, size, error);
+    return status != LINNET_OK ? status : ln_remote_queue_wait(queue, queue->sent, -1, &answered, error);
+}
+
+linnet_status ln_remote_queue_constant(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error) {
+    return ln_remote_link_send(queue->link, LN_REMOTE_CONSTANT, bytes, size, error);
 }

@@ -42,7 +42,10 @@ linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int
                                    linnet_error *error);
 /* Flushes and waits for everything. */
 linnet_status ln_remote_queue_finish(ln_remote_queue *queue, linnet_error *error);
-/* Sends the file of a piece that the host does not have (LN_REMOTE_MISSING). */
-linnet_status ln_remote_queue_piece(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error);
+/* Sends RECIPE and waits for its answer, a byte of `lacks` for each of its holes. */
+linnet_status ln_remote_queue_recipe(ln_remote_queue *queue, const void *bytes, size_t size, unsigned char *lacks,
+                                     int holes, linnet_error *error);
+/* Sends a constant that the host lacks. */
+linnet_status ln_remote_queue_constant(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error);
 
 #endif

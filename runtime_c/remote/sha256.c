@@ -1,7 +1,6 @@
 /* sha256.c - SHA-256 (FIPS 180-4). */
 #include "remote/sha256.h"
 
-#include <stdint.h>
 #include <string.h>
 
 static const uint32_t rounds[64] = {
@@ -42,16 +41,39 @@ static void block(uint32_t sum[8], const unsigned char *data) {
     for (int i = 0; i < 8; i++) sum[i] += s[i];
 }
 
-void ln_sha256(const void *data, size_t size, unsigned char digest[LN_SHA256]) {
-    uint32_t sum[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,
-                       0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
-    unsigned char last[128] = {0};
+ln_sha256_state ln_sha256_begin(void) {
+    return (ln_sha256_state){.sum = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au, 0x510e527fu, 0x9b05688cu,
+                                     0x1f83d9abu, 0x5be0cd19u}};
+}
+
+void ln_sha256_add(ln_sha256_state *state, const void *data, size_t size) {
     const unsigned char *at = data;
-    const size_t rest = size % 64, end = rest < 56 ? 64 : 128;
-    for (size_t i = 0; i < size / 64; i++) block(sum, at + 64 * i);
-    if (rest > 0) memcpy(last, at + size - rest, rest);
-    last[rest] = 0x80;
-    for (int i = 0; i < 8; i++) last[end - 1 - (size_t)i] = (unsigned char)((uint64_t)size << 3 >> 8 * i);
-    for (size_t i = 0; i < end; i += 64) block(sum, last + i);
-    for (int i = 0; i < 32; i++) digest[i] = (unsigned char)(sum[i / 4] >> (24 - 8 * (i % 4)));
+    size_t held = (size_t)(state->size % 64);
+    state->size += size;
+    if (held > 0) {
+        const size_t part = size < 64 - held ? size : 64 - held;
+        if (part > 0) memcpy(state->held + held, at, part);
+        at += part, size -= part, held += part;
+        if (held < 64) return;
+        block(state->sum, state->held);
+    }
+    for (; size >= 64; at += 64, size -= 64) block(state->sum, at);
+    if (size > 0) memcpy(state->held, at, size);
+}
+
+void ln_sha256_end(ln_sha256_state *state, unsigned char digest[LN_SHA256]) {
+    static const unsigned char padding[64] = {0x80};
+    const uint64_t bits = state->size << 3;
+    const size_t held = (size_t)(state->size % 64);
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)(bits >> (56 - 8 * i));
+    ln_sha256_add(state, padding, held < 56 ? 56 - held : 120 - held);
+    ln_sha256_add(state, length, sizeof length);
+    for (int i = 0; i < LN_SHA256; i++) digest[i] = (unsigned char)(state->sum[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void ln_sha256(const void *data, size_t size, unsigned char digest[LN_SHA256]) {
+    ln_sha256_state state = ln_sha256_begin();
+    ln_sha256_add(&state, data, size);
+    ln_sha256_end(&state, digest);
 }

@@ -5,6 +5,7 @@ static const ln_net_message messages[LN_REMOTE_TYPES] = {
     [LN_REMOTE_HELLO] = {"HELLO", false, false, 0},   [LN_REMOTE_WELCOME] = {"WELCOME", false, false, 0},
     [LN_REMOTE_REFUSE] = {"REFUSE", false, false, 0}, [LN_REMOTE_SUBMIT] = {"SUBMIT", true, false, 0},
     [LN_REMOTE_ANSWER] = {"ANSWER", true, false, 0},  [LN_REMOTE_PIECE] = {"PIECE", true, false, 0},
+    [LN_REMOTE_RECIPE] = {"RECIPE", true, false, 0},  [LN_REMOTE_CONSTANT] = {"CONSTANT", true, false, 0},
 };
 
 const ln_net_protocol ln_remote_protocol = {

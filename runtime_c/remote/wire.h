@@ -10,9 +10,11 @@ typedef enum ln_remote_type {
     LN_REMOTE_HELLO = 1,   /* client: version, chunk, who I am */
     LN_REMOTE_WELCOME = 2, /* host: version, chunk, limits */
     LN_REMOTE_REFUSE = LN_NET_REFUSE,
-    LN_REMOTE_SUBMIT = 6, /* client, in chunks: commands */
-    LN_REMOTE_ANSWER = 7, /* host, in chunks: the outcome, and the bytes that were asked for */
-    LN_REMOTE_PIECE = 8,  /* client, in chunks: the file of a piece that the host does not have */
+    LN_REMOTE_SUBMIT = 6,    /* client, in chunks: commands */
+    LN_REMOTE_ANSWER = 7,    /* host, in chunks: the outcome, and the bytes that were asked for */
+    LN_REMOTE_PIECE = 8,     /* client, in chunks: the file of a piece that the host does not have */
+    LN_REMOTE_RECIPE = 9,    /* client, in chunks: the file without its large constants, which it names by digest */
+    LN_REMOTE_CONSTANT = 10, /* client, in chunks: a constant of the last RECIPE that the host does not have */
     LN_REMOTE_TYPES
 } ln_remote_type;
 
@@ -22,6 +24,11 @@ enum { LN_REMOTE_VERSION = 1, LN_REMOTE_CHUNK = 1 << 20, LN_REMOTE_TOKEN = 16 };
 /* HELLO: u32 version, u32 chunk, the client's token. WELCOME: u32 version, u32 chunk, u64 bytes that the host lends to
  * clients (0: no limit of its own), u32 threads, u32 reserved, a text of at most 40 bytes. */
 enum { LN_REMOTE_HELLO_BYTES = 24, LN_REMOTE_WELCOME_BYTES = 64, LN_REMOTE_NAME = 40 };
+/* RECIPE: u64 bytes of the file, u64 number of holes, the SHA-256 of the file, then for each hole u64 offset, u64
+ * bytes, u32 CRC-32C, u32 reserved, the SHA-256; then the bytes of the file outside of the holes. ANSWER has a byte for
+ * each hole: 1 if the host needs its CONSTANT. */
+enum { LN_REMOTE_RECIPE_BYTES = 48, LN_REMOTE_HOLE_BYTES = 56 };
+enum { LN_REMOTE_HOLE = 512, LN_REMOTE_HOLES = 65536 }; /* fewest bytes of a hole, and most holes of a recipe */
 
 /* A command: u32 code, u32 reserved, then these u64 numbers. Buffers and pieces have numbers that the client chooses.
  */

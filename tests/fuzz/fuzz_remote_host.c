@@ -1,16 +1,21 @@
 /* fuzz_remote_host.c - sends commands to the core of a host, most of them valid and some changed, with valid and
- * changed pieces. The host must stay within its memory, answer every message, and give everything back when a client
- * leaves. usage: fuzz_remote_host COUNT SEED PIECE.lnt. Build it with sanitizers, which end it with a status if they
- * find anything. */
+ * changed pieces and recipes. The host must stay within its memory, answer every message, and give everything back when
+ * a client leaves. usage: fuzz_remote_host COUNT SEED PIECE.lnt [FOLDER]. Build it with sanitizers, which end it with a
+ * status if they find anything. */
 #include "net/bytes.h"
 #include "remote/batch.h"
 #include "remote/host_memory.h"
 #include "remote/host_piece.h"
+#include "remote/host_recipe.h"
 #include "remote/host_work.h"
 
 #include "mutate.h"
 
-enum { MOST_BYTES = 8 << 20, IDS = 6, MESSAGES = 24, COMMANDS = 12, OPERANDS = 8 };
+enum { MOST_BYTES = 8 << 20, IDS = 6, MESSAGES = 24, COMMANDS = 12, OPERANDS = 8, HOLES = 64, SEGMENT = 64 * 64 * 4 };
+
+typedef struct fuzz_hole {
+    size_t offset, bytes;
+} fuzz_hole;
 
 typedef struct fuzz {
     mutant m;
@@ -20,7 +25,10 @@ typedef struct fuzz {
     size_t sizes[2 * OPERANDS]; /* of the inputs and then the outputs of the unchanged piece */
     int inputs, outputs;
     unsigned char digest[LN_SHA256]; /* of the piece that was sent last */
-    long answers, failures, prepared;
+    fuzz_hole holes[HOLES];          /* of the recipe that was sent last */
+    int hole_count, segment_count;
+    size_t segments[2]; /* of SEGMENT bytes each: where the weights of the piece are */
+    long answers, failures, prepared, found, filled;
 } fuzz;
 
 static void fail(const fuzz *z, const char *what) {
@@ -84,6 +92,26 @@ static void give(fuzz *z, void *bytes, size_t size) {
     z->host.allocator.free(z->host.allocator.context, bytes, size > 0 ? size : 1);
 }
 
+/* Gives the host a message, and looks at its answer. Returns whether nothing has failed. */
+static bool answer(fuzz *z, const unsigned char *bytes, size_t size) {
+    host_connection *c = &z->connection;
+    c->work = lent(z, bytes, size);
+    c->work_size = size;
+    c->work_dropped = c->work == NULL;
+    const bool answered = ln_host_work(c);
+    if (c->work != NULL) give(z, c->work, size);
+    c->work = NULL;
+    if (!answered) return false; /* no memory for an answer: the connection would end */
+    const uint32_t status = get32(c->answer);
+    if (c->answer_size < LN_REMOTE_ANSWER_BYTES || c->answer_size % 8 != 0) fail(z, "an answer of a wrong size");
+    if (status != 0 && c->answer_size != LN_REMOTE_ANSWER_BYTES + LN_REMOTE_RECORD)
+        fail(z, "a failure without a record");
+    if (status != 0 && c->answer[LN_REMOTE_ANSWER_BYTES + 128] == 0) fail(z, "a failure without words");
+    z->answers++;
+    z->failures += status != 0;
+    return status == 0;
+}
+
 static void send_piece(fuzz *z) {
     host_connection *c = &z->connection;
     const bool changed = below(z, 3) == 0;
@@ -97,29 +125,81 @@ static void send_piece(fuzz *z) {
     if (c->piece != NULL) give(z, c->piece, c->piece_room);
     c->piece = lent(z, bytes, size);
     c->piece_size = size, c->piece_room = size > 0 ? size : 1;
+    memcpy(c->piece_digest, z->digest, LN_SHA256);
+}
+
+/* A recipe of the piece, with holes anywhere, whose numbers are sometimes wrong. */
+static size_t make_recipe(fuzz *z, unsigned char *to) {
+    const unsigned char *file = z->m.file;
+    const size_t size = z->m.file_size, most = size / LN_REMOTE_HOLE;
+    size_t at = 0, count = 0, rest = LN_REMOTE_RECIPE_BYTES;
+    z->hole_count = 0;
+    for (; below(z, 2) && z->hole_count < z->segment_count; at = z->segments[z->hole_count++] + SEGMENT)
+        z->holes[z->hole_count] = (fuzz_hole){z->segments[z->hole_count], SEGMENT};
+    for (size_t n = below(z, most + 1); n > 0 && z->hole_count < HOLES; n--) {
+        const size_t offset = at + 64 * below(z, 16), bytes = LN_REMOTE_HOLE + 64 * below(z, 64);
+        if (offset + bytes > size) break;
+        z->holes[z->hole_count++] = (fuzz_hole){offset, bytes};
+        at = offset + bytes;
+    }
+    put64(to, size);
+    put64(to + 8, (uint64_t)z->hole_count);
+    ln_sha256(file, size, to + 16);
+    for (int i = 0; i < z->hole_count; i++, rest += LN_REMOTE_HOLE_BYTES) {
+        put64(to + rest, z->holes[i].offset);
+        put64(to + rest + 8, z->holes[i].bytes);
+        put64(to + rest + 16, linnet_crc32c(0, file + z->holes[i].offset, z->holes[i].bytes));
+        ln_sha256(file + z->holes[i].offset, z->holes[i].bytes, to + rest + 24);
+    }
+    for (int i = 0; i <= z->hole_count; i++) {
+        const size_t end = i < z->hole_count ? z->holes[i].offset : size;
+        memcpy(to + rest, file + count, end - count);
+        rest += end - count;
+        if (i < z->hole_count) count = end + z->holes[i].bytes;
+    }
+    for (size_t n = below(z, 3) ? 0 : 1 + below(z, 3); n > 0; n--)
+        to[below(z, LN_REMOTE_RECIPE_BYTES + LN_REMOTE_HOLE_BYTES * (size_t)z->hole_count)] ^=
+            (unsigned char)(1 << below(z, 8));
+    return below(z, 16) ? rest : below(z, rest + 1);
+}
+
+/* A file that the owner of the host has put into its folder, and that is damaged. */
+static void put_file(fuzz *z) {
+    char path[LN_HOST_PATH];
+    free(z->m.bytes);
+    mutant_make(&z->m);
+    snprintf(path, sizeof path, "%s/owner.lnt", z->host.config.folder);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(z->m.bytes, 1, z->m.size, file) != z->m.size) fail(z, "the folder cannot be written");
+    fclose(file);
+}
+
+/* Sends a recipe, and most of the constants that the host asks for. */
+static void send_recipe(fuzz *z) {
+    host_connection *c = &z->connection;
+    if (z->host.config.folder != NULL && below(z, 4) == 0) put_file(z);
+    unsigned char *recipe = malloc(LN_REMOTE_RECIPE_BYTES + LN_REMOTE_HOLE_BYTES * HOLES + z->m.file_size);
+    if (recipe == NULL) fail(z, "no memory");
+    const size_t size = make_recipe(z, recipe);
+    c->work_type = LN_REMOTE_RECIPE;
+    const bool fine = answer(z, recipe, size);
+    c->work_type = LN_REMOTE_SUBMIT;
+    free(recipe);
+    if (fine && c->answer_size != LN_REMOTE_ANSWER_BYTES + ((size_t)c->recipe->count + 7) / 8 * 8)
+        fail(z, "an answer without a byte for each hole");
+    z->found += fine && c->recipe->lacking < c->recipe->count;
+    for (int i = 0; fine && i < z->hole_count; i++)
+        if (below(z, 32)) ln_host_recipe_constant(c, z->m.file + z->holes[i].offset, z->holes[i].bytes);
+    ln_sha256(z->m.file, z->m.file_size, z->digest);
+    z->filled += z->hole_count > 0 && c->recipe != NULL && c->recipe->lacking == 0;
 }
 
 static void submit(fuzz *z, ln_remote_batch *batch) {
-    host_connection *c = &z->connection;
     size_t size = batch->size;
     if (size > 0 && below(z, 3) == 0)
         for (size_t n = 1 + below(z, 4); n > 0; n--) batch->bytes[below(z, size)] ^= (unsigned char)(1 << below(z, 8));
     if (below(z, 16) == 0) size = below(z, size + 1);
-    c->work = lent(z, batch->bytes, size);
-    c->work_size = size;
-    c->work_dropped = c->work == NULL;
-    const bool answered = ln_host_work(c);
-    if (c->work != NULL) give(z, c->work, size);
-    c->work = NULL;
-    if (!answered) return; /* no memory for an answer: the connection would end */
-    const uint32_t status = get32(c->answer);
-    if (c->answer_size < LN_REMOTE_ANSWER_BYTES || c->answer_size % 8 != 0) fail(z, "an answer of a wrong size");
-    if (status != 0 && c->answer_size != LN_REMOTE_ANSWER_BYTES + LN_REMOTE_RECORD)
-        fail(z, "a failure without a record");
-    if (status != 0 && status != LN_REMOTE_MISSING && c->answer[LN_REMOTE_ANSWER_BYTES + 128] == 0)
-        fail(z, "a failure without words");
-    z->answers++;
-    z->failures += status != 0;
+    answer(z, batch->bytes, size);
 }
 
 static void live(fuzz *z) {
@@ -134,7 +214,7 @@ static void live(fuzz *z) {
         ln_remote_add(&batch, LN_REMOTE_ALLOCATE, numbers, 0);
     }
     for (int i = 0; i < MESSAGES; i++) {
-        if (i % 8 == 0) send_piece(z);
+        if (i % 8 == 0) (below(z, 2) ? send_recipe : send_piece)(z);
         for (size_t n = 1 + below(z, COMMANDS); n > 0; n--) add_command(z, &batch);
         submit(z, &batch);
         ln_remote_batch_clear(&batch);
@@ -143,6 +223,7 @@ static void live(fuzz *z) {
     }
     ln_host_unprepare_all(&z->host, z->client);
     ln_host_release_all(&z->host, z->client);
+    ln_host_recipe_free(c);
     if (c->piece != NULL) give(z, c->piece, c->piece_room);
     if (c->answer != NULL) z->host.allocator.free(z->host.allocator.context, c->answer, c->answer_room);
     pthread_mutex_destroy(&z->client->lock);
@@ -165,23 +246,38 @@ static void measure(fuzz *z) {
     for (int i = 0; i < z->outputs; i++)
         if (linnet_model_get_output(model, 0, i, &info) == LINNET_OK) z->sizes[z->inputs + i] = info.bytes;
     linnet_model_free(model);
+    for (size_t at = 0; at + SEGMENT <= z->m.file_size && z->segment_count < 2;
+         at += 256) { /* its CRC is in the tables */
+        unsigned char checksum[4];
+        put32(checksum, linnet_crc32c(0, z->m.file + at, SEGMENT));
+        for (size_t i = MUTANT_HEADER; i < at; i++)
+            if (memcmp(z->m.file + i, checksum, 4) == 0) {
+                z->segments[z->segment_count++] = at;
+                break;
+            }
+    }
+    if (z->segment_count != 2) fail(z, "a piece without two constants");
 }
 
 int main(int argc, char **argv) {
     fuzz *z = calloc(1, sizeof *z);
-    if (argc != 4 || z == NULL) return 2;
+    if (argc < 4 || argc > 5 || z == NULL) return 2;
     const long count = strtol(argv[1], NULL, 10);
     if (!mutant_load(&z->m, argv[3])) return 2;
     z->m.state = strtoull(argv[2], NULL, 10);
     z->host.config.max_bytes = MOST_BYTES;
     z->host.config.threads = 1;
     z->host.config.timeout = 5;
+    z->host.config.folder = argc > 4 ? argv[4] : NULL;
+    z->host.config.folder_bytes = MOST_BYTES;
     z->host.allocator = ln_host_allocator(&z->host);
     pthread_mutex_init(&z->host.lock, NULL);
     measure(z);
     while (z->answers < count) live(z);
-    printf("%ld answers, %ld failures, %ld pieces seen\n", z->answers, z->failures, z->prepared);
-    const bool dull = z->failures == 0 || z->failures == z->answers || z->prepared == 0;
+    printf("%ld answers, %ld failures, %ld pieces seen, %ld recipes filled, %ld found constants\n", z->answers,
+           z->failures, z->prepared, z->filled, z->found);
+    const bool dull =
+        z->failures == 0 || z->failures == z->answers || z->prepared == 0 || z->found == 0 || z->filled == 0;
     free(z->m.bytes);
     free(z->m.file);
     free(z);
