@@ -30,21 +30,24 @@ static uint64_t now_ns(void) {
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* Returns in *ns the least time of a few messages, which write `bytes` bytes to a buffer of the host if that is not 0.
- */
+/* Returns in *ns the least time of a few messages, which read `bytes` bytes from a buffer of the host if that is not 0:
+ * a client that has shipped its model before sends little until its first result. */
 static linnet_status measure(ln_remote_device *d, uint64_t bytes, int rounds, uint64_t *ns, linnet_error *error) {
-    const uint64_t buffer = ++d->last, made[] = {buffer, bytes}, upload[] = {buffer, 0, bytes};
+    const uint64_t buffer = ++d->last, made[] = {buffer, bytes};
     ln_remote_batch *batch = ln_remote_queue_batch(d->control);
     linnet_status status = LINNET_OK;
+    void *to = malloc((size_t)bytes + 1);
     *ns = UINT64_MAX;
+    if (to == NULL) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to measure a connection");
     if (bytes > 0) {
         ln_remote_add(batch, LN_REMOTE_ALLOCATE, made, 0);
         status = ln_remote_queue_finish(d->control, error);
     }
     for (int i = 0; i < rounds && status == LINNET_OK; i++) {
-        unsigned char *at = bytes > 0 ? ln_remote_add(batch, LN_REMOTE_UPLOAD, upload, bytes) : NULL;
-        if (at != NULL) memset(at, 0, (size_t)bytes);
-        if (bytes == 0) ln_remote_add(batch, LN_REMOTE_NOTHING, NULL, 0);
+        if (bytes > 0)
+            ln_remote_add_download(batch, buffer, 0, bytes, to);
+        else
+            ln_remote_add(batch, LN_REMOTE_NOTHING, NULL, 0);
         const uint64_t begin = now_ns();
         status = ln_remote_queue_finish(d->control, error);
         const uint64_t took = now_ns() - begin;
@@ -55,6 +58,7 @@ static linnet_status measure(ln_remote_device *d, uint64_t bytes, int rounds, ui
         ln_remote_add(batch, LN_REMOTE_RELEASE, &buffer, 0);
         ln_remote_queue_finish(d->control, &ignored);
     }
+    free(to);
     return status;
 }
 

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256, GREETING_S = 10 };
+enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256, GREETING_S = 10, LARGE = 1 << 16 };
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
@@ -138,6 +138,10 @@ static void *serve(void *context) {
         c->work_dropped = false;
         if (!answered) break;
         if (ln_remote_link_send(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error) != LINNET_OK) break;
+        if (c->answer_room > LARGE && c->answer_size < c->answer_room / 8) { /* an earlier one was much larger */
+            give(host, c->answer, c->answer_room);
+            c->answer = NULL, c->answer_room = 0;
+        }
         if (ln_remote_link_pause(c->link, false, &error) != LINNET_OK) break;
     }
     if (atomic_load(&host->stopping)) ln_remote_link_refuse(c->link, LN_NET_SHUTTING_DOWN, "the host is stopped");
