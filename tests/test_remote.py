@@ -21,6 +21,7 @@ import pytest
 import linnet
 from linnet import nn
 from linnet.facade import Graph
+from linnet.session.planner import Planner
 from tests import zoo
 from tests.command import run_here, run_process
 from tests.native import build, run
@@ -152,9 +153,14 @@ def test_a_host_lends_no_more_than_its_owner_says() -> None:
     with host("127.0.0.1:0", "--max-bytes", "2MB") as there:
         with pytest.raises(linnet.Error, match="out_of_memory"):
             linnet.Session(small(600), **there.all)
+        with pytest.raises(linnet.Error, match="out_of_memory"):  # before anything is made
+            Planner(small(600), **there.all).plan({})
         session = linnet.Session(small(64), **there.all)  # and goes on
         assert values(session.run({"x": np.ones((8, 64), np.float32)}))[0].shape == (8, 64)
         assert there.resident() < 12_000
+        (memory,) = session.device_memory
+        assert memory.device == there.name and (memory.steps, memory.nodes) == (1, 4)
+        assert 0 < 2 * 4 * 64 * 64 < memory.own < memory.total < 2_000_000
 
 
 def test_several_clients_have_memory_of_their_own() -> None:

@@ -336,6 +336,8 @@ typedef struct linnet_claim {
     uint64_t scratch_bytes; /* memory that only lasts for one execution of the claim */
     uint64_t packed_bytes;  /* memory that `prepare` fills */
     const char *kernel;     /* shown in plans and traces; lives as long as the device. NULL: "device" */
+    uint64_t own_bytes;     /* further memory that the device takes for the claim by itself, for as long as it is
+                             * prepared. The library counts it but does not allocate it */
 } linnet_claim;
 
 /* The time of a sequence of steps if the device executes it as one. The library sets struct_size, and sets the other
@@ -635,6 +637,7 @@ typedef struct linnet_plan_device_info {
     uint64_t constants; /* shared by the sessions of the model */
     uint64_t variables; /* copies of variables, which stay on the device between runs */
     uint64_t total;
+    uint64_t own; /* part of total: what the device allocates by itself (linnet_claim.own_bytes) */
 } linnet_plan_device_info;
 
 LINNET_API void linnet_plan_device_info_init_sized(linnet_plan_device_info *info, size_t size);

@@ -15,8 +15,7 @@ enum {
     LN_NODE_ATTRIBUTES_TYPE,
     LN_NODE_ATTRIBUTES,
     LN_NODE_NAME,
-    LN_NODE_SOURCE,
-    LN_NODE_PLACEMENT
+    LN_NODE_SOURCE
 };
 
 /* The state of reading one structure. It exists only during ln_read_structure. */

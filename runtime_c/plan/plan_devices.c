@@ -17,8 +17,9 @@ linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan
                                    .scratch = m->scratch,
                                    .packed = m->packed,
                                    .constants = m->constants,
-                                   .variables = m->variables};
-    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
+                                   .variables = m->variables,
+                                   .own = m->own};
+    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables + m->own;
     return LN_GIVE(linnet_plan_device_info, total, &own, info);
 }
 

@@ -18,8 +18,9 @@ enum { ALIGNMENT = 64, ROUNDS = 5, FEW = 1 << 16, MANY = 1 << 20, UNKNOWN_RATE =
 typedef struct ln_remote_prediction {
     struct ln_remote_prediction *next;
     unsigned char digest[LN_SHA256];
-    bool refused;
+    linnet_error refused; /* code 0: the host can run it */
     double ns;
+    uint64_t bytes;
 } prediction;
 
 /* ---- the way to the host ----------------------------------------------------------------------------------------- */
@@ -118,10 +119,11 @@ static const prediction *predict(ln_remote_device *d, const ln_piece *sketch, si
     while (found != NULL && memcmp(found->digest, digest, LN_SHA256) != 0) found = found->next;
     if (found == NULL && (found = calloc(1, sizeof *found)) == NULL) {
         ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for what a host says of a piece");
-    } else if (found->ns == 0 && !found->refused) { /* new */
+    } else if (found->ns == 0 && found->refused.code == 0) { /* new */
         const linnet_status status = ask(d, sketch, size, precision, predicted, error);
-        found->refused = status != LINNET_OK;
+        if (status != LINNET_OK) found->refused = *error;
         found->ns = status == LINNET_OK ? (double)get64(predicted) + 1 : 0;
+        found->bytes = status == LINNET_OK ? get64(predicted + 8) : 0;
         memcpy(found->digest, digest, LN_SHA256);
         if (ln_remote_queue_works(d->control)) {
             found->next = d->predictions, d->predictions = found;
@@ -140,20 +142,26 @@ static double cost(void *context, const linnet_step *step) {
     return ln_piece_can(d->host, step) ? 0 : -1;
 }
 
+/* Returns what the host says of a piece of these steps. NULL: *code says why. */
+static const prediction *of_steps(ln_remote_device *d, const linnet_step *const *steps, int count, int *code) {
+    linnet_error error = {0};
+    ln_piece sketch;
+    size_t size;
+    const bool written = ln_piece_sketch(d->host, steps, count, &sketch, &size);
+    const prediction *found = written ? predict(d, &sketch, size, d->host->step_precision(steps[0]), &error) : NULL;
+    ln_piece_free(&sketch);
+    if (found == NULL) *code = written ? ln_remote_code_of(d, &error) : (int)LINNET_DEVICE_FULL;
+    return found;
+}
+
 /* The steps become one piece, so the host is asked about all of them. If it refuses them (they need too much memory, or
  * one of them cannot run), it is asked about fewer. */
 static int offer(void *context, const linnet_step *const *steps, int count, linnet_offer *out) {
-    ln_remote_device *d = context;
-    linnet_error error = {0};
+    int code = 0;
     for (; count > 0; count /= 2) {
-        ln_piece sketch;
-        size_t size;
-        const bool written = ln_piece_sketch(d->host, steps, count, &sketch, &size);
-        const prediction *found = written ? predict(d, &sketch, size, d->host->step_precision(steps[0]), &error) : NULL;
-        ln_piece_free(&sketch);
-        if (!written) return LINNET_DEVICE_FULL;
-        if (found == NULL) return ln_remote_code_of(d, &error);
-        if (found->refused) continue;
+        const prediction *found = of_steps(context, steps, count, &code);
+        if (found == NULL) return code;
+        if (found->refused.code != 0) continue;
         out->cost_ns = found->ns;
         break;
     }
@@ -162,10 +170,14 @@ static int offer(void *context, const linnet_step *const *steps, int count, linn
 }
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
-    (void)context, (void)steps;
+    int code = 0;
+    const prediction *found = of_steps(context, steps, count, &code);
+    if (found == NULL) return code;
+    if (found->refused.code != 0) return ln_remote_code_of(context, &found->refused);
     out->count = count;
     out->fused = out->packs = true;
     out->kernel = "remote";
+    out->own_bytes = found->bytes;
     return 0;
 }
 

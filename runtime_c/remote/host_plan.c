@@ -1,6 +1,10 @@
 /* host_plan.c - plans a piece as the owner of the host permits: threads, memory and devices are the owner's. */
 #include "remote/host_plan.h"
 
+#include "remote/host_memory.h"
+
+#include <stdlib.h>
+
 linnet_status ln_host_plan(ln_host *host, linnet_model *model, int precision, linnet_plan **plan, linnet_error *error) {
     const ln_host_config *given = &host->config;
     linnet_plan_config config;
@@ -12,5 +16,7 @@ linnet_status ln_host_plan(ln_host *host, linnet_model *model, int precision, li
     config.max_bytes = given->max_bytes;
     config.devices = given->devices;
     config.device_count = given->device_count;
-    return linnet_plan_create(model, &config, plan, error);
+    const linnet_status status = linnet_plan_create(model, &config, plan, error);
+    /* The words of the library are those of a session, whose limit the client did not set. */
+    return status == LINNET_TOO_LARGE ? ln_host_no_memory(host, strtoull(error->got, NULL, 10), error) : status;
 }

@@ -151,7 +151,7 @@ def _bytes(device: Device, batch: Batch) -> str:
     session = session_on(metered, batch)
     if library().linnet_plan_get_device(session._current_plan(), 0, info):
         raise _Skipped("the plan does not state the bytes of this device")
-    held, stated = metered.live, int(info.total)
+    held, stated = metered.live, int(info.total - info.own)
     session.run(batch.feeds)
     grown = metered.live
     del session

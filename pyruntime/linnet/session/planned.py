@@ -3,6 +3,7 @@ itself."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,28 @@ COUNTED = REGIONS[:11]  # the total is the sum of these regions
 
 # The element type of feeds that are packed when they are copied. No array of a caller has it.
 _PACKED = np.dtype([("packed", np.uint8)])
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceMemory:
+    """The bytes that a plan needs on one device, and what runs there.
+
+    steps: pieces of the plan that the device runs as one; nodes: the nodes in them. activations: values between pieces.
+    packed: weights that the device keeps rearranged. constants: other weights, which sessions of the model share.
+    variables: copies of variables. own: what the device takes by itself; for a host that is everything inside its pieces,
+    weights included. total: the sum of all of them.
+    """
+
+    device: str
+    steps: int
+    nodes: int
+    activations: int
+    scratch: int
+    packed: int
+    constants: int
+    variables: int
+    own: int
+    total: int
 
 
 class Planned:
@@ -123,6 +146,16 @@ def facts_of(info: Any) -> dict[str, Any]:
         "precision": PRECISIONS[info.precision], "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
         "stored_weights": int(info.stored_weights), "loop_iterations": int(info.loop_iterations),
     }  # fmt: skip
+
+
+def device_memory_of(plan: Any) -> list[DeviceMemory]:
+    """What a plan needs on each of its devices."""
+    lib, info = library(), new_struct("linnet_plan_device_info")
+    found: list[DeviceMemory] = []
+    while lib.linnet_plan_get_device(plan, len(found), info) == 0:
+        sizes = {field.name: int(getattr(info, field.name)) for field in dataclasses.fields(DeviceMemory)[1:]}
+        found.append(DeviceMemory(string_of(info.name), **sizes))
+    return found
 
 
 def steps_of(plan: Any, session: Any) -> list[Step]:

@@ -22,7 +22,16 @@ from linnet.session import bounding, c_plan
 from linnet.session.lifetime import Closes
 from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, wrong_shape, wrong_type
 from linnet.session.options import SessionOptions
-from linnet.session.planned import REGIONS, Planned, facts_of, info_of, special_of, steps_of
+from linnet.session.planned import (
+    REGIONS,
+    DeviceMemory,
+    Planned,
+    device_memory_of,
+    facts_of,
+    info_of,
+    special_of,
+    steps_of,
+)
 from linnet.session.running import Runner
 
 if TYPE_CHECKING:
@@ -65,7 +74,7 @@ class Session(Closes):
         on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
     options: the fields of SessionOptions, which says what they mean: threads, isa_max, precision, device, devices,
-        placement, cluster, max_bytes, max_device_bytes, tuning, bind_threads.
+        placement, max_bytes, max_device_bytes, tuning, bind_threads.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -409,6 +418,11 @@ class Session(Closes):
         (docs/tuning.md). stored_weights: bytes of packed weights that kernels read directly from the file.
         loop_iterations: number of iterations that fit into memory["loop_values"]; 0: nothing is reserved."""
         return facts_of(info_of(self._current_plan()))
+
+    @property
+    def device_memory(self) -> list[DeviceMemory]:
+        """What the last used plan needs on each device, in the order of the devices."""
+        return device_memory_of(self._current_plan())
 
     @property
     def steps(self) -> list[Step]:

@@ -38,6 +38,7 @@ static void count_devices(ln_program *program, const ln_program *body) {
         sum->activations += m->activations;
         sum->scratch += m->scratch;
         sum->packed += m->packed;
+        sum->own += m->own;
         program->device_bytes -= join_constants(sum, m);
         sum->variables += m->variables;
     }

@@ -41,7 +41,7 @@ typedef struct ln_device_memory {
     int32_t first_weight;                            /* number of its first weight among those of all devices */
     ln_device_weight *weights, *distinct;            /* distinct: list of the constants, also of those of bodies */
     int32_t n_weights, steps, nodes;
-    uint64_t activations, scratch, packed, constants, variables;
+    uint64_t activations, scratch, packed, constants, variables, own;
 } ln_device_memory;
 
 /* Bytes and counts of all memory besides scratch and constants. */

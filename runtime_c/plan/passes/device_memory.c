@@ -154,6 +154,7 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
         if (c->nodes[0]->device != place) continue;
         ++m->steps;
         m->nodes += c->is.count;
+        m->own += c->is.own_bytes;
         m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
     }
     /* The allocations: the arenas, the scratch, and at most one for each weight or packed block. */
@@ -189,6 +190,7 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     w->result.needs->n_chunks += m->n_chunks;
     m->first_weight = w->result.needs->n_weights;
     w->result.needs->n_weights += m->n_weights;
+    w->result.needs->device_bytes += m->own;
     for (int32_t i = 0; i < m->n_chunks; ++i) w->result.needs->device_bytes += m->chunks[i];
     return status;
 }
