@@ -19,6 +19,7 @@ WHEN = {
     "OF_SIGNATURE": "Runs when the plan of a signature is made, not for bodies or later segments.",
     "OF_SEGMENT": "Runs only for a later segment.",
     "WITH_DEVICES": "Runs only with devices.",
+    "PLACED": "Runs only with devices or a cluster.",
     "FAST": "Does not run in reference plans.",
     "STRUCTURED": "Does not run in reference plans, nor with `reference = 2`.",
     "TO_FIT": "Runs only to make a plan that assigns variables fit `max_bytes`.",

@@ -331,6 +331,12 @@ typedef struct linnet_placement {
     const char *device; /* name of a device of the config, with or without its options after a comma; or "cpu" */
 } linnet_placement;
 
+/* A task of a cluster: the machine of the nodes that device scopes place on it. */
+typedef struct linnet_cluster_task {
+    const char *task;   /* such as "/job:worker/task:0" */
+    const char *device; /* name of a device of the config, which runs the task's nodes; "cpu": this machine */
+} linnet_cluster_task;
+
 /* How sums of f32, f16 and bf16 products may be computed. F16, BF16 and TF32 are permissions, not demands: a kernel or
  * a device without faster arithmetic computes in f32, and no kernel of the CPU uses them yet. DIRECT excludes kernels.
  * The setting does not change how f64 and integers are computed (docs/numerics.md). */
@@ -402,6 +408,11 @@ typedef struct linnet_plan_config {
     int32_t precision;         /* linnet_precision in which kernels and devices may compute sums of floats */
     uint64_t max_device_bytes; /* TOO_LARGE if the plan needs more on one of its devices; 0: no limit. Segments that are
                                 * planned in a run are not counted. max_bytes limits all memory together */
+    const linnet_cluster_task *cluster; /* the tasks that the model's device scopes name (docs/machines.md). A node that
+                                         * cannot run where its scope places it is UNSUPPORTED, and a scope that no task
+                                         * or device fits is UNKNOWN_NAME. Without a cluster, scopes that name a job or
+                                         * a task are ignored, and others are hints. `placement` overrules scopes */
+    int32_t cluster_count;
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
@@ -468,11 +479,11 @@ typedef struct linnet_step_info {
     uint64_t device_ns; /* time on the device, if the device measures it: the sum over the traced runs. For a loop or a
                            branch, the time of its bodies */
     const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
-                         * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
-                         * (by its device) */
+                         * it), "cost" (a device can, but the CPU costs less), "hint", "scope" (the model's device
+                         * scope), "chosen" (its device), "refused" (by its device) */
     uint64_t start_ns;  /* start of the step in the last traced run, by the system's monotonic clock; 0: it never ran */
-    uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md). For a step on
-                           * a device and for a transfer: the time that the device's own model gives */
+    uint64_t modelled_ns; /* time on the plan's threads, as modelled to choose the kernel (docs/tuning.md). For a step
+                           * on a device and for a transfer: the time that the device's own model gives */
     int fork;   /* number of the fork that the step belongs to, from 1 on: its branches run side by side, each on one
                  * thread; 0: the step runs alone */
     int branch; /* number of its branch in the fork, from 1 on; 0: none */

@@ -30,6 +30,7 @@ typedef struct ln_node {
     const void *attributes; /* the op's generated struct */
     const char *name;       /* never NULL */
     const char *source;     /* the nodes of the original model from which it was made; never NULL */
+    const char *placement;  /* device string, "" for anywhere; never NULL */
     int32_t n_inputs, n_outputs;
     const int32_t *inputs; /* value indices; -1: absent */
     const int32_t *outputs;

@@ -82,6 +82,7 @@ static linnet_status read_node(ln_reader *r, int32_t function, const ln_function
     linnet_status status;
     node->name = ln_fb_string(table, LN_NODE_NAME);
     node->source = ln_fb_string(table, LN_NODE_SOURCE);
+    node->placement = ln_fb_string(table, LN_NODE_PLACEMENT);
     if (r->fb.problem) return ln_reader_problem(r);
     if (!(node->op = ln_read_op(table, r->error))) return LINNET_UNSUPPORTED;
     node->inputs = inputs.data;

@@ -15,7 +15,8 @@ enum {
     LN_NODE_ATTRIBUTES_TYPE,
     LN_NODE_ATTRIBUTES,
     LN_NODE_NAME,
-    LN_NODE_SOURCE
+    LN_NODE_SOURCE,
+    LN_NODE_PLACEMENT
 };
 
 /* The state of reading one structure. It exists only during ln_read_structure. */

@@ -24,6 +24,8 @@ linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *er
         wrong = "devices";
     else if (c->placement_count < 0 || (c->placement_count > 0 && c->placement == NULL))
         wrong = "placement";
+    else if (c->cluster_count < 0 || (c->cluster_count > 0 && c->cluster == NULL))
+        wrong = "cluster";
     if (wrong != NULL) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
         if (c->threads < 0 || c->threads > MOST_THREADS) {
@@ -67,7 +69,11 @@ const linnet_plan_config *ln_copy_plan_config(ln_pool *pool, const linnet_plan_c
     linnet_placement *hints = copy_array(pool, from->placement, from->placement_count, sizeof *hints);
     for (int32_t i = 0; hints != NULL && i < from->placement_count; ++i)
         hints[i] = (linnet_placement){copy_text(pool, hints[i].node), copy_text(pool, hints[i].device)};
+    linnet_cluster_task *tasks = copy_array(pool, from->cluster, from->cluster_count, sizeof *tasks);
+    for (int32_t i = 0; tasks != NULL && i < from->cluster_count; ++i)
+        tasks[i] = (linnet_cluster_task){copy_text(pool, tasks[i].task), copy_text(pool, tasks[i].device)};
     to->fetches = fetches;
+    to->cluster = tasks;
     to->placement = hints;
     to->signature = copy_text(pool, from->signature);
     to->isa_max = copy_text(pool, from->isa_max);

@@ -30,7 +30,7 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
                                                   : kinds[step->kind];
     info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
-    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen", "refused"};
+    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen", "refused", "scope"};
     info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;

@@ -21,6 +21,8 @@ struct linnet_plan {
     ln_device *devices;
     linnet_placement *hints; /* copies of those in the config */
     int32_t n_hints;
+    struct ln_task *tasks; /* the config's cluster */
+    int32_t n_tasks;
     int32_t n_devices, n_outputs;
     ln_plan_output *outputs;
     int threads;

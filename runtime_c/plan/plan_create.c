@@ -22,6 +22,7 @@
 #include "plan/continue.h"
 #include "plan/file_import.h"
 #include "plan/graph/refusals.h"
+#include "plan/graph/scopes.h"
 #include "plan/session_layout.h"
 #include "linnet_ext.h"
 
@@ -99,7 +100,7 @@ static bool names(const char *text, const char *device) {
 
 /* Opens the devices, and copies the hints, which later segments need too. */
 static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
-    if (!LN_HAS_DEVICES && c->device_count > 0)
+    if (!LN_HAS_DEVICES && c->device_count + c->cluster_count > 0)
         return ln_left_out("linnet_plan_config.devices", "LINNET_DEVICES", error);
     plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
     plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
@@ -127,6 +128,9 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
         to->device = ln_pool_text(&plan->pool, known, strlen(known));
     }
+    if (status == LINNET_OK)
+        status = ln_take_cluster(&plan->pool, c, plan->devices, plan->n_devices, &plan->tasks, error);
+    plan->n_tasks = c->cluster_count;
     return plan->pool.failed ? no_memory(error) : status;
 }
 
@@ -170,7 +174,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
         plan->changes = ln_pool_array(&plan->pool, LN_PASSES, sizeof *plan->changes);
         if (plan->changes == NULL) return no_memory(error);
     }
-    linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
+    const bool placed = c->device_count + c->placement_count + c->cluster_count > 0;
+    linnet_status status = placed ? resolve_devices(plan, c, error) : LINNET_OK;
     if (status == LINNET_OK) status = resolve_steady(plan, error);
     if (status == LINNET_OK && c->tuning != NULL)
         status = ln_tuning_read(c->tuning, &plan->pool, &plan->model->log, &plan->tuning, &plan->machine, error);
@@ -266,6 +271,8 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
         .n_devices = plan->n_devices,
         .hints = plan->hints,
         .n_hints = plan->n_hints,
+        .tasks = plan->tasks,
+        .n_tasks = plan->n_tasks,
         .machine = plan->machine,
         .tuning = plan->tuning,
     };

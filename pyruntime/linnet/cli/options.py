@@ -165,6 +165,14 @@ placement_option = click.option(
     help="Place nodes by name, whatever they cost there: conv_0=opencl, '*=cpu', or a JSON file {NODE: DEVICE}. * stands "
     "for any characters. May be repeated; the first name that fits a node counts.",
 )
+
+cluster_option = click.option(
+    "--cluster",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The machines that the model's device scopes name: a cluster.toml (docs/machines.md).",
+)
+
 max_bytes_option = click.option(
     "--max-bytes",
     type=click.IntRange(min=0),
@@ -198,6 +206,7 @@ _SESSION: dict[str, Adding] = {
     "precision": precision_option,
     "devices": devices_option,
     "placement": placement_option,
+    "cluster": cluster_option,
     "max_bytes": max_bytes_option,
     "max_device_bytes": max_device_bytes_option,
     "tuning": tuning_option,

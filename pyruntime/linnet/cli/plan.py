@@ -201,6 +201,8 @@ def _show_why(choices: Sequence[Choice]) -> None:
             _say(f"  runs    {first.step.kernel} ({first.step.device})")
         if first.step.placed in _FALLBACKS:
             _say(f"  on cpu  {_FALLBACKS[first.step.placed]}")
+        if first.step.placed == "scope":
+            _say(f"  placed  on {first.step.device}, by the graph's device scope")
         able = sorted((c for c in first.candidates if not c.why), key=lambda c: (c.cost_ns, not c.chosen))
         for c in able:
             word = "tuned" if c.tuned else "chosen" if c.chosen else "could"

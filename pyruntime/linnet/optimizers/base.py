@@ -137,18 +137,17 @@ class Optimizer:
         """New values of all variables and their slots. Override this if the variables depend on each other."""
         made: Updates = {}
         for variable, g in given.items():
+            w = step.read(variable)
+            scalars = step.of(w)  # all variables share them, so they are not placed with one of them
             with beside(variable):
-                made.update(self._updates_of(variable, g, step))
+                slots = [self._slot(variable, name, value) for name, value in self._slots().items()]
+                old = [step.read(s) for s in slots]
+                if isinstance(g, SparseRows) and not self._takes_rows(variable):
+                    g = g.tensor(w)
+                change = self.update_rows if isinstance(g, SparseRows) else self.update
+                new = change(variable, w, g, old, scalars)  # type: ignore[arg-type]
+            made.update(zip([variable, *slots], new, strict=True))
         return made
-
-    def _updates_of(self, variable: Variable, g: Gradient, step: Step) -> Updates:
-        slots = [self._slot(variable, name, value) for name, value in self._slots().items()]
-        w, old = step.read(variable), [step.read(s) for s in slots]
-        if isinstance(g, SparseRows) and not self._takes_rows(variable):
-            g = g.tensor(w)
-        change = self.update_rows if isinstance(g, SparseRows) else self.update
-        new = change(variable, w, g, old, step.of(w))  # type: ignore[arg-type]
-        return dict(zip([variable, *slots], new, strict=True))
 
     # Methods for users.
 

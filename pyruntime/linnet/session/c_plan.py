@@ -78,12 +78,13 @@ def plan(
         config.devices, config.device_count = pointers, len(devices)
     if options.places:
         _check_placement(session.model, options.places)
-        hints = ffi.new("linnet_placement[]", len(options.places))
-        keep.append(hints)
-        for hint, names in zip(hints, options.places.items(), strict=True):
-            keep += [ffi.new("char[]", name.encode()) for name in names]
-            hint.node, hint.device = keep[-2:]
-        config.placement, config.placement_count = hints, len(hints)
+        hints = tuple(options.places.items())
+        config.placement, config.placement_count = _texts("linnet_placement", hints, keep), len(hints)
+    if options.cluster is not None:
+        from linnet.session.cluster import open_cluster
+
+        tasks = open_cluster(options.cluster).tasks
+        config.cluster, config.cluster_count = _texts("linnet_cluster_task", tasks, keep), len(tasks)
     if session._tuning is not None:
         keep.append(ffi.new("char[]", session._tuning))
         config.tuning = keep[-1]
@@ -102,6 +103,13 @@ def plan(
             raise unknown(session.model, session.signature, failure.tensor, failure.tensor in fed)
         raise failure
     return ffi.gc(out[0], lib.linnet_plan_free)
+
+
+def _texts(kind: str, pairs: Sequence[tuple[str, str]], keep: list[Any]) -> Any:
+    """An array of structs with two texts each. The objects that it refers to are appended to `keep`."""
+    texts = [tuple(ffi.new("char[]", text.encode()) for text in pair) for pair in pairs]
+    keep += [texts, ffi.new(f"{kind}[]", texts)]
+    return keep[-1]
 
 
 def _check_placement(model: Model, placement: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from linnet.session.model import isa_names, wrong_type
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from linnet.session.cluster import Cluster
     from linnet.session.device import Device
 
 
@@ -30,6 +31,7 @@ class SessionFields(TypedDict, total=False):
     device: str | Device | None
     devices: Sequence[str | Device]
     placement: Mapping[str, str] | str | Path | None
+    cluster: Mapping[str, Sequence[str | Device]] | str | Path | Cluster | None
     max_bytes: int
     max_device_bytes: int
     tuning: str | Path | bytes | None
@@ -50,6 +52,10 @@ class SessionOptions:
     devices: several of them, in order of preference; pass `device` or `devices`, not both.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrides the costs; if
         several names match a node, the first one applies. A path: a JSON file with this mapping.
+    cluster: the machines of the tasks that the graph's device scopes name (Graph.device): {job: [address of each task]}, as
+        in {"worker": ["pi1:7700", "pi2:7700,key=pi.key"]}, or the path of a cluster.toml (docs/machines.md). The
+        address "cpu" is this machine. Every node must then run where its scope places it (GraphError), unless
+        `placement` names it. Without a cluster, scopes that name a job or a task are ignored, and others are hints.
     max_bytes: limit for everything that one session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that alone needs more is rejected (GraphError). Before that, a training step recomputes values
         instead of storing them (same bits, more time) if this is enough. Space is reserved for loops whose number of
@@ -65,6 +71,7 @@ class SessionOptions:
     device: str | Device | None = None
     devices: Sequence[str | Device] = ()
     placement: Mapping[str, str] | str | Path | None = None
+    cluster: Mapping[str, Sequence[str | Device]] | str | Path | Cluster | None = None
     max_bytes: int = 0
     max_device_bytes: int = 0
     tuning: str | Path | bytes | None = None
@@ -103,8 +110,16 @@ class SessionOptions:
         return dataclasses.replace(options, **named).opened()
 
     def opened(self) -> Self:
-        """The same options with loaded devices, all of them in `devices`. Raises the errors of load_device."""
-        return dataclasses.replace(self, device=None, devices=devices_of(self.device, self.devices))
+        """The same options with loaded devices, all of them in `devices`, the cluster's too. Raises the errors of
+        load_device."""
+        devices = devices_of(self.device, self.devices)
+        if self.cluster is None:
+            return dataclasses.replace(self, device=None, devices=devices)
+        from linnet.session.cluster import open_cluster
+
+        cluster, names = open_cluster(self.cluster), {device.name for device in devices}
+        devices += tuple(device for device in cluster.devices if device.name not in names)
+        return dataclasses.replace(self, device=None, devices=devices, cluster=cluster)
 
     @property
     def fields(self) -> SessionFields:
@@ -123,17 +138,22 @@ class SessionOptions:
 
     def or_device(self, name: str) -> SessionOptions:
         """These options. If they name no device, with the device of this name ("": none)."""
-        return self if self.devices or self.device is not None or not name else SessionOptions.of(self, device=name)
+        given = self.devices or self.device is not None or self.cluster is not None
+        return self if given or not name else SessionOptions.of(self, device=name)
 
     def on_cpu(self) -> SessionOptions:
         """The same options without devices."""
-        return dataclasses.replace(self, device=None, devices=(), placement=None, max_device_bytes=0)
+        return dataclasses.replace(self, device=None, devices=(), placement=None, cluster=None, max_device_bytes=0)
 
 
 def read_placement(path: Path) -> dict[str, str]:
-    """The places of a JSON file: a device for each name of a node. Raises UsageError, OSError."""
+    """The places of a JSON file: a device for each name of a node. Raises UsageError."""
     try:
         found = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            "a placement cannot be read", code=101, tensor=str(path), expected="a JSON file", got=error.strerror or "",
+        ) from None  # fmt: skip
     except ValueError as error:
         raise UsageError(
             "a placement is not valid JSON", code=101, tensor=str(path), expected='as in {"conv*": "opencl", "*": "cpu"}',

@@ -74,7 +74,7 @@ class Session(Closes):
         on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
     options: the fields of SessionOptions, which says what they mean: threads, isa_max, precision, device, devices,
-        placement, max_bytes, max_device_bytes, tuning, bind_threads.
+        placement, cluster, max_bytes, max_device_bytes, tuning, bind_threads.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 

@@ -12,8 +12,8 @@ class Step:
     bytes the step reads and writes. flops: number of operations; a multiply and an add count as two. fused: names of
     the nodes that became part of this step.
     placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint",
-    "chosen" or "refused" (by its device). device_ms: mean time on the device, if it measures its steps; `ms` is then
-    the time to submit the step.
+    "scope" (the graph's device scope), "chosen" or "refused" (by its device). device_ms: mean time on the device, if it
+    measures its steps; `ms` is then the time to submit the step.
     start_ns: when the step began in the last traced run, by the system's monotonic clock.
     modelled_ms: the time that the cost model predicts (docs/tuning.md). For a step on a device and for a transfer, the
         device's own model predicts it.

@@ -106,6 +106,7 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
         ln_work_node *node =
             ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs, source->n_outputs);
         if (node == NULL) return ln_work_no_memory(w);
+        node->scope = source->placement;
         for (int32_t k = 0; k < source->n_inputs; ++k)
             node->inputs[k] = source->inputs[k] < 0 ? -1 : read_at(w, base, source->inputs[k]);
         const bool calls = node->op->flags & LN_OP_CALLS;

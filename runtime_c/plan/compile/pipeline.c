@@ -153,6 +153,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define FAST (!w->settings.reference)
 #define STRUCTURED (!w->settings.reference && w->request.frame == NULL) /* plans of one frame have equal nodes */
 #define WITH_DEVICES (ln_device_count(w->settings.n_devices) > 0)
+#define PLACED (LN_HAS_DEVICES && w->settings.n_devices + w->settings.n_tasks > 0)
 #define TO_FIT (w->updates.ordered && w->recomputing.target > 0)
 #define SIDE_BY_SIDE                                                                                                   \
     (FAST && OF_SIGNATURE && w->settings.threads > 1 && !WITH_DEVICES && !w->request.apart && !w->updates.ordered)

@@ -23,7 +23,8 @@ enum ln_reason {
     LN_REASON_COST,
     LN_REASON_HINT,
     LN_REASON_CHOSEN,
-    LN_REASON_REFUSED
+    LN_REASON_REFUSED,
+    LN_REASON_SCOPE
 };
 
 /* A plan's copy of a device: its functions and its limits. Functions that an older device does not have are NULL. */

@@ -256,6 +256,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
         ln_work_node *copy =
             ln_work_new_node(to, node->op, node->attributes, node->name, node->index, node->n_inputs, node->n_outputs);
         if (copy == NULL) return ln_work_no_memory(to);
+        copy->scope = node->scope;
         memcpy(copy->inputs, node->inputs, (size_t)node->n_inputs * sizeof *copy->inputs);
         memcpy(copy->outputs, node->outputs, (size_t)node->n_outputs * sizeof *copy->outputs);
         const linnet_status status = ln_work_append(to, copy);

@@ -55,7 +55,8 @@ typedef struct ln_work_node {
     const ln_op *op; /* NULL: a transfer between places, or (without outputs) a wait of the host */
     const void *attributes;
     const char *name;
-    int32_t index;  /* number of the node in its function, for error messages */
+    const char *scope; /* device string that says where it should run; NULL or "": anywhere */
+    int32_t index;     /* number of the node in its function, for error messages */
     int32_t number; /* position of the node when devices are first asked; a node with an epilogue has the number of its
                        op */
     int32_t n_inputs, n_outputs;
@@ -148,6 +149,8 @@ typedef struct ln_settings {
     int32_t n_devices;
     const linnet_placement *hints;
     int32_t n_hints;
+    const struct ln_task *tasks; /* the cluster */
+    int32_t n_tasks;
     const struct ln_machine *machine; /* the rates by which times are modelled */
     const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
 } ln_settings;

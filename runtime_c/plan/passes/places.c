@@ -7,6 +7,7 @@
 #include "plan/graph/epilogue.h"
 #include "plan/graph/layouts.h"
 #include "plan/graph/refusals.h"
+#include "plan/graph/scopes.h"
 #include "plan/graph/sets.h"
 #include "plan/graph/views.h"
 #include "plan/passes/passes.h"
@@ -25,16 +26,18 @@ typedef struct choice {
     double *costs; /* per node: its cost on the device; negative: the device cannot run it, so it is no candidate */
     /* Per map: a node for the map and its op together, if the device runs them as one; else NULL. */
     ln_work_node **fused;
-    bool *taken;      /* per node: it is the op in a node of `fused` */
-    int32_t *hinted;  /* per node: the place that a hint names; -1: none */
-    int32_t *made;    /* per value: the node that computes it, or -1 */
-    int32_t *counted; /* per value: 1 + the last island whose transfers it counts in */
-    int32_t *checked; /* per value: 1 + the last island whose conversions it counts in */
-    bool *last;       /* per value: the CPU would keep it channels-last */
-    bool *wide;       /* per node: the CPU would compute it in f32 between casts */
-    uint8_t *reads;   /* per value: how its readers would read it on the CPU */
-    uint8_t *outer;   /* per value: the same, but only for readers that are no candidates */
-    island *islands;  /* per node, with the number of another node of its island (sets.h) */
+    bool *taken;        /* per node: it is the op in a node of `fused` */
+    ln_places *allowed; /* per node: the places that a hint or a scope permits */
+    bool *hinted;       /* per node: a hint permits them */
+    bool *stays;        /* per node: it takes no time, or is no kernel, so its scope is met here too */
+    int32_t *made;      /* per value: the node that computes it, or -1 */
+    int32_t *counted;   /* per value: 1 + the last island whose transfers it counts in */
+    int32_t *checked;   /* per value: 1 + the last island whose conversions it counts in */
+    bool *last;         /* per value: the CPU would keep it channels-last */
+    bool *wide;         /* per node: the CPU would compute it in f32 between casts */
+    uint8_t *reads;     /* per value: how its readers would read it on the CPU */
+    uint8_t *outer;     /* per value: the same, but only for readers that are no candidates */
+    island *islands;    /* per node, with the number of another node of its island (sets.h) */
 } choice;
 
 /* How nodes read a value, one bit for each way: in a layout, in f32, or by a map. */
@@ -342,7 +345,7 @@ static linnet_status ask_device(choice *c) {
         c->fused[i] = NULL;
         c->taken[i] = false;
         if (node->state != LN_NODE_READY || !ln_is_kernel(node)) continue;
-        if (c->hinted[i] >= 0 && c->hinted[i] != c->place) continue;
+        if (!ln_has_place(c->allowed[i], c->place)) continue;
         if (ln_is_refused(w, node, c->place)) {
             node->reason = LN_REASON_REFUSED;
             continue;
@@ -383,32 +386,44 @@ static linnet_status ask_device(choice *c) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY || !ln_is_kernel(node)) continue;
-        const bool hinted = c->hinted[i] == c->place;
+        const bool forced = !ln_has_place(c->allowed[i], LN_CPU);
+        const uint8_t asked = c->hinted[i] ? LN_REASON_HINT : LN_REASON_SCOPE;
         if (c->costs[i] < 0) {
-            if (node->reason == LN_REASON_NONE)
-                node->reason = c->hinted[i] == LN_CPU ? LN_REASON_HINT : LN_REASON_CANNOT;
+            if (node->reason == LN_REASON_NONE) node->reason = c->allowed[i] == 1 ? asked : LN_REASON_CANNOT;
             continue;
         }
         const island *home = &c->islands[root(c->islands, i)];
         if (!home->real) continue;
-        if (!hinted && home->device > home->cpu) {
+        if (!forced && home->device > home->cpu) {
             node->reason = LN_REASON_COST;
             continue;
         }
         node->device = c->place;
-        node->reason = hinted ? LN_REASON_HINT : LN_REASON_CHOSEN;
+        node->reason = forced ? asked : LN_REASON_CHOSEN;
     }
     return LINNET_OK;
 }
 
+/* Notes where a hint or the scope of the node permits it to run. */
+static void note_scope(choice *c, int32_t i) {
+    const ln_work_node *node = ln_node_at(c->w, i);
+    const int32_t place = ln_hinted_place(c->w, node);
+    c->hinted[i] = place >= 0;
+    c->allowed[i] = c->hinted[i] ? (ln_places)1 << place : ln_scope_places(c->w, node->scope);
+    c->stays[i] = c->hinted[i] || ln_is_assign(node) || node->bodies[0] != NULL || is_free(c, node);
+    for (int o = 0; o < node->n_outputs && !c->stays[i]; ++o)
+        c->stays[i] = node->outputs[o] >= 0 && ln_count(&ln_value_at(c->w, node->outputs[o])->tensor) == 0;
+}
+
 linnet_status ln_pass_places(ln_work *w) {
-    if (ln_device_count(w->settings.n_devices) == 0) return LINNET_OK;
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
     c.costs = ln_pool_array(&w->pool, n, sizeof *c.costs);
     c.fused = ln_pool_array(&w->pool, n, sizeof *c.fused);
     c.taken = ln_pool_array(&w->pool, n, sizeof *c.taken);
+    c.allowed = ln_pool_array(&w->pool, n, sizeof *c.allowed);
     c.hinted = ln_pool_array(&w->pool, n, sizeof *c.hinted);
+    c.stays = ln_pool_array(&w->pool, n, sizeof *c.stays);
     c.islands = ln_pool_array(&w->pool, n, sizeof *c.islands);
     c.made = ln_find_makers(w);
     c.counted = ln_pool_array(&w->pool, n_values, sizeof *c.counted);
@@ -419,15 +434,11 @@ linnet_status ln_pass_places(ln_work *w) {
     c.outer = ln_pool_array(&w->pool, n_values, sizeof *c.outer);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
-        ln_work_node *node = ln_node_at(w, i);
-        node->number = i;
-        if (node->state != LN_NODE_READY) continue;
-        c.hinted[i] = ln_hinted_place(w, node);
+        ln_node_at(w, i)->number = i;
+        if (ln_node_at(w, i)->state == LN_NODE_READY) note_scope(&c, i);
     }
-    for (int32_t d = 0; d < w->settings.n_devices; ++d) {
-        c.place = (uint8_t)(d + 1);
-        const linnet_status status = ask_device(&c);
-        if (status != LINNET_OK) return status;
-    }
-    return LINNET_OK;
+    linnet_status status = LINNET_OK;
+    const int32_t devices = ln_device_count(w->settings.n_devices);
+    for (c.place = 1; c.place <= devices && status == LINNET_OK; ++c.place) status = ask_device(&c);
+    return status != LINNET_OK ? status : ln_check_scopes(w, c.allowed, c.stays);
 }
