@@ -3,6 +3,8 @@ written in Python compute the same bits as one process."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import linnet
 from linnet import ops
 from tests import remote_host
+from tests.opencl_device import opencl_device
 from tests.py_device import PyDevice
 
 X = np.random.default_rng(0).standard_normal((8, 16)).astype("f4")
@@ -61,6 +64,43 @@ def test_without_a_cluster_tasks_are_ignored_and_kinds_are_hints() -> None:
     assert products(linnet.Session(graph)) == ["cpu", "cpu"]
     assert products(linnet.Session(graph, devices=[a, b])) == ["a", "b"]
     assert products(linnet.Session(two_parts("/device:b:1", "/device:cpu:0"), devices=[a])) == ["a", "cpu"]
+
+
+def test_kinds_are_those_of_real_devices() -> None:
+    opencl_device()
+    graph = two_parts("/device:opencl:0", "/device:opencl")
+    assert places(linnet.Session(graph, device="opencl")) == {
+        "part0": ("opencl", "scope"),
+        "part1": ("opencl", "scope"),
+    }
+    session = linnet.Session(graph, device="opencl", cluster={"worker": ["cpu"]})
+    np.testing.assert_allclose(session.run({"x": X})["y"], linnet.Session(graph).run({"x": X})["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/",
+        "//",
+        "x",
+        "/job:",
+        "/job:w/",
+        "/task:-1",
+        "/task:1234567890",
+        "/device:",
+        "/device::1",
+        "/k:1",
+        "/job:é" * 999,
+    ],
+)
+def test_a_file_may_have_any_text_as_a_placement(text: str) -> None:
+    graph = two_parts("", "")
+    for node in graph.signatures["infer"].function.nodes:
+        node.placement = text
+    expected = linnet.Session(two_parts("", "")).run({"x": X})["y"]
+    np.testing.assert_array_equal(linnet.Session(graph).run({"x": X})["y"], expected)
+    with pytest.raises(linnet.UsageError, match="of 2 nodes cannot be met: no task or device fits it"):
+        linnet.Session(graph, cluster={"w": ["cpu"]})
 
 
 def test_placement_overrules_scopes() -> None:
@@ -169,3 +209,21 @@ def test_a_cluster_is_read_from_a_file(tmp_path: Path) -> None:
         linnet.Session(two_parts("", ""), cluster={"worker": "pi1:7700"})
     with pytest.raises(linnet.UsageError, match="invalid part"):
         linnet.Session(two_parts("", ""), cluster={"wor-ker": ["cpu"]})
+
+
+def test_commands_show_scopes_and_take_a_cluster(
+    tmp_path: Path, linnet_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    path, toml = tmp_path / "net.lnt", tmp_path / "cluster.toml"
+    two_parts("/job:worker/task:0", "/job:ps/task:0").save(path)
+    inspected = linnet_command("inspect", path, "--all").stdout
+    assert "/job:worker/task:0" in inspected and "/job:ps/task:0" in inspected
+    with remote_host.host() as one:
+        toml.write_text(f'[worker]\ntasks = ["{one.address}"]\n[ps]\ntasks = ["cpu"]\n')
+        planned = linnet_command("plan", path, "--cluster", toml, "--why").stdout
+        assert f"placed  on {one.name}, by the graph's device scope" in planned
+        assert linnet_command("run", path, "--cluster", toml, "--random").returncode == 0
+    toml.write_text('[worker]\ntasks = ["cpu"]\n')
+    failed = linnet_command("run", path, "--cluster", toml, "--random")
+    assert failed.returncode != 0
+    assert "the device scope /job:ps/task:0 of 1 node cannot be met" in failed.stderr + failed.stdout

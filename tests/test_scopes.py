@@ -9,6 +9,7 @@ import pytest
 
 import linnet
 from linnet.ir.scopes import placement_of
+from linnet.passes import trainable
 
 
 def _graph() -> tuple[linnet.Graph, linnet.Tensor]:
@@ -171,3 +172,16 @@ def test_files_keep_placements(tmp_path: Path) -> None:
     assert set(nodes[0]) == {"/job:worker/task:0", "/job:worker/task:1"}
     assert {n: v.placement for n, v in loaded.variables.items()} == {n: v.placement for n, v in graph.variables.items()}
     assert loaded.to_bytes() == graph.to_bytes()
+
+
+def test_rewritten_graphs_keep_placements() -> None:
+    graph, x = _graph()
+    for i in range(2):
+        with graph.device(f"/job:worker/task:{i}"):
+            x = linnet.nn.relu(x @ graph.constant(np.random.default_rng(i).standard_normal((8, 8)).astype("f4")) + 0.5)
+    graph.signature("infer", {"x": graph.main.inputs[0]}, {"y": x})
+    data = [{"x": np.random.default_rng(i).standard_normal((4, 8)).astype("f4")} for i in range(4)]
+    quantized = linnet.quantize(graph, data)
+    for made in (graph.freeze(), quantized, trainable(quantized.copy())):
+        products = [n.placement for n in made.signatures["infer"].function.nodes if n.op == "matmul"]
+        assert products == ["/job:worker/task:0", "/job:worker/task:1"]

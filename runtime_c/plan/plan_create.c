@@ -128,7 +128,7 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
         to->device = ln_pool_text(&plan->pool, known, strlen(known));
     }
-    if (status == LINNET_OK)
+    if (status == LINNET_OK && LN_HAS_DEVICES)
         status = ln_take_cluster(&plan->pool, c, plan->devices, plan->n_devices, &plan->tasks, error);
     plan->n_tasks = c->cluster_count;
     return plan->pool.failed ? no_memory(error) : status;
