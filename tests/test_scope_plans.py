@@ -14,6 +14,7 @@ import pytest
 import linnet
 from linnet import ops
 from tests import remote_host
+from tests.native import build
 from tests.opencl_device import opencl_device
 from tests.py_device import PyDevice
 
@@ -223,6 +224,12 @@ def test_commands_show_scopes_and_take_a_cluster(
         planned = linnet_command("plan", path, "--cluster", toml, "--why").stdout
         assert f"placed  on {one.name}, by the graph's device scope" in planned
         assert linnet_command("run", path, "--cluster", toml, "--random").returncode == 0
+        tool = build("release", "linnet-run") / "linnet-run"
+        command = [tool, path, "--random", "--device", one.name, "--task", f"/job:worker/task:0={one.name}", "--task"]
+        done = subprocess.run([*command, "/job:ps/task:0=cpu"], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        done = subprocess.run([*command, "/job:ps/task:0=toy"], check=False, capture_output=True, text=True)
+        assert done.returncode != 0 and "a cluster names a device that is not in --device" in done.stderr
     toml.write_text('[worker]\ntasks = ["cpu"]\n')
     failed = linnet_command("run", path, "--cluster", toml, "--random")
     assert failed.returncode != 0

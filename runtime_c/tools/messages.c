@@ -10,12 +10,19 @@
 void tool_words(const char *from, char *text, size_t size) {
     static const struct {
         const char *field, *option;
-    } names[] = {{"plan_config.shapes", "--shape"},        {"plan_config.fetches", "--fetch"},
-                 {"plan_config.devices", "--device"},      {"plan_config.placement", "--placement"},
-                 {"plan_config.max_bytes", "--memory"},    {"plan_config.threads", "--threads"},
-                 {"plan_config.precision", "--precision"}, {"plan_config.strict_dims", "--strict-dims"},
-                 {"plan_config.tuning", "--tuning"},       {"plan_get_info reports", "`linnet plan` reports"},
-                 {"model_config.user_ops", "--user-ops"},  {"model_config.verify", "--verify"},
+    } names[] = {{"plan_config.shapes", "--shape"},
+                 {"plan_config.fetches", "--fetch"},
+                 {"plan_config.devices", "--device"},
+                 {"plan_config.placement", "--placement"},
+                 {"plan_config.cluster", "--task"},
+                 {"plan_config.max_bytes", "--memory"},
+                 {"plan_config.threads", "--threads"},
+                 {"plan_config.precision", "--precision"},
+                 {"plan_config.strict_dims", "--strict-dims"},
+                 {"plan_config.tuning", "--tuning"},
+                 {"plan_get_info reports", "`linnet plan` reports"},
+                 {"model_config.user_ops", "--user-ops"},
+                 {"model_config.verify", "--verify"},
                  {"server_config.max_bytes", "--memory"}};
     size_t used = 0;
     while (used + 1 < size && *from) {

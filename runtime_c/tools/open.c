@@ -96,5 +96,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->device_count = options->n_devices;
     config->placement = options->n_placement ? options->placement : NULL;
     config->placement_count = options->n_placement;
+    config->cluster = options->n_tasks ? options->cluster : NULL;
+    config->cluster_count = options->n_tasks;
     return TOOL_OK;
 }

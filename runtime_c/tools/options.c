@@ -141,6 +141,18 @@ static int take_placement(tool_options *options, char *text) {
     return TOOL_OK;
 }
 
+/* Takes TASK=DEVICE in the same way. */
+static int take_task(tool_options *options, char *text) {
+    char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text || equals[1] == 0)
+        return tool_usage(options->tool, "--task: expected TASK=DEVICE, got '%s'", text);
+    if (options->n_tasks == TOOL_MOST_OPTIONS)
+        return tool_usage(options->tool, "--task may be given at most %d times", TOOL_MOST_OPTIONS);
+    *equals = 0;
+    options->cluster[options->n_tasks++] = (linnet_cluster_task){text, equals + 1};
+    return TOOL_OK;
+}
+
 int tool_option(tool_options *options, int argc, char **argv, int *i) {
     const char *option = argv[*i], *value;
     long number;
@@ -161,12 +173,14 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
         strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision") &&
-        strcmp(option, "--device") && strcmp(option, "--placement") && strcmp(option, "--memory"))
+        strcmp(option, "--device") && strcmp(option, "--placement") && strcmp(option, "--task") &&
+        strcmp(option, "--memory"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
     if (!strcmp(option, "--device")) return take_device(options, value);
     if (!strcmp(option, "--placement")) return take_placement(options, argv[*i]);
+    if (!strcmp(option, "--task")) return take_task(options, argv[*i]);
     if (!strcmp(option, "--fetch")) {
         if (options->n_fetches == TOOL_MOST_OPTIONS)
             return tool_usage(options->tool, "--fetch may be given at most %d times", TOOL_MOST_OPTIONS);

@@ -27,6 +27,8 @@ typedef struct tool_options {
     int n_devices;
     linnet_placement placement[TOOL_MOST_OPTIONS]; /* the texts are the tool's arguments */
     int n_placement;
+    linnet_cluster_task cluster[TOOL_MOST_OPTIONS]; /* likewise */
+    int n_tasks;
     unsigned long long seed;
     size_t memory; /* limit of everything that the library allocates, in bytes; 0: no limit */
     bool verify;   /* check the weights when the model is opened */

@@ -84,6 +84,8 @@ typedef struct program_options {
     int32_t device_count;
     const linnet_placement *placement;
     int32_t placement_count;
+    const linnet_cluster_task *cluster;
+    int32_t cluster_count;
 } program_options;
 
 /* ---- train_loop.c ----------------------------------------------------------------------------------------------- */

@@ -66,6 +66,8 @@ linnet_status program_plan(program *p, const program_options *o, linnet_model *m
     config.device_count = o->device_count;
     config.placement = o->placement_count ? o->placement : NULL;
     config.placement_count = o->placement_count;
+    config.cluster = o->cluster_count ? o->cluster : NULL;
+    config.cluster_count = o->cluster_count;
     config.allocator = o->allocator;
     config.shapes = shapes;
     config.shape_count = d ? data_shapes(d, batch, shapes) : 0;

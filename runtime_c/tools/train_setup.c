@@ -25,6 +25,8 @@ program_options trainer_options(const trainer *t) {
                              .device_count = c->n_devices,
                              .placement = c->placement,
                              .placement_count = c->n_placement,
+                             .cluster = c->cluster,
+                             .cluster_count = c->n_tasks,
                              .threads = c->threads,
                              .allocator = &t->memory.allocator,
                              .arena = t->arena,
