@@ -156,6 +156,15 @@ def test_slurm_variables() -> None:
     assert cluster(env={"SLURM_NTASKS": "6", "SLURM_JOB_ID": "1"}).alone  # a shell started by salloc
 
 
+def test_hosts() -> None:
+    assert cluster(env={}).hosts == ()
+    env = {"LINNET_HOSTS": "pi1:7700, [fe80::1]:7700,unix:/tmp/host"}
+    assert cluster(env=env).hosts == ("remote:pi1:7700", "remote:[fe80::1]:7700", "remote:unix:/tmp/host")
+    env = {**SLURM, **env, "LINNET_KEY_FILE": "job.key"}  # together with any launcher
+    assert cluster(env=env).hosts[0] == "remote:pi1:7700,key=job.key"
+    assert cluster(env=env).hosts[2] == "remote:unix:/tmp/host" and cluster(env=env).source == "SLURM"
+
+
 def test_precedence() -> None:
     everything = {**SLURM, **TORCH, **tf(), "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
     order = ["TF_CONFIG", "RANK", "Open MPI", "SLURM"]
@@ -221,6 +230,7 @@ def test_precedence() -> None:
         ({**SLURM, "SLURM_NODEID": "3"}, ["SLURM_NODEID", "3"]),
         ({"LINNET_ROLE": "boss", "LINNET_SERVERS": "a:1"}, ["role", "boss", "server"]),
         ({"LINNET_ROLE": "server"}, ["servers"]),
+        ({"LINNET_HOSTS": "pi1"}, ["LINNET_HOSTS", "HOST:PORT", "'pi1'"]),
         ({"LINNET_ROLE": "server", "LINNET_SERVERS": "a:1,b:1"}, ["rank", "LINNET_RANK"]),
         ({"LINNET_WORLD_SIZE": "2", "LINNET_RANK": "2", "LINNET_SERVERS": "a:1"}, ["rank", "0 to 1"]),
         ({"LINNET_WORLD_SIZE": "2", "LINNET_RANK": "0", "LINNET_SERVERS": "a"}, ["servers", "HOST:PORT", "'a'"]),

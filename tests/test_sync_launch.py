@@ -144,6 +144,25 @@ def test_servers_end_in_order_when_the_workers_are_done(launcher: Launcher) -> N
     assert status == 0 and len(err) == 1 and "saved" in launcher.names()
 
 
+def test_hosts_run_nodes_of_the_workers(launcher: Launcher) -> None:
+    script = ROLE + (
+        "import linnet, numpy as np\n"
+        "g = linnet.Graph(seed=1)\nx = g.placeholder('x', (4, 8))\ng.signature('infer', {'x': x}, {'y': linnet.nn.relu(x)})\n"
+        "s = linnet.Session(g, devices=c.hosts, placement={'*': c.hosts[c.rank]})\n"
+        "y = s.run({'x': np.ones((4, 8), np.float32)})['y']\n"
+        "print(len(c.hosts), c.hosts[c.rank] in [t.device for t in s.steps], float(y.sum()))\n"
+    )
+    status, out, err = launcher.run(script, "-n", "2", "--hosts", "2", "--host-options", "--threads 1 --max-bytes 8MB")
+    assert status == 0, err
+    workers = sorted(line for line in out if line.startswith("[worker"))
+    assert workers == [f"[worker {r}] 2 True 32.0" for r in range(2)]
+    assert sum("listening unix:" in line for line in out) == 2
+    status, _, err = launcher.run("time.sleep(60)", "--hosts", "1", "--host-options", "--wrong")
+    assert status == 2 and "unknown option '--wrong'" in err[0]
+    status, _, err = launcher.run("", "--nodes", "2", "--at", "a:1", "--hosts", "1")
+    assert status == 1 and "LINNET_HOSTS" in err[-1]
+
+
 def test_who_does_not_end_is_killed(launcher: Launcher) -> None:
     script = ROLE + (
         "if c.role == 'server':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    open('up', 'w').close()\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,19 @@ class LaunchOptions:
         default=0,
         show_default=True,
         help="Number of server processes. With 0, worker 0 also runs the server.",
+    )
+    hosts: int = option(
+        "--hosts",
+        type=click.IntRange(0, 1024),
+        default=0,
+        show_default=True,
+        help="Number of processes of linnet-host. linnet.sync.cluster().hosts has their names as devices.",
+    )
+    host_options: str = option(
+        "--host-options",
+        default="",
+        metavar="TEXT",
+        help="Options of each host, such as '--threads 1 --folder pieces'.",
     )
     restarts: int = option(
         "--restarts",
@@ -122,8 +136,13 @@ def launch(program: str, arguments: tuple[str, ...], given: LaunchOptions) -> in
                 got=str(given.servers),
                 hint="to use servers on several machines, start linnet parameter-server on each and set LINNET_SERVERS",
             )
+        if given.hosts:
+            raise UsageError(
+                "hosts for this machine only", code=101, tensor="--hosts", expected="0 together with --nodes",
+                got=str(given.hosts), hint="start linnet host on each machine that lends itself, and set LINNET_HOSTS",
+            )  # fmt: skip
     layout = Layout(
         workers=given.workers, servers=given.servers, nodes=given.nodes, node=given.node, address=address,
-        device=given.device,
+        device=given.device, hosts=given.hosts, host_options=tuple(shlex.split(given.host_options)),
     )  # fmt: skip
     return Job(command_of(program, arguments, given.module), layout, restarts=given.restarts, grace=given.grace).run()

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from linnet.clib.errors import ResourceError, UsageError
 from linnet.sync.nodelist import expand
-from linnet.sync.roles import Cluster
+from linnet.sync.roles import Cluster, checked_address
 
 Environment = Mapping[str, str]
 
@@ -140,6 +140,13 @@ def with_numbers(text: str, rank: str, local_rank: str) -> str:
     return text.replace("{rank}", rank).replace("{local_rank}", local_rank)
 
 
+def host_name(address: str, key_file: str = "") -> str:
+    """The name of the device that is linnet-host at this address. Only connections between machines use the key."""
+    checked_address(address, "LINNET_HOSTS")
+    secret = key_file and not address.startswith(("unix:", "shm:"))
+    return f"remote:{address}" + (f",key={key_file}" if secret else "")
+
+
 def from_linnet(env: Environment) -> dict[str, Any]:
     """The fields of Cluster given by LINNET_* variables (set by `linnet launch`)."""
     found: dict[str, Any] = {}
@@ -148,6 +155,8 @@ def from_linnet(env: Environment) -> dict[str, Any]:
             found[field] = text
     if text := env.get("LINNET_DEVICE"):
         found["local_device"] = text
+    if text := env.get("LINNET_HOSTS"):
+        found["hosts"] = tuple(host_name(address, env.get("LINNET_KEY_FILE", "")) for address in split_list(text))
     for field, low in (("rank", 0), ("world_size", 1), ("local_rank", 0), ("local_size", 1)):
         if f"LINNET_{field.upper()}" in env:
             found[field] = _integer(env, f"LINNET_{field.upper()}", low)

@@ -30,10 +30,10 @@ def cluster(
 
     Arguments take precedence. Next are flags in `argv` (--sync-role, --sync-rank, --sync-world-size, --sync-servers,
     --sync-workers, --sync-job; other flags are ignored; pass sys.argv[1:] to use this). Next are the variables
-    LINNET_ROLE, LINNET_RANK, LINNET_WORLD_SIZE, LINNET_SERVERS, LINNET_WORKERS, LINNET_JOB, LINNET_DEVICE (set by `linnet
-    launch`). If
-    none of them gives role, rank or world size, these come from the first launcher found in `env` (default:
-    os.environ): TF_CONFIG; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK (torchrun) or PET_*;
+    LINNET_ROLE, LINNET_RANK, LINNET_WORLD_SIZE, LINNET_SERVERS, LINNET_WORKERS, LINNET_JOB, LINNET_DEVICE,
+    LINNET_HOSTS (set by `linnet launch`). If none of them gives role, rank or world size, these come from the first
+    launcher found in `env` (default: os.environ): TF_CONFIG; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK
+    (torchrun) or PET_*;
     OMPI_COMM_WORLD_*, PMI_*, PMIX_*; SLURM_*. Without a launcher, the process is a single process. In a job with
     several workers and no separate server, worker 0 runs the server (`hosts_server`). Lists of addresses are sequences,
     or comma-separated text.

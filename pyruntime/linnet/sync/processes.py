@@ -9,6 +9,7 @@ import os
 import secrets
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from linnet.sync import guard, launchers
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSED: Final = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
 _LINE: Final = 1 << 16  # bytes of a line that are shown in one piece
+_HOSTS_START: Final = 20.0  # seconds within which a host listens
 
 
 @dataclasses.dataclass(eq=False)
@@ -31,6 +33,7 @@ class _Process:
     role: str
     rank: int
     env: dict[str, str]
+    command: list[str]
     running: subprocess.Popen[bytes] | None = None
     restarts: int = 0
     start_at: float | None = None  # when to start it (again)
@@ -47,6 +50,8 @@ class Layout:
     """The processes of a job, and where they run.
 
     workers, servers: number of each on this machine. If there are no servers, worker 0 runs the server.
+    hosts, host_options: number of processes of linnet-host on this machine, on which workers may run nodes, and options
+        of each.
     device: what LINNET_DEVICE is in workers. In `device` and in the command, {rank} stands for the rank of the process,
         and {local_rank} for its index on this machine.
     nodes, node, address: for several machines, which all run the same number of workers: the number of machines, the
@@ -55,6 +60,8 @@ class Layout:
 
     workers: int
     servers: int = 0
+    hosts: int = 0
+    host_options: tuple[str, ...] = ()
     nodes: int = 1
     node: int = 0
     address: str = ""
@@ -75,10 +82,13 @@ class Job:
         self.token = secrets.token_hex(8)
         name = f"launch-{self.token}"
         self.addresses = [launchers.local_socket(f"{name}/{k}") for k in range(servers)]
+        self.hosts = [launchers.local_socket(f"{name}/host/{k}") for k in range(layout.hosts)]
         shared = {
             **os.environ, "PYTHONUNBUFFERED": "1", guard.TOKEN: self.token, "LINNET_JOB": name,
             "LINNET_WORLD_SIZE": str(workers * nodes),
         }  # fmt: skip
+        if self.hosts:
+            shared["LINNET_HOSTS"] = ",".join(self.hosts)
         if nodes > 1:
             host, _, port = address.rpartition(":")
             shared |= {"MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port}
@@ -96,9 +106,13 @@ class Job:
             env = {**shared, **{k: str(v) for k, v in place.items()}}
             if layout.device and role == "worker":
                 env["LINNET_DEVICE"] = _placed(layout.device, env)
-            return _Process(role, rank, env)
+            return _Process(role, rank, env, self.command)
 
-        self.processes = [process("server", k, k, servers) for k in range(servers)]
+        self.processes = [process("host", k, k, layout.hosts) for k in range(layout.hosts)]
+        for address, host_process in zip(self.hosts, self.processes, strict=True):
+            tool = [sys.executable, "-m", "linnet", "host", "--listen", address]
+            host_process.command = [*tool, *layout.host_options]
+        self.processes += [process("server", k, k, servers) for k in range(servers)]
         self.processes += [process("worker", i, layout.node * workers + i, workers) for i in range(workers)]
         self._width = max(len(p.name) for p in self.processes)
         self._selector = selectors.DefaultSelector()
@@ -113,7 +127,7 @@ class Job:
         """Runs the job to its end. Returns 0 on success. If a process failed, returns the status of the first one that
         failed (128 + n if signal n killed it). If signal n ended the launcher, returns 128 + n, or 0 if every process
         then exited with 0."""
-        files = [Path(address.partition(":")[2]) for address in self.addresses]
+        files = [Path(address.partition(":")[2]) for address in (*self.addresses, *self.hosts)]
         if self.restarts:
             files.append(Path(tempfile.mkdtemp(prefix="linnet-state-")))
             for process in self.processes:
@@ -129,6 +143,8 @@ class Job:
             if self.watched:
                 self._say("watch this job with: linnet top " + " ".join(self.watched))
             for process in self.processes:
+                if process.role != "host":
+                    self._await_hosts()
                 self._start(process)
             while any(p.running is not None or p.start_at is not None for p in self.processes):
                 self._turn(woken)
@@ -174,11 +190,20 @@ class Job:
 
     # ---- processes -----------------------------------------------------------------------------------------------
 
+    def _await_hosts(self) -> None:
+        """Waits until hosts listen or have ended, because a program names them at once. At most some seconds."""
+        end = time.monotonic() + _HOSTS_START
+        for address, process in zip(self.hosts, self.processes, strict=False):
+            while process.running is not None and process.running.poll() is None and not _listens(address):
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.01)
+
     def _start(self, process: _Process) -> None:
         process.start_at = process.status = None
         process.env["LINNET_RESTART"] = str(process.restarts)
         process.running = subprocess.Popen(
-            [_placed(word, process.env) for word in self.command], env=process.env, stdin=subprocess.DEVNULL,
+            [_placed(word, process.env) for word in process.command], env=process.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
@@ -197,7 +222,7 @@ class Job:
         ending = self._failure is not None or self._signal is not None
         if process.status == 0 or process.told:
             if process.role == "worker" and not ending and self._workers_done():
-                self._ask_to_end([p for p in self.processes if p.role == "server"], signal.SIGTERM)
+                self._ask_to_end([p for p in self.processes if p.role != "worker"], signal.SIGTERM)
             return
         if ending:
             return
@@ -226,7 +251,8 @@ class Job:
     def _pass_on(self, number: int) -> None:
         if number not in _ENDING:
             for process in self.processes:
-                self._send(process, number)
+                if process.role != "host":  # linnet-host gives them no meaning
+                    self._send(process, number)
         elif self._signal is None:
             self._signal = number
             self._ask_to_end(self.processes, number)
@@ -285,6 +311,12 @@ class Job:
 
     def _say(self, text: str) -> None:
         self._write(sys.stderr, "launch", [text.encode()])
+
+
+def _listens(address: str) -> bool:
+    """Whether a Unix socket takes connections."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(address.partition(":")[2]) == 0
 
 
 def _placed(text: str, env: Mapping[str, str]) -> str:

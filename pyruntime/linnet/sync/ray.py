@@ -52,10 +52,10 @@ class _Process:
         if host_of is not None:
             known = ray.get(directory.addresses.remote())[host_of]
             ray.get(directory.put.remote(host_of, _own_address(known, f"{place['job']}/{host_of}", local)))
-        with _key_file(b"" if local else key) as key_file:
+        with key_file(b"" if local else key) as path:
             while True:
                 servers = _wait_for(directory)
-                cluster = Cluster(**{**place, "servers": servers, "key_file": key_file, "source": "linnet.ray"})
+                cluster = Cluster(**{**place, "servers": servers, "key_file": path, "source": "linnet.ray"})
                 try:
                     return function(cluster)
                 except SyncError:
@@ -63,12 +63,17 @@ class _Process:
                         raise
 
 
+def machine() -> str:
+    """The address of this machine at which others reach it."""
+    return os.environ.get("LINNET_HOST") or str(ray.util.get_node_ip_address())
+
+
 def _own_address(known: str | None, name: str, local: bool) -> str:
     """An address where a server can listen. If all processes are on one machine, this is a Unix socket. Otherwise, it
     is this node's address with the port that it had before, or with a free port."""
     if local:
         return local_socket(name)
-    host = os.environ.get("LINNET_HOST") or ray.util.get_node_ip_address()
+    host = machine()
     ports = [int(known.rpartition(":")[2])] if known is not None and known.rpartition(":")[0] == host else []
     for port in [*ports, 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -91,7 +96,7 @@ def _wait_for(directory: Any, seconds: float = 60) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _key_file(key: bytes) -> Any:
+def key_file(key: bytes) -> Any:
     """A context in which a file with the job's key exists. Gives the file's path, or "" if there is no key."""
     if not key:
         yield ""
@@ -103,6 +108,24 @@ def _key_file(key: bytes) -> Any:
         yield path
     finally:
         Path(path).unlink(missing_ok=True)
+
+
+def room(bundles: list[dict[str, float]], placement: str, timeout: float) -> Any:
+    """A placement group: either all processes get their resources or none starts."""
+    bundles = [{name: amount for name, amount in bundle.items() if amount} for bundle in bundles]
+    if not all(bundles):  # no resources are requested
+        return None
+    group = ray.util.placement_group(bundles, strategy=placement)
+    if not group.wait(timeout):
+        ray.util.remove_placement_group(group)
+        has = ray.cluster_resources()
+        raise ResourceError(
+            f"the Ray cluster could not provide the job's resources within {timeout:g} s", tensor="cpus",
+            expected=f"{sum(b.get('CPU', 0) for b in bundles):g} CPUs for {len(bundles)} processes",
+            got=f"{ray.available_resources().get('CPU', 0):g} free of {has.get('CPU', 0):g}",
+            hint="start fewer processes, lower cpus=, or add machines",
+        )  # fmt: skip
+    return group
 
 
 class Job:
@@ -148,7 +171,7 @@ class Job:
         self._local = sum(node["Alive"] for node in ray.nodes()) == 1 if local is None else local
         self._cpus, self._resources, self._servers = cpus, dict(resources or {}), servers
         bundles = [{"CPU": server_cpus}] * servers + [{"CPU": cpus, **self._resources}] * workers
-        self._group = self._room(bundles, placement, room_within)
+        self._group = room(bundles, placement, room_within)
         self._directory = ray.remote(_Directory).options(num_cpus=0).remote(max(1, servers))
         self._actors: dict[tuple[str, int], Any] = {}
         self._runs: dict[tuple[str, int], Any] = {}
@@ -156,24 +179,6 @@ class Job:
             self._start("server", i, workers, i)
         for i in range(workers):
             self._start("worker", i, workers, servers + i)
-
-    @staticmethod
-    def _room(bundles: list[dict[str, float]], placement: str, timeout: float) -> Any:
-        """A placement group: either all processes get their resources or none starts."""
-        bundles = [{name: amount for name, amount in bundle.items() if amount} for bundle in bundles]
-        if not all(bundles):  # no resources are requested
-            return None
-        group = ray.util.placement_group(bundles, strategy=placement)
-        if not group.wait(timeout):
-            ray.util.remove_placement_group(group)
-            has = ray.cluster_resources()
-            raise ResourceError(
-                f"the Ray cluster could not provide the job's resources within {timeout:g} s", tensor="cpus",
-                expected=f"{sum(b.get('CPU', 0) for b in bundles):g} CPUs for {len(bundles)} processes",
-                got=f"{ray.available_resources().get('CPU', 0):g} free of {has.get('CPU', 0):g}",
-                hint="start fewer processes, lower cpus=, or add machines",
-            )  # fmt: skip
-        return group
 
     def _start(self, role: str, rank: int, world_size: int, bundle: int | None) -> None:
         options: dict[str, Any] = {"max_restarts": self._restarts, "max_task_retries": self._restarts, "num_cpus": 0}

@@ -51,6 +51,8 @@ class Cluster:
         continues (LINNET_STATE), or "".
     local_device: the device of this machine on which this process computes (LINNET_DEVICE, from `linnet launch
         --device`), such as "cuda:1", or "" for the CPU. linnet.fit uses it; pass it to Worker and RingTrainer as device=.
+    hosts: names of the machines that lend themselves to the job (LINNET_HOSTS), such as "remote:pi1:7700"; with
+        `linnet launch --hosts`, of processes of linnet-host on this machine. Pass them to Session as devices=.
     source: the settings from which this was derived.
     """
 
@@ -66,6 +68,7 @@ class Cluster:
     key_file: str = ""
     state: str = ""
     local_device: str = ""
+    hosts: tuple[str, ...] = ()
     source: str = "one process"
 
     def __post_init__(self) -> None:
