@@ -16,6 +16,7 @@ TYPES = {cells[1]: int(cells[0]) for cells in page.rows("Messages of hosts", 6)}
 CODES = {cells[1]: int(cells[0]) for cells in page.rows("Commands of hosts", 4)}
 TITLES = {
     "HELLO": "HELLO to a host",
+    "JOIN": "HELLO to a host",
     "WELCOME": "WELCOME of a host",
     "place": "Place in a buffer",
     "hole": "Hole of a recipe",
@@ -77,13 +78,16 @@ class Failed(Exception):
 
 
 class Client:
-    """One connection. token: 16 bytes that several connections of a client share; None: random ones."""
+    """One connection. token: 16 bytes that several connections of a client share; None: random ones. first: "JOIN" for
+    another host."""
 
-    def __init__(self, address: str, *, token: bytes | None = None, version: int = 1, chunk: int = 1 << 20) -> None:
+    def __init__(
+        self, address: str, *, token: bytes | None = None, version: int = 1, chunk: int = 1 << 20, first: str = "HELLO"
+    ) -> None:
         host, port = address.rsplit(":", 1)
         self.token = token or os.urandom(16)
         self.sock = socket.create_connection((host, int(port)), timeout=60)
-        self.sock.sendall(frame("HELLO", part("HELLO", version=version, chunk=chunk, token=self.token)))
+        self.sock.sendall(frame(first, part(first, version=version, chunk=chunk, token=self.token)))
         self.welcome = unpack(TITLES["WELCOME"], self.receive("WELCOME"))
         self.chunk = min(chunk, int(self.welcome["chunk"]))
 
@@ -124,9 +128,10 @@ class Client:
     def submit(self, *commands: bytes, downloads: Sequence[int] = ()) -> list[bytes]:
         """Sends a SUBMIT, and returns the bytes of its DOWNLOADs, whose sizes are given."""
         self.send("SUBMIT", b"".join(commands))
-        return self._answer(len(commands), downloads)
+        return self.answer(len(commands), downloads)
 
-    def _answer(self, commands: int, downloads: Sequence[int]) -> list[bytes]:
+    def answer(self, commands: int, downloads: Sequence[int] = ()) -> list[bytes]:
+        """Waits for the ANSWER to a SUBMIT of so many commands."""
         answer = self.receive("ANSWER")
         fixed = page.size_of(page.layout("ANSWER"))
         outcome = unpack("ANSWER", answer)
@@ -145,7 +150,7 @@ class Client:
     def begin(self, recipe: bytes, holes: int) -> list[bool]:
         """Sends a RECIPE. Returns for each hole whether the host needs its CONSTANT."""
         self.send("RECIPE", recipe)
-        (lacks,) = self._answer(0, [holes])
+        (lacks,) = self.answer(0, [holes])
         assert set(lacks) <= {0, 1}
         return [bool(lack) for lack in lacks]
 
@@ -197,3 +202,9 @@ def recipe(file: bytes, holes: Sequence[tuple[int, int]], /, **wrong: page.Value
 
 def upload(buffer: int, data: bytes, offset: int = 0) -> bytes:
     return part("UPLOAD", buffer=buffer, offset=offset, bytes=len(data)) + padded(data)
+
+
+def peer(number: int, other: Client, address: str) -> bytes:
+    """PEER: the host of `other`, a connection of this client."""
+    text = address.encode()
+    return part("PEER", peer=number, token=other.token, bytes=len(text)) + padded(text)

@@ -1,5 +1,5 @@
-"""A proxy in front of linnet-host, which counts the messages and bytes that pass: its name is the name of the host, for
-clients and for other hosts."""
+"""A proxy in front of linnet-host, which counts the messages and bytes that pass. Clients and other hosts reach the host by the
+proxy's name."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 
 #include "net/bytes.h"
 #include "remote/device_cost.h"
+#include "remote/device_peer.h"
 #include "remote/piece.h"
 #include "remote/ship.h"
 
@@ -13,13 +14,8 @@
 
 enum { UPLOAD = 64 << 20 };
 
-/* An event stands for the messages of a queue up to one. */
-typedef struct event {
-    ln_remote_queue *queue;
-    uint64_t message;
-} event;
-
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
+static ln_remote_event *event_of(linnet_handle handle) { return (ln_remote_event *)(uintptr_t)handle; }
 
 static const char *explain(void *context, int code) {
     const ln_remote_device *d = context;
@@ -88,7 +84,7 @@ static int finish(void *context, linnet_handle queue) {
 
 static int create_event(void *context, linnet_handle *out) {
     (void)context;
-    *out = (uintptr_t)calloc(1, sizeof(event));
+    *out = (uintptr_t)calloc(1, sizeof(ln_remote_event));
     return *out != 0 ? 0 : (int)LINNET_DEVICE_FULL;
 }
 
@@ -99,9 +95,8 @@ static void free_event(void *context, linnet_handle handle) {
 
 /* The message is sent later, with all that the host shall do until somebody waits. */
 static int record(void *context, linnet_handle queue, linnet_handle handle) {
-    event *e = (event *)(uintptr_t)handle;
     (void)context;
-    *e = (event){.queue = queue_of(queue), .message = ln_remote_queue_mark(queue_of(queue))};
+    ln_remote_record(queue_of(queue), event_of(handle));
     return 0;
 }
 
@@ -111,7 +106,7 @@ static int flush(void *context, linnet_handle queue) {
 }
 
 static int wait_for(ln_remote_device *d, linnet_handle handle, int timeout_ms) {
-    const event *e = (const event *)(uintptr_t)handle;
+    const ln_remote_event *e = event_of(handle);
     linnet_error error = {0};
     bool answered = true;
     if (e->queue == NULL) return 0;
@@ -128,10 +123,18 @@ static int wait_until(void *context, linnet_handle handle, uint64_t ns) {
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
 
+/* Work that is no copy between hosts waits here for what it follows. */
+static int settle(ln_remote_device *d, linnet_handle queue) {
+    linnet_error error = {0};
+    return ln_remote_settle(queue_of(queue), &error) == LINNET_OK ? 0 : ln_remote_code_of(d, &error);
+}
+
 static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
                   const void *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
     linnet_error error = {0};
+    const int code = settle(context, queue);
+    if (code != 0) return code;
     for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
         const uint64_t left = tensor->bytes - done, bytes = left < UPLOAD ? left : UPLOAD;
         const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
@@ -148,26 +151,32 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
 static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
-    (void)context;
+    const int code = settle(context, queue);
+    if (code != 0) return code;
     ln_remote_add_download(batch, from->buffer, from->offset, tensor->bytes, to);
     return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
 }
 
-static bool reaches(void *context, const linnet_device *other) {
-    const ln_remote_device *d = context;
-    return other == &d->functions;
-}
+static bool reaches(void *context, const linnet_device *other) { return ln_remote_reaches(context, other); }
 
 static int follow(void *context, linnet_handle queue, const linnet_device *of, linnet_handle handle) {
-    (void)queue, (void)of;
-    return wait_for(context, handle, -1);
+    linnet_error error = {0};
+    (void)of;
+    return ln_remote_follow(queue_of(queue), event_of(handle), &error) == LINNET_OK
+               ? 0
+               : ln_remote_code_of(context, &error);
 }
 
 static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from) {
+    ln_remote_device *d = context;
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
     const uint64_t numbers[] = {from->buffer, from->offset, to->buffer, to->offset, from->bytes};
-    (void)context, (void)of;
+    linnet_error error = {0};
+    if (of->context != d) /* the library has copies of the struct */
+        return ln_remote_fetch(queue_of(queue), to, of, from, &error) == LINNET_OK ? 0 : ln_remote_code_of(d, &error);
+    const int code = settle(d, queue);
+    if (code != 0) return code;
     ln_remote_add(batch, LN_REMOTE_COPY, numbers, 0);
     return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
 }
@@ -231,7 +240,9 @@ static void unprepare(void *context, linnet_handle state) {
 
 static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
-    (void)context, (void)work;
+    (void)work;
+    const int code = settle(context, queue);
+    if (code != 0) return code;
     ln_remote_add(batch, LN_REMOTE_RUN, &state, 0);
     return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
 }
@@ -252,6 +263,7 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
         return NULL;
     }
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->reach_lock, NULL);
     snprintf(d->name, sizeof d->name, "remote:%s", place->address);
     d->functions = (linnet_device){
         .struct_size = sizeof d->functions,

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-enum { LN_REMOTE_TEXTS = 64 };
+enum { LN_REMOTE_TEXTS = 64, LN_REMOTE_REACHES = 64 };
 
 typedef struct ln_remote_device {
     linnet_device functions;
@@ -23,8 +23,14 @@ typedef struct ln_remote_device {
     char *texts[LN_REMOTE_TEXTS]; /* texts[i] is what code i + 1 means */
     struct ln_remote_prediction *predictions;
     /* Measured when the device was made, and kept: plans of one process must agree. */
-    uint64_t message_ns; /* from a message to its answer, for the least message */
-    uint64_t rate;       /* bytes a microsecond */
+    uint64_t message_ns;        /* from a message to its answer, for the least message */
+    uint64_t rate;              /* bytes a microsecond */
+    pthread_mutex_t reach_lock; /* of the rest */
+    struct {
+        const void *other;
+        bool reached;
+    } reach[LN_REMOTE_REACHES]; /* other hosts, and whether this one can fetch values from them */
+    int reach_count;
 } ln_remote_device;
 
 /* Connects again after the connection was lost: the host may have come back. The caller holds the device's lock. */

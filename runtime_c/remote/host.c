@@ -6,9 +6,10 @@
 #include "net/error.h"
 #include "net/transport_flow.h"
 #include "net/transport_listen.h"
+#include "remote/host_client.h"
 #include "remote/host_memory.h"
-#include "remote/host_piece.h"
 #include "remote/host_recipe.h"
+#include "remote/host_wait.h"
 #include "remote/host_work.h"
 
 #include <errno.h>
@@ -20,43 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, STACK = 1 << 20, MOST_CONNECTIONS = 256, GREETING_S = 10, LARGE = 1 << 16 };
-
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
-
-/* The client of the token, with one more connection. NULL: out of memory. */
-static host_client *join(ln_host *host, const unsigned char *token) {
-    pthread_mutex_lock(&host->lock);
-    host_client *client = host->clients;
-    while (client != NULL && memcmp(client->token, token, LN_REMOTE_TOKEN) != 0) client = client->next;
-    if (client == NULL && (client = calloc(1, sizeof *client)) != NULL) {
-        memcpy(client->token, token, LN_REMOTE_TOKEN);
-        pthread_mutex_init(&client->lock, NULL);
-        pthread_mutex_init(&client->work, NULL);
-        client->next = host->clients, host->clients = client;
-    }
-    if (client != NULL) client->connections++;
-    pthread_mutex_unlock(&host->lock);
-    return client;
-}
-
-/* The last connection of a client takes its pieces and buffers along. */
-static void leave(ln_host *host, host_client *client) {
-    pthread_mutex_lock(&host->lock);
-    const bool last = --client->connections == 0;
-    for (host_client **at = &host->clients; last && *at != NULL; at = &(*at)->next)
-        if (*at == client) {
-            *at = client->next;
-            break;
-        }
-    pthread_mutex_unlock(&host->lock);
-    if (!last) return;
-    ln_host_unprepare_all(host, client);
-    ln_host_release_all(host, client);
-    pthread_mutex_destroy(&client->lock);
-    pthread_mutex_destroy(&client->work);
-    free(client);
-}
+enum { STACK = 1 << 20, MOST_CONNECTIONS = 256, GREETING_S = 10, LARGE = 1 << 16 };
 
 /* ---- a connection ------------------------------------------------------------------------------------------------ */
 
@@ -74,14 +39,16 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
                               size_t size) {
     host_connection *c = context;
     size_t room;
+    if (c->joined && type != LN_REMOTE_SUBMIT) return LN_NET_UNEXPECTED;
     switch (type) {
     case LN_REMOTE_HELLO:
-        if (c->client != NULL) return LN_NET_UNEXPECTED;
+    case LN_REMOTE_JOIN:
+        if (c->client != NULL || (type == LN_REMOTE_JOIN && c->host->config.no_peers)) return LN_NET_UNEXPECTED;
         if (size != LN_REMOTE_HELLO_BYTES) return LN_NET_WRONG_LENGTH;
         if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
         c->chunk = get32(bytes + 4) < LN_REMOTE_CHUNK ? get32(bytes + 4) : LN_REMOTE_CHUNK;
-        c->client = join(c->host, bytes + 8);
-        return c->client != NULL ? LN_NET_FINE : LN_NET_FULL;
+        if (type == LN_REMOTE_JOIN) return ln_host_join(c, bytes + 8) ? LN_NET_FINE : LN_NET_NOT_AUTHENTICATED;
+        return ln_host_hello(c, bytes + 8) ? LN_NET_FINE : LN_NET_FULL;
     case LN_REMOTE_SUBMIT:
     case LN_REMOTE_RECIPE:
         if (c->work != NULL || c->work_dropped) return LN_NET_UNEXPECTED;
@@ -111,9 +78,30 @@ static linnet_status welcome(host_connection *c, linnet_error *error) {
     put32(bytes + 4, c->chunk);
     put64(bytes + 8, config->max_bytes);
     put32(bytes + 16, (uint32_t)(config->threads > 0 ? config->threads : linnet_default_threads()));
+    put32(bytes + 20, c->number);
     if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
     ln_remote_link_open(c->link, c->chunk); /* first: the client may answer at once */
     return ln_remote_link_send(c->link, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
+}
+
+static bool is_gone(host_client *client) {
+    pthread_mutex_lock(&client->lock);
+    const bool gone = client->gone;
+    pthread_mutex_unlock(&client->lock);
+    return gone;
+}
+
+/* Another host reads its answer soon, or is gone. */
+static bool send_answer(host_connection *c, linnet_error *error) {
+    const double timeout = c->host->config.timeout;
+    const int64_t end = c->joined && timeout > 0 ? ln_host_wait_end(c, 0) + GREETING_S * 1000 : INT64_MAX;
+    if (ln_remote_link_begin(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, error) != LINNET_OK) return false;
+    while (ln_remote_link_sends(c->link)) {
+        if (ln_remote_link_turn(c->link, LN_HOST_TICK_MS, error) != LINNET_OK) return false;
+        if (atomic_load(&c->host->stopping) || (c->joined && ln_host_wait_look(c, end, error) != LINNET_OK))
+            return false;
+    }
+    return ln_remote_link_works(c->link);
 }
 
 static void *serve(void *context) {
@@ -123,21 +111,23 @@ static void *serve(void *context) {
     bool welcomed = false;
     const time_t end = time(NULL) + GREETING_S;
     while (!atomic_load(&host->stopping)) {
-        if (c->work == NULL && !c->work_dropped && ln_remote_link_turn(c->link, TICK_MS, &error) != LINNET_OK) break;
+        if (c->work == NULL && !c->work_dropped && ln_remote_link_turn(c->link, LN_HOST_TICK_MS, &error) != LINNET_OK)
+            break;
+        if (c->client != NULL && c->joined && is_gone(c->client)) break;
         if (c->client == NULL && time(NULL) > end) break; /* who says nothing holds no thread */
         if (c->client != NULL && !welcomed) {
             welcomed = true;
             if (welcome(c, &error) != LINNET_OK) break;
         }
         if (c->work == NULL && !c->work_dropped) continue;
-        pthread_mutex_lock(&c->client->work);
+        if (!c->joined) pthread_mutex_lock(&c->client->work); /* another host only takes what was sent */
         const bool answered = ln_host_work(c);
-        pthread_mutex_unlock(&c->client->work);
+        if (!c->joined) pthread_mutex_unlock(&c->client->work);
         give(host, c->work, c->work_room);
         c->work = NULL;
         c->work_dropped = false;
         if (!answered) break;
-        if (ln_remote_link_send(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error) != LINNET_OK) break;
+        if (!send_answer(c, &error)) break;
         if (c->answer_room > LARGE && c->answer_size < c->answer_room / 8) { /* an earlier one was much larger */
             give(host, c->answer, c->answer_room);
             c->answer = NULL, c->answer_room = 0;
@@ -146,7 +136,7 @@ static void *serve(void *context) {
     }
     if (atomic_load(&host->stopping)) ln_remote_link_refuse(c->link, LN_NET_SHUTTING_DOWN, "the host is stopped");
     ln_remote_link_free(c->link);
-    if (c->client != NULL) leave(host, c->client);
+    ln_host_leave(c);
     ln_host_recipe_free(c);
     give(host, c->work, c->work_room);
     give(host, c->piece, c->piece_room);

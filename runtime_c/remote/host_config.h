@@ -9,6 +9,7 @@ typedef struct ln_host ln_host;
 typedef struct ln_host_config {
     const char *address;
     ln_net_security *security;                  /* NULL: only clients on this machine are served */
+    bool no_peers;                              /* it sends nothing to other hosts, and fetches nothing from them */
     uint64_t max_bytes;                         /* of all clients together; 0: what the machine has */
     int threads;                                /* of each run; 0: linnet_default_threads */
     double timeout;                             /* of each run, in seconds; 0: none */

@@ -35,12 +35,33 @@ typedef struct host_buffer {
     int users; /* pieces that are bound to it */
 } host_buffer;
 
+/* A value that waits for the host that fetches it. */
+typedef struct host_value {
+    struct host_value *next;
+    uint64_t number, bytes;
+    unsigned char *memory; /* bytes + 64 of it */
+} host_value;
+
+/* The values that one connection sends to one queue on another host, in the order of their numbers. */
+typedef struct host_channel {
+    struct host_channel *next;
+    uint64_t id, last;    /* the highest number that was sent or left out */
+    host_value *values;   /* the lowest number first */
+    linnet_error failure; /* why the last one was left out; code 0: none was */
+} host_channel;
+
+typedef struct host_peer host_peer;
+typedef struct host_connection host_connection;
+
 /* A client: all connections with the same token. */
 typedef struct host_client {
     struct host_client *next;
     unsigned char token[LN_REMOTE_TOKEN];
-    int connections;      /* guarded by the host's lock */
-    pthread_mutex_t lock; /* of the rest */
+    int connections, users; /* its own, and with those of other hosts; guarded by the host's lock */
+    bool gone;              /* no connection of its own is left */
+    pthread_mutex_t lock;   /* of the rest */
+    pthread_cond_t moved;   /* a value was sent or taken, or a connection has ended */
+    host_connection *own;   /* its connections */
     host_buffer *buffers;
     int buffer_count, buffer_room;
     host_piece *pieces;
@@ -56,15 +77,18 @@ struct ln_host {
     _Atomic int connections;    /* threads that serve one */
     int wake[2];                /* a pipe: ln_host_stop writes to it */
     atomic_bool stopping;
-    pthread_mutex_t lock; /* of the lists */
+    pthread_mutex_t lock; /* of the rest */
+    uint32_t last_number; /* of a connection */
     host_client *clients;
     host_model *models;
 };
 
 /* A connection, and the message that it works on. */
-typedef struct host_connection {
+struct host_connection {
     ln_host *host;
     host_client *client; /* NULL: no HELLO yet */
+    uint32_t number;     /* by which other hosts name it */
+    bool joined;         /* it is another host's: it takes values, and nothing else */
     uint32_t chunk;      /* of both sides' bulk messages: the smaller of what they propose */
     ln_remote_link *link;
     unsigned char *work; /* a SUBMIT or a RECIPE that has arrived; NULL: none */
@@ -77,6 +101,12 @@ typedef struct host_connection {
     struct host_recipe *recipe; /* the last one, until it is a piece; NULL: none */
     unsigned char *answer;
     size_t answer_size, answer_room;
-} host_connection;
+    host_peer *peers; /* hosts from which it fetches values */
+    /* Guarded by the client's lock: */
+    host_connection *next;
+    host_channel *channels;
+    uint64_t sent_bytes; /* of all values that wait in the channels */
+    bool lost;           /* its last SUBMIT could not be read, so nobody knows which values it would have sent */
+};
 
 #endif

@@ -6,6 +6,8 @@
 #include "net/error.h"
 #include "remote/host_constants.h"
 #include "remote/host_memory.h"
+#include "remote/host_outbox.h"
+#include "remote/host_peer.h"
 #include "remote/host_piece.h"
 #include "remote/host_predict.h"
 #include "remote/host_recipe.h"
@@ -41,26 +43,62 @@ static linnet_status no_room(linnet_error *error) {
     return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory for its answer");
 }
 
-static int prepare(host_connection *c, const unsigned char *at, size_t left, size_t *used, linnet_error *error) {
+/* Bytes that follow the numbers of a command and belong to it. */
+static uint64_t tail(uint32_t code, const unsigned char *at) {
+    uint64_t inputs, outputs, bytes;
+    switch (code) {
+    case LN_REMOTE_PREPARE:
+        inputs = get64(at + 48), outputs = get64(at + 56);
+        return inputs < UINT32_MAX && outputs < UINT32_MAX ? 24 * (inputs + outputs) : UINT64_MAX;
+    case LN_REMOTE_UPLOAD:
+    case LN_REMOTE_PREDICT: bytes = get64(at + 16); break;
+    case LN_REMOTE_PEER: bytes = get64(at + 24); break;
+    default: return 0;
+    }
+    return bytes < UINT64_MAX / 2 ? (bytes + 7) / 8 * 8 : UINT64_MAX;
+}
+
+static int prepare(host_connection *c, const unsigned char *at, linnet_error *error) {
     host_prepare p = {.id = get64(at), .precision = (int)get64(at + 40), .spans = at + 64};
-    const uint64_t inputs = get64(at + 48), outputs = get64(at + 56), most = left / 24;
     memcpy(p.digest, at + 8, LN_SHA256);
-    if (inputs > most || outputs > most || 24 * (inputs + outputs) > left)
-        return malformed(error, "PREPARE has more operands than its message");
-    p.input_count = (int)inputs, p.output_count = (int)outputs;
-    *used = (size_t)(24 * (inputs + outputs));
+    p.input_count = (int)get64(at + 48), p.output_count = (int)get64(at + 56);
     return ln_host_prepare(c, &p, error);
 }
 
-static linnet_status upload(host_connection *c, const unsigned char *at, size_t left, size_t *used,
-                            linnet_error *error) {
+static linnet_status upload(host_connection *c, const unsigned char *at, linnet_error *error) {
     const uint64_t bytes = get64(at + 16);
-    if (bytes > left || (bytes + 7) / 8 * 8 > left) return malformed(error, "UPLOAD has fewer bytes than it says");
     unsigned char *to = ln_host_span(c->client, get64(at), get64(at + 8), bytes, error);
     if (to == NULL) return (linnet_status)error->code;
     memcpy(to, at + 24, (size_t)bytes);
-    *used = (size_t)((bytes + 7) / 8 * 8);
     return LINNET_OK;
+}
+
+static linnet_status peer(host_connection *c, const unsigned char *at, linnet_error *error) {
+    const host_peer_place place = {
+        .id = get64(at), .token = at + 8, .bytes = get64(at + 24), .address = (const char *)at + 32};
+    return ln_host_peer(c, &place, error);
+}
+
+static linnet_status fetch(host_connection *c, const unsigned char *at, linnet_error *error) {
+    const host_fetch f = {.peer = get64(at),
+                          .connection = get64(at + 8),
+                          .channel = get64(at + 16),
+                          .number = get64(at + 24),
+                          .buffer = get64(at + 32),
+                          .offset = get64(at + 40),
+                          .bytes = get64(at + 48)};
+    return ln_host_fetch(c, &f, error);
+}
+
+static linnet_status take(host_connection *c, const unsigned char *at, linnet_error *error) {
+    host_value *value;
+    const linnet_status status =
+        ln_host_take(c, get64(at), get64(at + 8), get64(at + 16), get64(at + 24), &value, error);
+    if (status != LINNET_OK) return status;
+    unsigned char *to = more(c, (size_t)value->bytes);
+    if (to != NULL) memcpy(to, value->memory, (size_t)value->bytes);
+    ln_host_value_free(c->host, value);
+    return to != NULL ? LINNET_OK : no_room(error);
 }
 
 static linnet_status download(host_connection *c, const unsigned char *at, linnet_error *error) {
@@ -82,14 +120,10 @@ static linnet_status copy(host_connection *c, const unsigned char *at, linnet_er
     return LINNET_OK;
 }
 
-static linnet_status predict(host_connection *c, const unsigned char *at, size_t left, size_t *used,
-                             linnet_error *error) {
+static linnet_status predict(host_connection *c, const unsigned char *at, linnet_error *error) {
     const host_sketch sketch = {
         .file_size = get64(at), .precision = (int)get64(at + 8), .size = get64(at + 16), .bytes = at + 24};
     uint64_t predicted[2] = {0};
-    if (sketch.size > left || (sketch.size + 7) / 8 * 8 > left)
-        return malformed(error, "PREDICT has fewer bytes than it says");
-    *used = (size_t)((sketch.size + 7) / 8 * 8);
     const linnet_status status = ln_host_predict(c->host, &sketch, predicted, error);
     if (status != LINNET_OK) return status;
     unsigned char *to = more(c, LN_REMOTE_PREDICTED);
@@ -99,19 +133,25 @@ static linnet_status predict(host_connection *c, const unsigned char *at, size_t
     return LINNET_OK;
 }
 
-/* One command, whose numbers begin at `at`; `left` bytes follow them, of which *used are part of it. */
-static int execute(host_connection *c, uint32_t code, const unsigned char *at, size_t left, size_t *used,
-                   linnet_error *error) {
+/* One command, whose numbers begin at `at`. */
+static int execute(host_connection *c, uint32_t code, const unsigned char *at, linnet_error *error) {
+    if (c->joined != (code == LN_REMOTE_TAKE) && code != LN_REMOTE_NOTHING)
+        return malformed(error, "hosts take values, and clients do everything else");
     switch (code) {
     case LN_REMOTE_ALLOCATE: return ln_host_allocate(c->host, c->client, get64(at), get64(at + 8), error);
     case LN_REMOTE_RELEASE: return ln_host_release(c->host, c->client, get64(at), error);
-    case LN_REMOTE_PREPARE: return prepare(c, at, left, used, error);
+    case LN_REMOTE_PREPARE: return prepare(c, at, error);
     case LN_REMOTE_UNPREPARE: ln_host_unprepare(c->host, c->client, get64(at)); return LINNET_OK;
-    case LN_REMOTE_UPLOAD: return upload(c, at, left, used, error);
+    case LN_REMOTE_UPLOAD: return upload(c, at, error);
     case LN_REMOTE_RUN: return ln_host_run_piece(c->host, c->client, get64(at), error);
     case LN_REMOTE_DOWNLOAD: return download(c, at, error);
     case LN_REMOTE_COPY: return copy(c, at, error);
-    case LN_REMOTE_PREDICT: return predict(c, at, left, used, error);
+    case LN_REMOTE_PREDICT: return predict(c, at, error);
+    case LN_REMOTE_PEER: return peer(c, at, error);
+    case LN_REMOTE_SEND:
+        return ln_host_send(c, get64(at), get64(at + 8), get64(at + 16), get64(at + 24), get64(at + 32), error);
+    case LN_REMOTE_FETCH: return fetch(c, at, error);
+    case LN_REMOTE_TAKE: return take(c, at, error);
     default: return LINNET_OK;
     }
 }
@@ -127,39 +167,45 @@ static linnet_status recipe(host_connection *c, linnet_error *error) {
     return LINNET_OK;
 }
 
-static void write_failure(unsigned char *at, const linnet_error *error) {
-    memset(at, 0, LN_REMOTE_RECORD);
-    memcpy(at, error->op, sizeof error->op);
-    memcpy(at + 48, error->tensor, sizeof error->tensor);
-    memcpy(at + 128, error->what, sizeof error->what);
-    memcpy(at + 288, error->expected, sizeof error->expected);
-    memcpy(at + 384, error->got, sizeof error->got);
-    memcpy(at + 480, error->hint, sizeof error->hint);
+/* Reads the command at `at` of the message; 0: it is not valid. Otherwise returns its size. */
+static size_t read_command(const host_connection *c, size_t at, uint32_t *code) {
+    const size_t left = c->work_size - at;
+    *code = left >= 8 ? get32(c->work + at) : 0;
+    if (*code == 0 || *code >= LN_REMOTE_CODES || 8 + 8 * (size_t)ln_remote_words[*code] > left) return 0;
+    const size_t fixed = 8 + 8 * (size_t)ln_remote_words[*code];
+    const uint64_t more = tail(*code, c->work + at + 8);
+    return more <= left - fixed ? fixed + (size_t)more : 0;
+}
+
+/* After a failure: says for each value that the rest of the message would have sent that it does not come. */
+static void leave_out(host_connection *c, size_t at, const linnet_error *why) {
+    uint32_t code;
+    for (size_t size; at < c->work_size && (size = read_command(c, at, &code)) > 0; at += size)
+        if (code == LN_REMOTE_SEND && !c->joined)
+            ln_host_leave_out(c, get64(c->work + at + 8), get64(c->work + at + 16), why);
 }
 
 bool ln_host_work(host_connection *c) {
     linnet_error error = {0};
     int status = LINNET_OK;
-    uint32_t count = 0;
+    uint32_t count = 0, code;
     c->answer_size = 0;
     if (more(c, LN_REMOTE_ANSWER_BYTES) == NULL) return false;
+    ln_host_note_lost(c, c->work_dropped);
     if (c->work_dropped) status = (int)ln_host_no_memory(c->host, c->work_size, &error);
     const bool is_recipe = c->work_type == LN_REMOTE_RECIPE;
     if (is_recipe && status == LINNET_OK) status = (int)recipe(c, &error);
-    for (size_t at = 0; at < c->work_size && status == LINNET_OK && !is_recipe; count++) {
-        const size_t left = c->work_size - at;
-        const uint32_t code = left >= 8 ? get32(c->work + at) : 0;
-        const size_t fixed = code > 0 && code < LN_REMOTE_CODES ? 8 + 8 * (size_t)ln_remote_words[code] : SIZE_MAX;
-        size_t used = 0;
-        status = fixed > left ? (int)malformed(&error, "a command has an unknown code, or is cut off")
-                              : execute(c, code, c->work + at + 8, left - fixed, &used, &error);
-        at += fixed + used;
+    for (size_t at = 0, size; at < c->work_size && status == LINNET_OK && !is_recipe; at += size, count++) {
+        size = read_command(c, at, &code);
+        status = size > 0 ? execute(c, code, c->work + at + 8, &error)
+                          : (int)malformed(&error, "a command has an unknown code, or is cut off");
+        if (status != LINNET_OK) leave_out(c, at, &error);
     }
     if (status != LINNET_OK) {
         c->answer_size = LN_REMOTE_ANSWER_BYTES;
         unsigned char *record = more(c, LN_REMOTE_RECORD);
         if (record == NULL) return false;
-        write_failure(record, &error);
+        ln_remote_record_write(&error, record);
     }
     put32(c->answer, (uint32_t)status);
     put32(c->answer + 4, status != LINNET_OK && count > 0 ? count - 1 : count);

@@ -22,20 +22,11 @@ struct ln_remote_queue {
     } way[UNDER_WAY];        /* of the messages that are not answered yet, at their number modulo UNDER_WAY */
     uint64_t sent, answered; /* messages */
     linnet_error failure;    /* of a message; code 0: none since the last wait */
-    ln_remote_queue *next;   /* a ring of the queues whose work depends on each other */
+    ln_remote_peers peers;
+    ln_remote_queue *next; /* a ring of the queues whose work depends on each other */
     ln_remote_welcome welcome;
     bool welcomed;
 };
-
-static void read_record(const unsigned char *at, int32_t code, linnet_error *error) {
-    *error = (linnet_error){.code = code, .op_index = -1};
-    memcpy(error->op, at, sizeof error->op - 1);
-    memcpy(error->tensor, at + 48, sizeof error->tensor - 1);
-    memcpy(error->what, at + 128, sizeof error->what - 1);
-    memcpy(error->expected, at + 288, sizeof error->expected - 1);
-    memcpy(error->got, at + 384, sizeof error->got - 1);
-    memcpy(error->hint, at + 480, sizeof error->hint - 1);
-}
 
 static ln_net_refusal answer(ln_remote_queue *queue, const unsigned char *bytes, size_t size) {
     if (queue->answered == queue->sent || size < LN_REMOTE_ANSWER_BYTES) return LN_NET_UNEXPECTED;
@@ -44,7 +35,7 @@ static ln_net_refusal answer(ln_remote_queue *queue, const unsigned char *bytes,
     size_t at = LN_REMOTE_ANSWER_BYTES;
     if (status != 0) {
         if (size != at + LN_REMOTE_RECORD) return LN_NET_WRONG_LENGTH;
-        if (queue->failure.code == 0) read_record(bytes + at, status, &queue->failure);
+        if (queue->failure.code == 0) ln_remote_record_read(bytes + at, status, &queue->failure);
     }
     for (int i = 0; status == 0 && i < queue->way[way].count; i++) {
         const ln_remote_download *d = &queue->way[way].downloads[i];
@@ -66,7 +57,8 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
     if (type != LN_REMOTE_WELCOME || queue->welcomed) return LN_NET_UNEXPECTED;
     if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
     if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
-    queue->welcome = (ln_remote_welcome){.most_bytes = get64(bytes + 8), .threads = get32(bytes + 16)};
+    queue->welcome = (ln_remote_welcome){
+        .most_bytes = get64(bytes + 8), .threads = get32(bytes + 16), .connection = get32(bytes + 20)};
     memcpy(queue->welcome.name, bytes + 24, LN_REMOTE_NAME);
     queue->welcomed = true;
     ln_remote_link_open(link, get32(bytes + 4));
@@ -127,8 +119,13 @@ void ln_remote_queue_free(ln_remote_queue *queue) {
     ln_remote_link_free(queue->link);
     ln_remote_batch_free(&queue->batch);
     for (int i = 0; i < UNDER_WAY; i++) free(queue->way[i].downloads);
+    free(queue->peers.lanes);
     free(queue);
 }
+
+ln_remote_peers *ln_remote_queue_peers(ln_remote_queue *queue) { return &queue->peers; }
+
+uint32_t ln_remote_queue_connection(const ln_remote_queue *queue) { return queue->welcome.connection; }
 
 bool ln_remote_queue_works(const ln_remote_queue *queue) { return ln_remote_link_works(queue->link); }
 
@@ -169,6 +166,7 @@ static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, 
     }
     while (status == LINNET_OK && ln_remote_link_sends(queue->link)) status = turn(queue, -1, error);
     ln_remote_batch_clear(batch);
+    queue->peers.copied = NULL;
     return status;
 }
 

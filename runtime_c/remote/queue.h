@@ -15,17 +15,44 @@ typedef struct ln_remote_place {
 
 typedef struct ln_remote_welcome {
     uint64_t most_bytes;
-    uint32_t threads;
+    uint32_t threads, connection; /* the number of this connection at the host */
     char name[LN_REMOTE_NAME + 1];
 } ln_remote_welcome;
 
 typedef struct ln_remote_queue ln_remote_queue;
+
+/* An event stands for the messages of a queue up to one. */
+typedef struct ln_remote_event {
+    ln_remote_queue *queue;
+    uint64_t message;
+    const ln_remote_queue *source; /* of the value that was copied last before the event; NULL: none was */
+} ln_remote_event;
+
+/* How values come to a queue from another host's queue: by SEND there and FETCH here. */
+typedef struct ln_remote_lane {
+    const ln_remote_queue *source;
+    const void *device;           /* of the source */
+    uint64_t peer, channel, last; /* last: the number of the last value */
+} ln_remote_lane;
+
+typedef struct ln_remote_peers {
+    ln_remote_lane *lanes;
+    int count;
+    ln_remote_event followed;      /* the next copy comes after it; queue NULL: none */
+    const ln_remote_queue *copied; /* the last command is a FETCH from there ... */
+    size_t copied_at;              /* ... if the batch still has this size */
+} ln_remote_peers;
 
 /* Connects, and waits for WELCOME, for at most 10 seconds. NULL: `error` says why. */
 ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error);
 void ln_remote_queue_free(ln_remote_queue *queue);
 /* Tells whether the connection has not failed yet. */
 bool ln_remote_queue_works(const ln_remote_queue *queue);
+
+/* What device_peer.c notes about the queue. */
+ln_remote_peers *ln_remote_queue_peers(ln_remote_queue *queue);
+/* The number of the connection at its host. */
+uint32_t ln_remote_queue_connection(const ln_remote_queue *queue);
 
 /* The commands that are not sent yet. Add to them with batch.h. */
 ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue);

@@ -6,6 +6,8 @@
 
 #include "net/frame.h"
 
+#include "linnet.h"
+
 typedef enum ln_remote_type {
     LN_REMOTE_HELLO = 1,   /* client: version, chunk, who I am */
     LN_REMOTE_WELCOME = 2, /* host: version, chunk, limits */
@@ -15,14 +17,15 @@ typedef enum ln_remote_type {
     LN_REMOTE_PIECE = 8,     /* client, in chunks: the file of a piece that the host does not have */
     LN_REMOTE_RECIPE = 9,    /* client, in chunks: the file without its large constants, which it names by digest */
     LN_REMOTE_CONSTANT = 10, /* client, in chunks: a constant of the last RECIPE that the host does not have */
+    LN_REMOTE_JOIN = 11,     /* another host, in place of HELLO: it fetches values for a client of both hosts */
     LN_REMOTE_TYPES
 } ln_remote_type;
 
 extern const ln_net_protocol ln_remote_protocol;
 
 enum { LN_REMOTE_VERSION = 1, LN_REMOTE_CHUNK = 1 << 20, LN_REMOTE_TOKEN = 16 };
-/* HELLO: u32 version, u32 chunk, the client's token. WELCOME: u32 version, u32 chunk, u64 bytes that the host lends to
- * clients (0: no limit of its own), u32 threads, u32 reserved, a text of at most 40 bytes. */
+/* HELLO and JOIN: u32 version, u32 chunk, the client's token. WELCOME: u32 version, u32 chunk, u64 bytes that the host
+ * lends to clients (0: no limit of its own), u32 threads, u32 number of the connection, a text of at most 40 bytes. */
 enum { LN_REMOTE_HELLO_BYTES = 24, LN_REMOTE_WELCOME_BYTES = 64, LN_REMOTE_NAME = 40 };
 /* RECIPE: u64 bytes of the file, u64 number of holes, the SHA-256 of the file, then for each hole u64 offset, u64
  * bytes, u32 CRC-32C, u32 reserved, the SHA-256; then the bytes of the file outside of the holes. ANSWER has a byte for
@@ -45,6 +48,10 @@ typedef enum ln_remote_code {
     LN_REMOTE_NOTHING,      /* to measure how long an answer takes */
     LN_REMOTE_PREDICT,      /* bytes of a file, precision, bytes of its beginning; then these, and zeros up to a
                                multiple of 8. To the answer: LN_REMOTE_PREDICTED bytes */
+    LN_REMOTE_PEER,         /* peer, token (16 bytes), bytes; then the address of another host, and zeros */
+    LN_REMOTE_SEND,         /* channel, number, buffer, offset, bytes: keeps the bytes for another host */
+    LN_REMOTE_FETCH,        /* peer, connection, channel, number, buffer, offset, bytes */
+    LN_REMOTE_TAKE,         /* only after JOIN: connection, channel, number, bytes */
     LN_REMOTE_CODES
 } ln_remote_code;
 
@@ -55,6 +62,8 @@ extern const unsigned char ln_remote_words[LN_REMOTE_CODES];
  * that failed. After a failure follows the error record, LN_REMOTE_RECORD bytes; otherwise the bytes of each DOWNLOAD
  * and PREDICT, each with zeros up to a multiple of 8. */
 enum { LN_REMOTE_ANSWER_BYTES = 8, LN_REMOTE_MISSING = 1, LN_REMOTE_RECORD = 640 };
+void ln_remote_record_write(const linnet_error *error, unsigned char record[LN_REMOTE_RECORD]);
+void ln_remote_record_read(const unsigned char record[LN_REMOTE_RECORD], int32_t code, linnet_error *error);
 
 /* Of PREDICT: u64 nanoseconds of a run, u64 bytes that a session takes. */
 enum { LN_REMOTE_PREDICTED = 16 };

@@ -44,6 +44,8 @@ static const char help[] = "usage: linnet-host [--listen ADDRESS] [options]\n"
                            "                        of your own .lnt files in it are not sent to the host\n"
                            "  --folder-bytes SIZE   size limit of pieces in the folder; default 1GiB. Those\n"
                            "                        that were used longest ago are removed\n"
+                           "  --no-peers            do not fetch values from other hosts, nor send them there;\n"
+                           "                        clients then carry all values\n"
                            "  --json                print the address as a line of JSON\n"
                            "  --version             print the version\n"
                            "  --help                print this text\n"
@@ -108,8 +110,11 @@ static int parse(options *o, int argc, char **argv) {
     const char *stray = NULL;
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i], *value;
-        if (strcmp(option, "--json") == 0) {
-            o->json = true;
+        bool *flag = strcmp(option, "--json") == 0       ? &o->json
+                     : strcmp(option, "--no-peers") == 0 ? &o->config.no_peers
+                                                         : NULL;
+        if (flag != NULL) {
+            *flag = true;
             continue;
         }
         if (option[0] != '-')

@@ -4,6 +4,7 @@
  * status if they find anything. */
 #include "net/bytes.h"
 #include "remote/batch.h"
+#include "remote/host_client.h"
 #include "remote/host_memory.h"
 #include "remote/host_piece.h"
 #include "remote/host_recipe.h"
@@ -21,14 +22,15 @@ typedef struct fuzz {
     mutant m;
     ln_host host;
     host_client *client;
-    host_connection connection;
-    size_t sizes[2 * OPERANDS]; /* of the inputs and then the outputs of the unchanged piece */
+    host_connection connection, other; /* the client's, and another host's */
+    size_t sizes[2 * OPERANDS];        /* of the inputs and then the outputs of the unchanged piece */
     int inputs, outputs;
+    uint64_t number;                 /* of the last value that was sent */
     unsigned char digest[LN_SHA256]; /* of the piece that was sent last */
     fuzz_hole holes[HOLES];          /* of the recipe that was sent last */
     int hole_count, segment_count;
     size_t segments[2]; /* of SEGMENT bytes each: where the weights of the piece are */
-    long answers, failures, prepared, found, filled;
+    long answers, failures, prepared, found, filled, taken;
 } fuzz;
 
 static void fail(const fuzz *z, const char *what) {
@@ -57,6 +59,23 @@ static void add_prepare(fuzz *z, ln_remote_batch *batch) {
     }
 }
 
+static void add_send(fuzz *z, ln_remote_batch *batch) {
+    static const uint64_t sizes[] = {0, 64, 4096, 8192};
+    const uint64_t send[5] = {any_id(z), below(z, 8) ? ++z->number : below(z, 64), any_id(z), 0, sizes[below(z, 4)]};
+    ln_remote_add(batch, LN_REMOTE_SEND, send, 0);
+}
+
+/* What another host asks for, often a value that was sent. */
+static void add_take(fuzz *z, ln_remote_batch *batch) {
+    const host_channel *channel = z->connection.channels;
+    for (size_t n = below(z, IDS); n > 0 && channel != NULL; n--) channel = channel->next;
+    const host_value *value = channel != NULL ? channel->values : NULL;
+    const uint64_t take[4] = {below(z, 8) ? z->connection.number : any_id(z), channel != NULL ? channel->id : any_id(z),
+                              value != NULL ? value->number : any_id(z),
+                              value != NULL && below(z, 8) ? value->bytes : any_bytes(z)};
+    ln_remote_add(batch, LN_REMOTE_TAKE, take, 0);
+}
+
 static void add_command(fuzz *z, ln_remote_batch *batch) {
     const uint64_t numbers[5] = {any_id(z), below(z, 4) ? 64 * below(z, 8) : any_bytes(z),
                                  below(z, 2) ? 64 * below(z, 32) : any_id(z), 64 * below(z, 8), 64 * below(z, 32)};
@@ -65,6 +84,19 @@ static void add_command(fuzz *z, ln_remote_batch *batch) {
     switch (code) {
     case LN_REMOTE_PREPARE: add_prepare(z, batch); break;
     case LN_REMOTE_ALLOCATE: ln_remote_add(batch, code, two, 0); break;
+    case LN_REMOTE_SEND: add_send(z, batch); break;
+    case LN_REMOTE_FETCH: {
+        const uint64_t fetch[7] = {any_id(z), 1, any_id(z), ++z->number, numbers[0], numbers[1], numbers[4]};
+        ln_remote_add(batch, code, fetch, 0);
+        break;
+    }
+    case LN_REMOTE_PEER: {
+        static const char address[] = "unix:/nowhere/host";
+        const uint64_t peer[4] = {any_id(z), 1, 2, below(z, sizeof address)};
+        unsigned char *at = ln_remote_add(batch, code, peer, peer[3]);
+        if (at != NULL) memcpy(at, address, (size_t)peer[3]);
+        break;
+    }
     case LN_REMOTE_UPLOAD: {
         const uint64_t upload[3] = {numbers[0], numbers[1], 8 * below(z, 64)};
         unsigned char *at = ln_remote_add(batch, code, upload, upload[2]);
@@ -93,12 +125,13 @@ static void give(fuzz *z, void *bytes, size_t size) {
 }
 
 /* Gives the host a message, and looks at its answer. Returns whether nothing has failed. */
-static bool answer(fuzz *z, const unsigned char *bytes, size_t size) {
-    host_connection *c = &z->connection;
+static bool answer(fuzz *z, host_connection *c, const unsigned char *bytes, size_t size) {
     c->work = lent(z, bytes, size);
     c->work_size = size;
     c->work_dropped = c->work == NULL;
+    if (!c->joined) pthread_mutex_lock(&c->client->work);
     const bool answered = ln_host_work(c);
+    if (!c->joined) pthread_mutex_unlock(&c->client->work);
     if (c->work != NULL) give(z, c->work, size);
     c->work = NULL;
     if (!answered) return false; /* no memory for an answer: the connection would end */
@@ -108,6 +141,7 @@ static bool answer(fuzz *z, const unsigned char *bytes, size_t size) {
         fail(z, "a failure without a record");
     if (status != 0 && c->answer[LN_REMOTE_ANSWER_BYTES + 128] == 0) fail(z, "a failure without words");
     z->answers++;
+    z->taken += c->joined && c->answer_size > LN_REMOTE_ANSWER_BYTES && status == 0;
     z->failures += status != 0;
     return status == 0;
 }
@@ -182,8 +216,10 @@ static void send_recipe(fuzz *z) {
     if (recipe == NULL) fail(z, "no memory");
     const size_t size = make_recipe(z, recipe);
     c->work_type = LN_REMOTE_RECIPE;
-    const bool fine = answer(z, recipe, size);
+    z->host.stopping = false; /* a host that is stopped looks for no constants */
+    const bool fine = answer(z, c, recipe, size);
     c->work_type = LN_REMOTE_SUBMIT;
+    z->host.stopping = true;
     free(recipe);
     if (fine && c->answer_size != LN_REMOTE_ANSWER_BYTES + ((size_t)c->recipe->count + 7) / 8 * 8)
         fail(z, "an answer without a byte for each hole");
@@ -194,42 +230,52 @@ static void send_recipe(fuzz *z) {
     z->filled += z->hole_count > 0 && c->recipe != NULL && c->recipe->lacking == 0;
 }
 
-static void submit(fuzz *z, ln_remote_batch *batch) {
+static void submit(fuzz *z, host_connection *c, ln_remote_batch *batch) {
     size_t size = batch->size;
     if (size > 0 && below(z, 3) == 0)
         for (size_t n = 1 + below(z, 4); n > 0; n--) batch->bytes[below(z, size)] ^= (unsigned char)(1 << below(z, 8));
     if (below(z, 16) == 0) size = below(z, size + 1);
-    answer(z, batch->bytes, size);
+    answer(z, c, batch->bytes, size);
+}
+
+static void begin(fuzz *z) {
+    static const unsigned char token[LN_REMOTE_TOKEN] = {1};
+    z->connection = z->other = (host_connection){.host = &z->host};
+    if (!ln_host_hello(&z->connection, token) || !ln_host_join(&z->other, token)) fail(z, "no memory");
+    z->client = z->connection.client;
+    z->number = 0;
+}
+
+static void end(fuzz *z, host_connection *c) {
+    ln_host_leave(c);
+    ln_host_recipe_free(c);
+    if (c->piece != NULL) give(z, c->piece, c->piece_room);
+    if (c->answer != NULL) z->host.allocator.free(z->host.allocator.context, c->answer, c->answer_room);
 }
 
 static void live(fuzz *z) {
-    host_connection *c = &z->connection;
     ln_remote_batch batch = {0};
-    z->client = calloc(1, sizeof *z->client);
-    *c = (host_connection){.host = &z->host, .client = z->client};
-    if (z->client == NULL) fail(z, "no memory");
-    pthread_mutex_init(&z->client->lock, NULL);
+    begin(z);
     for (int id = 1; id <= IDS; id++) {
         const uint64_t numbers[] = {(uint64_t)id, 8192};
         ln_remote_add(&batch, LN_REMOTE_ALLOCATE, numbers, 0);
     }
     for (int i = 0; i < MESSAGES; i++) {
+        const bool other = below(z, 4) == 0;
         if (i % 8 == 0) (below(z, 2) ? send_recipe : send_piece)(z);
-        for (size_t n = 1 + below(z, COMMANDS); n > 0; n--) add_command(z, &batch);
-        submit(z, &batch);
+        for (size_t n = 1 + below(z, COMMANDS); n > 0 && !other; n--) add_command(z, &batch);
+        if (other) add_take(z, &batch);
+        submit(z, other ? &z->other : &z->connection, &batch);
         ln_remote_batch_clear(&batch);
         for (const host_piece *p = z->client->pieces; p != NULL; p = p->next) z->prepared++;
         if (z->host.used > MOST_BYTES) fail(z, "a host that lends more than it has");
     }
-    ln_host_unprepare_all(&z->host, z->client);
-    ln_host_release_all(&z->host, z->client);
-    ln_host_recipe_free(c);
-    if (c->piece != NULL) give(z, c->piece, c->piece_room);
-    if (c->answer != NULL) z->host.allocator.free(z->host.allocator.context, c->answer, c->answer_room);
-    pthread_mutex_destroy(&z->client->lock);
-    free(z->client);
+    const bool first = below(z, 2);
+    end(z, first ? &z->other : &z->connection);
+    end(z, first ? &z->connection : &z->other);
     ln_remote_batch_free(&batch);
-    if (z->host.used != 0 || z->host.models != NULL) fail(z, "memory that a client did not give back");
+    if (z->host.used != 0 || z->host.models != NULL || z->host.clients != NULL)
+        fail(z, "memory that a client did not give back");
 }
 
 static void measure(fuzz *z) {
@@ -270,14 +316,15 @@ int main(int argc, char **argv) {
     z->host.config.timeout = 5;
     z->host.config.folder = argc > 4 ? argv[4] : NULL;
     z->host.config.folder_bytes = MOST_BYTES;
+    z->host.stopping = true; /* nothing waits for what will not come */
     z->host.allocator = ln_host_allocator(&z->host);
     pthread_mutex_init(&z->host.lock, NULL);
     measure(z);
     while (z->answers < count) live(z);
-    printf("%ld answers, %ld failures, %ld pieces seen, %ld recipes filled, %ld found constants\n", z->answers,
-           z->failures, z->prepared, z->filled, z->found);
-    const bool dull =
-        z->failures == 0 || z->failures == z->answers || z->prepared == 0 || z->found == 0 || z->filled == 0;
+    printf("%ld answers, %ld failures, %ld pieces seen, %ld recipes filled, %ld found constants, %ld values taken\n",
+           z->answers, z->failures, z->prepared, z->filled, z->found, z->taken);
+    const bool dull = z->failures == 0 || z->failures == z->answers || z->prepared == 0 || z->found == 0 ||
+                      z->filled == 0 || z->taken == 0;
     free(z->m.bytes);
     free(z->m.file);
     free(z);

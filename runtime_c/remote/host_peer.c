@@ -1,0 +1,192 @@
+/* host_peer.c - other hosts from which a host fetches values for a client. Each connection of the client has links of
+ * its own, so that the work of one never waits for the work of another. */
+#define _POSIX_C_SOURCE 200809L
+#include "remote/host_peer.h"
+
+#include "net/bytes.h"
+#include "net/error.h"
+#include "net/transport_connect.h"
+#include "remote/host_memory.h"
+#include "remote/host_wait.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PEERS = 32, MOST_ADDRESS = 255, GREETING_MS = 5000, TAKE_BYTES = 40 };
+
+struct host_peer {
+    host_peer *next;
+    uint64_t id;
+    char address[MOST_ADDRESS + 1];
+    ln_remote_link *link; /* NULL: it has failed */
+    bool welcomed, answered;
+    host_connection *connection; /* that fetches */
+    const host_fetch *fetch;     /* that is under way */
+    linnet_error failure;        /* what the last answer says; code 0: the value is in its place */
+};
+
+static void *take(void *context, size_t size) {
+    const ln_host *host = context;
+    return host->allocator.alloc(host->allocator.context, size, 64);
+}
+
+static void give(void *context, void *memory, size_t size) {
+    const ln_host *host = context;
+    host->allocator.free(host->allocator.context, memory, size);
+}
+
+/* Puts the value into its buffer. Other work of the client may run meanwhile, so the client's work waits. */
+static void store(host_peer *peer, const unsigned char *bytes) {
+    const host_fetch *f = peer->fetch;
+    host_connection *c = peer->connection;
+    ln_host_wait_ends(c);
+    unsigned char *to = ln_host_span(c->client, f->buffer, f->offset, f->bytes, &peer->failure);
+    if (to != NULL) memcpy(to, bytes, (size_t)f->bytes);
+    ln_host_wait_begins(c);
+}
+
+static ln_net_refusal read_answer(host_peer *peer, const unsigned char *bytes, size_t size) {
+    if (peer->fetch == NULL || peer->answered || size < LN_REMOTE_ANSWER_BYTES) return LN_NET_UNEXPECTED;
+    const int32_t status = (int32_t)get32(bytes);
+    const uint64_t padded = (peer->fetch->bytes + 7) / 8 * 8;
+    if (size - LN_REMOTE_ANSWER_BYTES != (status != 0 ? LN_REMOTE_RECORD : padded)) return LN_NET_WRONG_LENGTH;
+    peer->answered = true;
+    peer->failure.code = 0;
+    if (status != 0)
+        ln_remote_record_read(bytes + LN_REMOTE_ANSWER_BYTES, status, &peer->failure);
+    else
+        store(peer, bytes + LN_REMOTE_ANSWER_BYTES);
+    return LN_NET_FINE;
+}
+
+static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
+                              size_t size) {
+    host_peer *peer = context;
+    if (bytes == NULL) return LN_NET_FULL;
+    if (type == LN_REMOTE_ANSWER) return read_answer(peer, bytes, size);
+    if (type != LN_REMOTE_WELCOME || peer->welcomed) return LN_NET_UNEXPECTED;
+    if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
+    if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
+    peer->welcomed = true;
+    ln_remote_link_open(link, get32(bytes + 4));
+    return LN_NET_FINE;
+}
+
+/* Moves what can be moved until `flag` is set and everything is sent. */
+static linnet_status wait_for(host_peer *peer, const bool *flag, int64_t end, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    while (status == LINNET_OK && (!*flag || ln_remote_link_sends(peer->link))) {
+        status = ln_remote_link_turn(peer->link, LN_HOST_TICK_MS, error);
+        if (status == LINNET_OK && !*flag) status = ln_host_wait_look(peer->connection, end, error);
+    }
+    return status;
+}
+
+/* Adds to an error of the link which host it is about. */
+static linnet_status from_peer(const host_peer *peer, linnet_error *error) {
+    const linnet_error why = *error;
+    ln_sync_fail(error, (linnet_status)why.code, "the host at %.60s sent no value: %s", peer->address, why.what);
+    if (why.got[0] != 0) ln_sync_got(error, "%s", why.got);
+    return ln_sync_hint(error, "%s", why.hint);
+}
+
+static void unlink_peer(host_peer *peer) {
+    ln_remote_link_free(peer->link);
+    peer->link = NULL;
+}
+
+static linnet_status greet(host_peer *peer, const unsigned char *token, linnet_error *error) {
+    unsigned char join[LN_REMOTE_HELLO_BYTES];
+    const int64_t end = ln_host_wait_end(peer->connection, GREETING_MS);
+    put32(join, LN_REMOTE_VERSION);
+    put32(join + 4, LN_REMOTE_CHUNK);
+    memcpy(join + 8, token, LN_REMOTE_TOKEN);
+    const linnet_status status = ln_remote_link_begin(peer->link, LN_REMOTE_JOIN, join, sizeof join, error);
+    return status == LINNET_OK ? wait_for(peer, &peer->welcomed, end, error) : status;
+}
+
+static linnet_status connect_to(host_peer *peer, const unsigned char *token, linnet_error *error) {
+    ln_host *host = peer->connection->host;
+    const ln_remote_memory memory = {.context = host, .take = take, .give = give};
+    ln_net_transport *transport = NULL;
+    linnet_status status = ln_net_connect(peer->address, host->config.security, false, &transport, error);
+    if (status != LINNET_OK) return status;
+    peer->link = ln_remote_link_new(transport, &memory, receive, peer);
+    if (peer->link == NULL)
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection to %s", peer->address);
+    status = greet(peer, token, error);
+    if (status != LINNET_OK) unlink_peer(peer);
+    return status;
+}
+
+static host_peer *find(const host_connection *c, uint64_t id, int *count) {
+    host_peer *peer = c->peers;
+    for (*count = 0; peer != NULL && peer->id != id; peer = peer->next) ++*count;
+    return peer;
+}
+
+linnet_status ln_host_peer(host_connection *c, const host_peer_place *place, linnet_error *error) {
+    int count;
+    if (c->host->config.no_peers)
+        return ln_sync_fail(error, LINNET_UNSUPPORTED, "the host connects to no other hosts (--no-peers)");
+    if (find(c, place->id, &count) != NULL || count >= MOST_PEERS || place->bytes > MOST_ADDRESS ||
+        memchr(place->address, 0, (size_t)place->bytes) != NULL)
+        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client names too many hosts, or one that cannot be");
+    host_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory for a connection");
+    *peer = (host_peer){.id = place->id, .connection = c};
+    memcpy(peer->address, place->address, (size_t)place->bytes);
+    ln_host_wait_begins(c);
+    const linnet_status status = connect_to(peer, place->token, error);
+    ln_host_wait_ends(c);
+    if (status != LINNET_OK) {
+        free(peer);
+        return status;
+    }
+    peer->next = c->peers, c->peers = peer;
+    return LINNET_OK;
+}
+
+/* Asks for the value, and waits for it. */
+static linnet_status ask(host_peer *peer, const host_fetch *f, linnet_error *error) {
+    unsigned char take[TAKE_BYTES];
+    const int64_t end = ln_host_wait_end(peer->connection, 0);
+    put32(take, LN_REMOTE_TAKE), put32(take + 4, 0);
+    put64(take + 8, f->connection), put64(take + 16, f->channel);
+    put64(take + 24, f->number), put64(take + 32, f->bytes);
+    peer->fetch = f, peer->answered = false;
+    linnet_status status = ln_remote_link_begin(peer->link, LN_REMOTE_SUBMIT, take, sizeof take, error);
+    if (status == LINNET_OK) status = wait_for(peer, &peer->answered, end, error);
+    peer->fetch = NULL;
+    return status;
+}
+
+linnet_status ln_host_fetch(host_connection *c, const host_fetch *f, linnet_error *error) {
+    int count;
+    host_peer *peer = find(c, f->peer, &count);
+    if (peer == NULL)
+        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client fetches from a host it has not named");
+    if (ln_host_span(c->client, f->buffer, f->offset, f->bytes, error) == NULL) return (linnet_status)error->code;
+    if (peer->link == NULL)
+        return ln_sync_fail(error, LINNET_CONNECTION_LOST, "the connection to the host at %s was lost", peer->address);
+    ln_host_wait_begins(c);
+    const linnet_status status = ask(peer, f, error);
+    ln_host_wait_ends(c);
+    if (status != LINNET_OK) { /* the answer may still come, and nobody would know what it is */
+        unlink_peer(peer);
+        return from_peer(peer, error);
+    }
+    if (peer->failure.code == 0) return LINNET_OK;
+    *error = peer->failure;
+    return from_peer(peer, error);
+}
+
+void ln_host_peers_free(host_connection *c) {
+    while (c->peers != NULL) {
+        host_peer *peer = c->peers;
+        c->peers = peer->next;
+        unlink_peer(peer);
+        free(peer);
+    }
+}
