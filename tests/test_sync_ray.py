@@ -1,5 +1,5 @@
-"""linnet.ray on a real Ray cluster on this machine: placement, restarts of killed workers and servers, and adding and removing
-workers."""
+"""linnet.ray on a real Ray cluster on this machine: placement, restarts of killed workers and servers, adding and removing
+workers, and hosts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 import linnet
 from linnet.sync import Cluster
+from tests.test_remote import on, same, small
 
 ray = pytest.importorskip("ray", reason="needs pip install 'linnet-runtime[ray]'")
 pytestmark = pytest.mark.soak
@@ -81,6 +82,21 @@ def test_a_process_that_dies_comes_back_with_its_rank(tmp_path: Path) -> None:
         return len(place.read_text())
 
     assert run(dies_twice, workers=2, max_restarts=2) == [1, 3]
+
+
+@pytest.mark.parametrize("local", [None, False])  # False: as between machines
+def test_hosts(local: bool | None) -> None:
+    import linnet.ray
+
+    feeds = {"x": np.ones((8, 64), np.float32)}
+    with linnet.ray.Hosts(2, options=("--threads", "1"), cpus=0.25, local=local) as hosts:
+        one, two = (name.partition(",")[0] for name in hosts.names)
+        session = linnet.Session(small(), threads=1, devices=hosts.names, placement={"matmul": one, "*": two})
+        assert same(session.run(feeds), linnet.Session(small(), threads=1).run(feeds)) and on(session, one) > 0
+    with pytest.raises(linnet.Error):
+        linnet.Session(small(32), devices=[one])
+    with pytest.raises(linnet.SyncError, match="did not start"):
+        linnet.ray.Hosts(1, options=("--wrong",), cpus=0.25)
 
 
 STEPS = 150
