@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         RMSProp,
     )
     from linnet.passes import replace_head
+    from linnet.placing import Placement, place
     from linnet.quantization.aware import quantize_aware
     from linnet.quantization.entry import quantize
     from linnet.report.report import Report, check
@@ -134,6 +135,8 @@ _LAZY = {
     "check_device": "linnet.conformance",
     "DeviceArray": "linnet.session.device_array",
     "DeviceSpec": "linnet.ir.device_spec",
+    "Placement": "linnet.placing",
+    "place": "linnet.placing",
     "devices": "linnet.session.device",
     "load_device": "linnet.session.device",
     "UserOp": "linnet.ir.user_op",
@@ -195,6 +198,7 @@ __all__ = [
     "Momentum",
     "Node",
     "Optimizer",
+    "Placement",
     "Problem",
     "Quantization",
     "RMSProp",
@@ -242,6 +246,7 @@ __all__ = [
     "optimizers",
     "pack",
     "passes",
+    "place",
     "pointwise",
     "preprocess",
     "quantize",

@@ -522,9 +522,9 @@ struct linnet_device {
      * `bytes`, rounded up to a multiple of limits.import_alignment. */
     int (*allocate_host)(void *context, uint64_t bytes, void **host);
     void (*release_host)(void *context, void *host, uint64_t bytes);
-    /* Optional: begins the work that was submitted to the queue. The library calls it before the host waits or computes,
-     * and at the end of a submitted run. Until then a device may collect the work, to send it as one message. `wait`,
-     * `wait_until` and `finish` begin the work too. NULL: the device begins each piece of work by itself. */
+    /* Optional: begins the work that was submitted to the queue. The library calls it before the host waits or
+     * computes, and at the end of a submitted run. Until then a device may collect the work, to send it as one message.
+     * `wait`, `wait_until` and `finish` begin the work too. NULL: the device begins each piece of work by itself. */
     int (*flush)(void *context, linnet_handle queue);
 };
 
@@ -637,7 +637,8 @@ typedef struct linnet_plan_device_info {
     uint64_t constants; /* shared by the sessions of the model */
     uint64_t variables; /* copies of variables, which stay on the device between runs */
     uint64_t total;
-    uint64_t own; /* part of total: what the device allocates by itself (linnet_claim.own_bytes) */
+    uint64_t own; /* part of total: what the device allocates by itself (linnet_claim.own_bytes). It may be on another
+                   * machine, so linnet_plan_info.total does not contain it */
 } linnet_plan_device_info;
 
 LINNET_API void linnet_plan_device_info_init_sized(linnet_plan_device_info *info, size_t size);

@@ -13,6 +13,7 @@ linnet_status ln_host_plan(ln_host *host, linnet_model *model, int precision, li
     config.allocator = &host->allocator;
     config.separate_outputs = true;
     config.precision = precision;
+    config.tuning = given->tuning;
     config.max_bytes = given->max_bytes;
     config.devices = given->devices;
     config.device_count = given->device_count;

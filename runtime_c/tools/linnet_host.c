@@ -40,6 +40,8 @@ static const char help[] = "usage: linnet-host [--listen ADDRESS] [options]\n"
                            "                        largest cluster\n"
                            "  --device NAME         device that runs what it can, such as opencl. May be\n"
                            "                        repeated\n"
+                           "  --tuning FILE         rates of this machine, which `linnet tune --machine`\n"
+                           "                        wrote: clients get better predictions\n"
                            "  --folder DIR          folder in which pieces stay for the next start. Weights\n"
                            "                        of your own .lnt files in it are not sent to the host\n"
                            "  --folder-bytes SIZE   size limit of pieces in the folder; default 1GiB. Those\n"
@@ -59,6 +61,7 @@ typedef struct options {
     const linnet_device *devices[TOOL_MOST_DEVICES];
     size_t max_bytes, folder_bytes;
     long threads;
+    char *tuning;
     bool json;
 } options;
 
@@ -91,6 +94,7 @@ static bool take_value(options *o, const char *option, const char *text) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (strcmp(option, texts[i].name) == 0) return *texts[i].to = text, true;
     if (strcmp(option, "--device") == 0) return take_device(o, text);
+    if (strcmp(option, "--tuning") == 0) return tool_take_tuning(tool, text, &o->tuning) == TOOL_OK;
     if (strcmp(option, "--threads") == 0) return tool_number(tool, option, text, 1, 1024, &o->threads);
     if (strcmp(option, "--timeout") == 0) return tool_seconds(tool, option, text, &o->config.timeout);
     if (strcmp(option, "--max-bytes") == 0) return tool_size(tool, option, text, &o->max_bytes);
@@ -100,7 +104,7 @@ static bool take_value(options *o, const char *option, const char *text) {
 static bool takes_value(const char *option) {
     static const char *const all[] = {"--listen",    "--key",          "--certificate", "--private-key",
                                       "--authority", "--max-bytes",    "--threads",     "--device",
-                                      "--folder",    "--folder-bytes", "--timeout"};
+                                      "--folder",    "--folder-bytes", "--timeout",     "--tuning"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(option, all[i]) == 0) return true;
     return false;
@@ -149,6 +153,7 @@ static int serve(options *o) {
     o->config.max_bytes = o->max_bytes;
     o->config.folder_bytes = o->folder_bytes;
     o->config.threads = (int)o->threads;
+    o->config.tuning = o->tuning;
     linnet_status status = ln_host_create(&o->config, &running, &error);
     if (status == LINNET_OK) {
         memset(&action, 0, sizeof action);
@@ -173,5 +178,7 @@ int main(int argc, char **argv) {
     o.folder_bytes = (size_t)1 << 30;
     if (tool_answers(tool, help, argc, argv)) return TOOL_OK;
     const int status = parse(&o, argc, argv);
-    return status != TOOL_OK ? status : serve(&o);
+    const int ended = status != TOOL_OK ? status : serve(&o);
+    free(o.tuning);
+    return ended;
 }

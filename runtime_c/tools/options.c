@@ -86,29 +86,28 @@ static int take_shape(tool_options *options, char *text) {
 }
 
 /* Reads the whole tuning file. */
-static int take_tuning(tool_options *options, const char *path) {
+int tool_take_tuning(const char *tool, const char *path, char **text) {
     FILE *file = fopen(path, "rb");
     size_t size = 0, room = 1 << 16;
-    free(options->tuning);
-    options->tuning = malloc(room);
-    while (file && options->tuning) {
-        size += fread(options->tuning + size, 1, room - size, file);
+    free(*text);
+    *text = malloc(room);
+    while (file && *text) {
+        size += fread(*text + size, 1, room - size, file);
         if (size < room) break;
-        char *larger = realloc(options->tuning, room *= 2);
-        if (!larger) free(options->tuning);
-        options->tuning = larger;
+        char *larger = realloc(*text, room *= 2);
+        if (!larger) free(*text);
+        *text = larger;
     }
     const bool whole = file && !ferror(file);
     if (file) fclose(file);
-    if (!options->tuning) return tool_no_memory(options->tool);
-    options->tuning[size] = 0;
+    if (!*text) return tool_no_memory(tool);
+    (*text)[size] = 0;
     if (!whole)
-        return tool_fail(options->tool, "--tuning %s: cannot be read: %s; give a file that `linnet tune` wrote", path,
+        return tool_fail(tool, "--tuning %s: cannot be read: %s; give a file that `linnet tune` wrote", path,
                          strerror(errno));
-    if (strlen(options->tuning) == size) return TOOL_OK;
-    return tool_fail(options->tool,
-                     "--tuning %s: is not a tuning file, because it is not text; give a file that `linnet tune` wrote",
-                     path);
+    if (strlen(*text) == size) return TOOL_OK;
+    return tool_fail(
+        tool, "--tuning %s: is not a tuning file, because it is not text; give a file that `linnet tune` wrote", path);
 }
 
 static int take_precision(tool_options *options, const char *name) {
@@ -188,7 +187,7 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     } else if (!strcmp(option, "--user-ops"))
         options->user_ops = value;
     else if (!strcmp(option, "--tuning"))
-        return take_tuning(options, value);
+        return tool_take_tuning(options->tool, value, &options->tuning);
     else if (!strcmp(option, "--signature"))
         options->signature = value;
     else if (!strcmp(option, "--isa-max"))

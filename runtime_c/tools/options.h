@@ -42,6 +42,9 @@ typedef struct tool_options {
  * if it was taken, or TOOL_USAGE or TOOL_FAILED after printing the error. Leaves `*i` at the last argument that it
  * took. */
 int tool_option(tool_options *options, int argc, char **argv, int *i);
+/* Reads a tuning file. *text, which the tool frees, replaces the text of an earlier one. Returns TOOL_OK, or
+ * TOOL_FAILED after printing an error. */
+int tool_take_tuning(const char *tool, const char *path, char **text);
 /* Returns the value of option argv[*i], or NULL after printing an error if it is missing. */
 const char *tool_value(const char *tool, int argc, char **argv, int *i);
 /* Parses a whole number from `low` to `high`. Returns false after printing an error. */

@@ -1,6 +1,6 @@
-"""The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, bench,
-tune, devices, check-device, host, deploy, report, explain and those for training. A failure prints one line to stderr and gives
-exit status 1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
+"""The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, place,
+bench, tune, devices, check-device, host, deploy, report, explain and those for training. A failure prints one line to stderr and
+gives exit status 1, or 2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from linnet.cli.host import host
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.pack import pack
+from linnet.cli.placing import place
 from linnet.cli.plan import plan
 from linnet.cli.quantize import quantize
 from linnet.cli.report import report
@@ -59,6 +60,7 @@ for _command in (
     run,
     pack,
     plan,
+    place,
     bench,
     tune,
     devices,

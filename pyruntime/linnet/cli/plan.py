@@ -24,6 +24,7 @@ from linnet.cli.options import (
     user_ops_of,
     user_ops_option,
 )
+from linnet.cli.placing import devices_over, key_option, over_option, report_of, show_placement, sizes_of
 from linnet.clib.errors import UsageError
 from linnet.report.tables import count as _count
 from linnet.report.tables import places as _places
@@ -56,6 +57,12 @@ class PlanOptions:
     strict_dims: bool | None = shared(strict_dims_option)
     options: SessionOptions = shared(session_options())
     user_ops: Sequence[str] = shared(user_ops_option)
+    over: str | None = shared(over_option)
+    key: Path | None = shared(key_option)
+    picture: Path | None = option(
+        "--picture", type=click.Path(path_type=Path), metavar="FILE.svg",
+        help="With --over: draw the machines as lanes over time.",
+    )  # fmt: skip
     as_json: bool = shared(json_option)
 
 
@@ -67,6 +74,9 @@ def plan(model: Path, given: PlanOptions) -> None:
     from linnet.session.bounds import parse, text_of
     from linnet.session.planner import Planner
 
+    if given.over:
+        _plan_over(model, given)
+        return
     given_pairs = pairs(given.inputs, "--input x=1..8,3,?,?")
     try:
         ranges = {name: parse(name, text) for name, text in given_pairs}
@@ -149,6 +159,23 @@ def plan(model: Path, given: PlanOptions) -> None:
             else "upper bound: every shape fits in the memory layout of the largest"
         )
         _say(made)
+
+
+def _plan_over(model: Path, given: PlanOptions) -> None:
+    """The answer of --over."""
+    from linnet.placing import place
+
+    found = place(
+        model,
+        devices_over(given.over or "", given.key),
+        given.signature,
+        shapes=sizes_of(given.inputs),
+        options=given.options,
+    )
+    if given.as_json:
+        click.echo(json.dumps(report_of(found)))
+    else:
+        show_placement(found, given.why, given.picture)
 
 
 def _show_passes(changes: Sequence[PassChange]) -> None:

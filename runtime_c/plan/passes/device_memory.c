@@ -190,7 +190,6 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     w->result.needs->n_chunks += m->n_chunks;
     m->first_weight = w->result.needs->n_weights;
     w->result.needs->n_weights += m->n_weights;
-    w->result.needs->device_bytes += m->own;
     for (int32_t i = 0; i < m->n_chunks; ++i) w->result.needs->device_bytes += m->chunks[i];
     return status;
 }

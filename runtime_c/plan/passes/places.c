@@ -72,15 +72,12 @@ static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
         const uint64_t room = d->limits.largest_buffer;
         if (room > 0 && bytes_of(c->w, v) + d->limits.padding > room) return LINNET_OK;
     }
-    if (is_free(c, node)) {
-        *cost = 0;
-        return LINNET_OK;
-    }
     linnet_step step;
     const linnet_status status = ln_device_step_of(c->w, node, c->place, &c->w->pool, &step);
     if (status != LINNET_OK) return status;
     const double told = d->is.cost(d->is.context, &step);
     if (told >= 0) *cost = told; /* false for NaN: a device that gives no time cannot run the node */
+    if (is_free(c, node)) *cost = 0;
     return LINNET_OK;
 }
 
