@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UPLOAD = 64 << 20 };
+/* Large values go in parts, each in a message of its own: one side copies a part while the other works on the one
+ * before, and the parts stay in the caches of both. */
+enum { PART = 1 << 20 };
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 static ln_remote_event *event_of(linnet_handle handle) { return (ln_remote_event *)(uintptr_t)handle; }
@@ -136,12 +138,12 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
     const int code = settle(context, queue);
     if (code != 0) return code;
     for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
-        const uint64_t left = tensor->bytes - done, bytes = left < UPLOAD ? left : UPLOAD;
+        const uint64_t left = tensor->bytes - done, bytes = left < PART ? left : PART;
         const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
         unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
         if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
         done += bytes;
-        if (batch->size >= UPLOAD && ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK)
+        if (batch->size >= PART && ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK)
             return ln_remote_code_of(context, &error);
         if (tensor->bytes == 0) break;
     }
@@ -151,9 +153,15 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
 static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    linnet_error error = {0};
+    uint64_t done = 0;
     const int code = settle(context, queue);
     if (code != 0) return code;
-    ln_remote_add_download(batch, from->buffer, from->offset, tensor->bytes, to);
+    for (; tensor->bytes - done > 2 * PART; done += PART) {
+        ln_remote_add_download(batch, from->buffer, from->offset + done, PART, (char *)to + done);
+        if (ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK) return ln_remote_code_of(context, &error);
+    }
+    ln_remote_add_download(batch, from->buffer, from->offset + done, tensor->bytes - done, (char *)to + done);
     return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
 }
 

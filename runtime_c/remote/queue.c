@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { UNDER_WAY = 8, GREETING_MS = 10000 };
+enum { UNDER_WAY = 128, GREETING_MS = 10000 };
 
 struct ln_remote_queue {
     ln_remote_link *link;
