@@ -174,7 +174,7 @@ linnet_status ln_host_take(host_connection *c, uint64_t number_of, uint64_t chan
         status = (linnet_status)error->code;
         if (*value == NULL && status == LINNET_OK) status = ln_host_wait_look(c, end, error);
     }
-    if (*value == NULL || (*value)->bytes == bytes) return status;
+    if (*value == NULL || (*value)->bytes == bytes || bytes == UINT64_MAX) return status;
     ln_host_value_free(c->host, *value);
     *value = NULL;
     return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a host asks for a value of another size than was sent");

@@ -12,8 +12,8 @@ linnet_status ln_host_send(host_connection *connection, uint64_t channel, uint64
 void ln_host_leave_out(host_connection *connection, uint64_t channel, uint64_t number, const linnet_error *why);
 /* Notes that the last SUBMIT of the connection could not be read, or that the next one is there. */
 void ln_host_note_lost(host_connection *connection, bool lost);
-/* Waits for a value that connection `number_of` of the same client sends. The caller gives *value to
- * ln_host_value_free. */
+/* Waits for a value that connection `number_of` of the same client sends; `bytes` UINT64_MAX: of any size. The caller
+ * gives *value to ln_host_value_free. */
 linnet_status ln_host_take(host_connection *connection, uint64_t number_of, uint64_t channel, uint64_t number,
                            uint64_t bytes, host_value **value, linnet_error *error);
 void ln_host_value_free(ln_host *host, host_value *value);

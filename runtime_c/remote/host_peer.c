@@ -19,11 +19,15 @@ struct host_peer {
     host_peer *next;
     uint64_t id;
     char address[MOST_ADDRESS + 1];
+    unsigned char token[LN_REMOTE_TOKEN];
     ln_remote_link *link; /* NULL: it has failed */
     bool welcomed, answered;
-    host_connection *connection; /* that fetches */
-    const host_fetch *fetch;     /* that is under way */
-    linnet_error failure;        /* what the last answer says; code 0: the value is in its place */
+    host_connection *connection;    /* that fetches */
+    const host_fetch *fetch;        /* that the next answer belongs to; NULL: nobody wants it any more */
+    linnet_error failure;           /* what the last answer says; code 0: the value is in its place */
+    uint64_t asked;                 /* number of the value that was asked for; 0: none was */
+    uint64_t source, channel;       /* where its values come from; source 0: nobody has fetched one */
+    unsigned char take[TAKE_BYTES]; /* the message that asks */
 };
 
 static void *take(void *context, size_t size) {
@@ -46,18 +50,19 @@ static void store(host_peer *peer, const unsigned char *bytes) {
     ln_host_wait_begins(c);
 }
 
+/* Reads one answer. The link is then paused: the next one waits for its FETCH. */
 static ln_net_refusal read_answer(host_peer *peer, const unsigned char *bytes, size_t size) {
-    if (peer->fetch == NULL || peer->answered || size < LN_REMOTE_ANSWER_BYTES) return LN_NET_UNEXPECTED;
+    if (peer->asked == 0 || peer->answered || size < LN_REMOTE_ANSWER_BYTES) return LN_NET_UNEXPECTED;
     const int32_t status = (int32_t)get32(bytes);
-    const uint64_t padded = (peer->fetch->bytes + 7) / 8 * 8;
+    const uint64_t padded = peer->fetch != NULL ? (peer->fetch->bytes + 7) / 8 * 8 : size - LN_REMOTE_ANSWER_BYTES;
     if (size - LN_REMOTE_ANSWER_BYTES != (status != 0 ? LN_REMOTE_RECORD : padded)) return LN_NET_WRONG_LENGTH;
     peer->answered = true;
     peer->failure.code = 0;
     if (status != 0)
         ln_remote_record_read(bytes + LN_REMOTE_ANSWER_BYTES, status, &peer->failure);
-    else
+    else if (peer->fetch != NULL)
         store(peer, bytes + LN_REMOTE_ANSWER_BYTES);
-    return LN_NET_FINE;
+    return ln_remote_link_pause(peer->link, true, NULL) == LINNET_OK ? LN_NET_FINE : LN_NET_FULL;
 }
 
 static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
@@ -96,17 +101,17 @@ static void unlink_peer(host_peer *peer) {
     peer->link = NULL;
 }
 
-static linnet_status greet(host_peer *peer, const unsigned char *token, linnet_error *error) {
+static linnet_status greet(host_peer *peer, linnet_error *error) {
     unsigned char join[LN_REMOTE_HELLO_BYTES];
     const int64_t end = ln_host_wait_end(peer->connection, GREETING_MS);
     put32(join, LN_REMOTE_VERSION);
     put32(join + 4, LN_REMOTE_CHUNK);
-    memcpy(join + 8, token, LN_REMOTE_TOKEN);
+    memcpy(join + 8, peer->token, LN_REMOTE_TOKEN);
     const linnet_status status = ln_remote_link_begin(peer->link, LN_REMOTE_JOIN, join, sizeof join, error);
     return status == LINNET_OK ? wait_for(peer, &peer->welcomed, end, error) : status;
 }
 
-static linnet_status connect_to(host_peer *peer, const unsigned char *token, linnet_error *error) {
+static linnet_status connect_to(host_peer *peer, linnet_error *error) {
     ln_host *host = peer->connection->host;
     const ln_remote_memory memory = {.context = host, .take = take, .give = give};
     ln_net_transport *transport = NULL;
@@ -115,14 +120,58 @@ static linnet_status connect_to(host_peer *peer, const unsigned char *token, lin
     peer->link = ln_remote_link_new(transport, &memory, receive, peer);
     if (peer->link == NULL)
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection to %s", peer->address);
-    status = greet(peer, token, error);
+    peer->welcomed = false, peer->asked = 0;
+    status = greet(peer, error);
+    if (status == LINNET_OK) status = ln_remote_link_pause(peer->link, true, error); /* until an answer is wanted */
     if (status != LINNET_OK) unlink_peer(peer);
     return status;
 }
 
 static host_peer *find(const host_connection *c, uint64_t id, int *count) {
-    host_peer *peer = c->peers;
-    for (*count = 0; peer != NULL && peer->id != id; peer = peer->next) ++*count;
+    host_peer *found = NULL;
+    *count = 0;
+    for (host_peer *peer = c->peers; peer != NULL; peer = peer->next, ++*count)
+        if (peer->id == id) found = peer;
+    return found;
+}
+
+/* Adds a connection to the host at this address. */
+static host_peer *add(host_connection *c, const host_peer *place, linnet_error *error) {
+    host_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL) {
+        ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory for a connection");
+        return NULL;
+    }
+    *peer = *place;
+    ln_host_wait_begins(c);
+    const linnet_status status = connect_to(peer, error);
+    ln_host_wait_ends(c);
+    if (status != LINNET_OK) {
+        free(peer);
+        return NULL;
+    }
+    peer->next = c->peers, c->peers = peer;
+    return peer;
+}
+
+/* The connection for the channel of a value. Each has its own, because a host is asked for the next value of a channel
+ * before anybody knows that it is the next one that is wanted. */
+static host_peer *peer_of(host_connection *c, const host_fetch *f, linnet_error *error) {
+    int count;
+    host_peer *peer = c->peers, *any = find(c, f->peer, &count);
+    while (peer != NULL && (peer->id != f->peer || peer->source != f->connection || peer->channel != f->channel))
+        peer = peer->next;
+    if (peer == NULL && any != NULL && any->source == 0) peer = any;
+    if (peer == NULL && (any == NULL || count >= MOST_PEERS)) {
+        ln_sync_fail(error, LINNET_PROTOCOL_ERROR,
+                     "a client fetches from too many hosts, or from one it has not named");
+    } else if (peer == NULL) {
+        host_peer place = {.id = any->id, .connection = c};
+        memcpy(place.address, any->address, sizeof place.address);
+        memcpy(place.token, any->token, sizeof place.token);
+        peer = add(c, &place, error);
+    }
+    if (peer != NULL) peer->source = f->connection, peer->channel = f->channel;
     return peer;
 }
 
@@ -133,45 +182,57 @@ linnet_status ln_host_peer(host_connection *c, const host_peer_place *place, lin
     if (find(c, place->id, &count) != NULL || count >= MOST_PEERS || place->bytes > MOST_ADDRESS ||
         memchr(place->address, 0, (size_t)place->bytes) != NULL)
         return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client names too many hosts, or one that cannot be");
-    host_peer *peer = calloc(1, sizeof *peer);
-    if (peer == NULL) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory for a connection");
-    *peer = (host_peer){.id = place->id, .connection = c};
-    memcpy(peer->address, place->address, (size_t)place->bytes);
-    ln_host_wait_begins(c);
-    const linnet_status status = connect_to(peer, place->token, error);
-    ln_host_wait_ends(c);
-    if (status != LINNET_OK) {
-        free(peer);
-        return status;
-    }
-    peer->next = c->peers, c->peers = peer;
-    return LINNET_OK;
+    host_peer peer = {.id = place->id, .connection = c};
+    memcpy(peer.address, place->address, (size_t)place->bytes);
+    memcpy(peer.token, place->token, LN_REMOTE_TOKEN);
+    return add(c, &peer, error) != NULL ? LINNET_OK : (linnet_status)error->code;
 }
 
-/* Asks for the value, and waits for it. */
-static linnet_status ask(host_peer *peer, const host_fetch *f, linnet_error *error) {
-    unsigned char take[TAKE_BYTES];
-    const int64_t end = ln_host_wait_end(peer->connection, 0);
-    put32(take, LN_REMOTE_TAKE), put32(take + 4, 0);
-    put64(take + 8, f->connection), put64(take + 16, f->channel);
-    put64(take + 24, f->number), put64(take + 32, f->bytes);
+static linnet_status ask(host_peer *peer, const host_fetch *f, uint64_t number, linnet_error *error) {
+    put32(peer->take, LN_REMOTE_TAKE), put32(peer->take + 4, 0);
+    put64(peer->take + 8, f->connection), put64(peer->take + 16, f->channel);
+    put64(peer->take + 24, number), put64(peer->take + 32, UINT64_MAX);
+    peer->asked = number;
+    const linnet_status status =
+        ln_remote_link_begin(peer->link, LN_REMOTE_SUBMIT, peer->take, sizeof peer->take, error);
+    return status == LINNET_OK ? ln_remote_link_turn(peer->link, 0, error) : status;
+}
+
+/* Waits for the answer to what was asked; `f` NULL: it is dropped. */
+static linnet_status listen_to(host_peer *peer, const host_fetch *f, int64_t end, linnet_error *error) {
     peer->fetch = f, peer->answered = false;
-    linnet_status status = ln_remote_link_begin(peer->link, LN_REMOTE_SUBMIT, take, sizeof take, error);
+    linnet_status status = ln_remote_link_pause(peer->link, false, error);
     if (status == LINNET_OK) status = wait_for(peer, &peer->answered, end, error);
-    peer->fetch = NULL;
+    peer->fetch = NULL, peer->asked = 0;
+    return status;
+}
+
+/* Gets the value, and asks for the one that is likely to be next, so that it is under way as soon as it is sent. */
+static linnet_status get(host_peer *peer, const host_fetch *f, linnet_error *error) {
+    const int64_t end = ln_host_wait_end(peer->connection, 0);
+    linnet_status status = LINNET_OK;
+    if (peer->asked != 0 && peer->asked != f->number) status = listen_to(peer, NULL, end, error);
+    const bool ahead = peer->asked != 0;
+    if (status == LINNET_OK && !ahead) status = ask(peer, f, f->number, error);
+    if (status == LINNET_OK) status = listen_to(peer, f, end, error);
+    if (status == LINNET_OK && ahead && peer->failure.code == LINNET_TIMED_OUT) { /* it was asked for long ago */
+        status = ask(peer, f, f->number, error);
+        if (status == LINNET_OK) status = listen_to(peer, f, end, error);
+    }
+    linnet_error ignored; /* the value is there */
+    if (status == LINNET_OK && peer->failure.code == 0 && ask(peer, f, f->number + 1, &ignored) != LINNET_OK)
+        unlink_peer(peer);
     return status;
 }
 
 linnet_status ln_host_fetch(host_connection *c, const host_fetch *f, linnet_error *error) {
-    int count;
-    host_peer *peer = find(c, f->peer, &count);
-    if (peer == NULL)
-        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client fetches from a host it has not named");
     if (ln_host_span(c->client, f->buffer, f->offset, f->bytes, error) == NULL) return (linnet_status)error->code;
+    host_peer *peer = peer_of(c, f, error);
+    if (peer == NULL) return (linnet_status)error->code;
     if (peer->link == NULL)
         return ln_sync_fail(error, LINNET_CONNECTION_LOST, "the connection to the host at %s was lost", peer->address);
     ln_host_wait_begins(c);
-    const linnet_status status = ask(peer, f, error);
+    const linnet_status status = get(peer, f, error);
     ln_host_wait_ends(c);
     if (status != LINNET_OK) { /* the answer may still come, and nobody would know what it is */
         unlink_peer(peer);
