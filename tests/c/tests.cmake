@@ -41,6 +41,8 @@ endif()
 
 if(LINNET_REMOTE) # tests/test_remote_fuzz.py runs it
   linnet_test_program(fuzz_remote_host linnet_sync_static tests/fuzz/fuzz_remote_host.c)
+  linnet_test_program(ping_remote linnet_sync_static tests/c/ping_remote.c)
+  target_sources(ping_remote PRIVATE ${LINNET_REMOTE_FILES})
   target_sources(fuzz_remote_host PRIVATE ${LINNET_REMOTE_HOST} runtime_c/remote/batch.c)
 endif()
 

@@ -1,0 +1,270 @@
+"""What a border between machines costs, with both sides on this machine: one small node on a host beside a bare ping-pong of the
+same bytes, beside torch.distributed.rpc and a Ray actor (those that are installed); large values; chains of borders; two hosts
+in a chain; and predictions beside measured times. `python -m tests.bench_remote [--json FILE]`"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import linnet
+from linnet import ops
+from tests import zoo
+from tests.native import build
+from tests.remote_host import Host, host
+
+ROUNDS = 3000
+VALUE = 2048  # bytes of the input and of the output of the small node
+MODELS = ("ppocr_cls", "minilm_int8", "scrfd_500m", "silero_vad", "magika", "dtln_2", "mtcnn_pnet", "nakdimon", "ppocr_v4_det",
+          "ppocr_rec")  # fmt: skip
+
+
+def median_us(run: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        times.append(1e6 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+def node(elements: int = VALUE // 4, count: int = 1) -> linnet.Graph:
+    """relu, `count` times, with a product between so that nothing is joined."""
+    graph = linnet.Graph()
+    x = y = graph.placeholder("x", (1, elements))
+    for i in range(count):
+        with graph.scope(f"n{i}"):
+            y = ops.softmax(y)
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+@contextlib.contextmanager
+def echo(listen: str) -> Iterator[str]:
+    """ping_remote as a server; gives its address."""
+    command = [str(build("release", "ping_remote") / "ping_remote"), "serve", listen]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def pinged(listen: str, size: int) -> float:
+    """Microseconds of a ping-pong of this many bytes there and back."""
+    with echo(listen) as address:
+        command = [str(build("release", "ping_remote") / "ping_remote"), address, str(size), str(ROUNDS)]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def benched(model: Path, there: Host, placement: str = "*") -> float:
+    """Microseconds of a run of the model with every node on the host, by linnet-bench."""
+    command = [
+        str(build("release", "linnet-bench", "linnet_remote") / "linnet-bench"), str(model), "--threads", "1", "--seconds", "1",
+        "--json", "--device", there.name, "--placement", f"{placement}={there.name}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return 1e3 * float(json.loads(done.stdout)["median_ms"])
+
+
+def listens(folder: str) -> dict[str, str]:
+    return {"TCP": "127.0.0.1:0", "Unix socket": f"unix:{folder}/u", "shared memory": f"shm:{folder}/s"}
+
+
+def small() -> dict[str, dict[str, float]]:
+    """A run of one small node, beside a ping-pong of the same bytes."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        node().save(f"{folder}/m.lnt")
+        for medium, listen in listens(folder).items():
+            with host(listen, "--threads", "1") as there:
+                run = benched(Path(folder, "m.lnt"), there)
+            ping = pinged(listen, VALUE + 96)
+            found[medium] = {"run_us": run, "ping_us": ping, "above_us": run - ping}
+    return found
+
+
+def large() -> dict[str, float]:
+    """Milliseconds of a run with an input of 100 MB, without those of the same run in this process."""
+    found, graph = {}, linnet.Graph()
+    x = graph.placeholder("x", (25_000_000,))
+    graph.signature("infer", {"x": x}, {"y": ops.max(x)})
+    feeds = {"x": np.ones(25_000_000, np.float32)}
+    here = linnet.Session(graph, threads=1)
+    alone = median_us(lambda: here.run(feeds), 7)
+    with tempfile.TemporaryDirectory() as folder:
+        for medium, listen in listens(folder).items():
+            with host(listen, "--threads", "1") as there:
+                session = linnet.Session(graph, threads=1, **there.all)
+                found[medium] = (median_us(lambda s=session: s.run(feeds), 7) - alone) / 1e3
+    return found
+
+
+def chain() -> dict[str, float]:
+    """A value that goes to and fro between two hosts ten times, beside one border."""
+    found = {}
+    for borders in (1, 10):
+        graph = node(count=borders + 1)
+        with host("127.0.0.1:0", "--threads", "1") as one, host("127.0.0.1:0", "--threads", "1") as two:
+            names = [step.name for step in linnet.Session(graph).steps]
+            places = {name: (one, two)[i % 2].name for i, name in enumerate(names)}
+            session = linnet.Session(graph, threads=1, devices=[one.name, two.name], placement=places)
+            feeds = {"x": np.ones((1, VALUE // 4), np.float32)}
+            found[f"{borders} borders, us"] = median_us(lambda s=session, f=feeds: s.run(f), 1000)
+    return found
+
+
+def peers() -> dict[str, float]:
+    """The same small node as a call of torch.distributed.rpc and of a Ray actor, and from Python on a host. Microseconds."""
+    found = {}
+    feeds = {"x": np.ones((1, VALUE // 4), np.float32)}
+    with host("127.0.0.1:0", "--threads", "1") as there:
+        session = linnet.Session(node(), threads=1, **there.all)
+        found["linnet"] = median_us(lambda: session.run(feeds))
+    for name, code in {"torch rpc": _TORCH, "ray": _RAY}.items():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            found[name] = float(done.stdout.split()[-1])
+        else:
+            print(f"{name}: not measured: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return found
+
+
+_TORCH = """
+import os, time, statistics, torch, torch.distributed.rpc as rpc, torch.multiprocessing as mp
+def relu(x): return torch.softmax(x, -1)
+def work(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=2)
+    if rank == 0:
+        x, times = torch.ones(1, 512), []
+        for _ in range(2000):
+            begin = time.perf_counter()
+            rpc.rpc_sync("w1", torch.softmax, args=(x, -1))
+            times.append(time.perf_counter() - begin)
+        print(1e6 * statistics.median(times), flush=True)
+    rpc.shutdown()
+if __name__ == "__main__":
+    import socket
+    s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+    pids = []
+    for rank in (1, 0):
+        pid = os.fork()
+        if pid == 0:
+            work(rank, port)
+            os._exit(0)
+        pids.append(pid)
+    for pid in pids: os.waitpid(pid, 0)
+"""
+_RAY = """
+import time, statistics, numpy as np, ray
+ray.init(num_cpus=2, logging_level="error")
+@ray.remote
+class Actor:
+    def run(self, x):
+        e = np.exp(x - x.max()); return e / e.sum()
+a = Actor.remote(); x, times = np.ones((1, 512), np.float32), []
+for _ in range(1000):
+    begin = time.perf_counter(); ray.get(a.run.remote(x)); times.append(time.perf_counter() - begin)
+print(1e6 * statistics.median(times))
+"""
+
+
+def pipelined(name: str = "scrfd_500m", flying: int = 3) -> dict[str, float]:
+    """Runs a second of one host with the whole network, and of two hosts with a half each, several runs in flight."""
+    graph = linnet.from_onnx(zoo.at_hand(lambda: zoo.fetch(name)), input_shapes=zoo.input_shapes(name))
+    feeds, found = zoo.inputs(name), {}
+    with host("127.0.0.1:0", "--threads", "1") as one, host("127.0.0.1:0", "--threads", "1") as two:
+        planner = linnet.Session(graph, threads=1)
+        steps = [step for step in planner.steps if "(" not in step.name]
+        half, done, first = sum(step.modelled_ms for step in steps) / 2, 0.0, []
+        for step in steps:
+            done += step.modelled_ms
+            if done <= half:
+                first += [step.name, *(step.fused.split("+") if step.fused else [])]
+        for label, placement in {
+            "one host": {"*": one.name}, "two hosts": {**dict.fromkeys(first, one.name), "*": two.name},
+        }.items():  # fmt: skip
+            sessions = [
+                linnet.Session(graph, threads=1, devices=[one.name, two.name], placement=placement)
+                for _ in range(flying)
+            ]
+            counts, end = [0] * flying, time.monotonic() + 5
+
+            def work(i: int, made: Any = sessions, counts: Any = counts, end: float = end) -> None:
+                while time.monotonic() < end:
+                    made[i].run(feeds)
+                    counts[i] += 1
+
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(flying)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            found[label] = sum(counts) / 5
+    return found
+
+
+def predicted() -> dict[str, dict[str, float]]:
+    """The predicted and the measured time of the default placement, over two hosts, with measured rates."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        rates = Path(folder, "here.tuning")
+        command = [sys.executable, "-m", "linnet", "tune", "--machine", "--seconds", "4", "-o", str(rates)]
+        subprocess.run(command, check=True, capture_output=True)
+        own = ("--threads", "1", "--tuning", str(rates))
+        options = linnet.SessionOptions(threads=1, tuning=rates)
+        with host("127.0.0.1:0", *own) as one, host("127.0.0.1:0", *own) as two:
+            for name in MODELS:
+                if name not in zoo.names():
+                    continue
+                graph = linnet.from_onnx(zoo.at_hand(lambda n=name: zoo.fetch(n)), input_shapes=zoo.input_shapes(name))
+                feeds, row = zoo.inputs(name), {}
+                made = linnet.place(graph, [one.name, two.name], options=options)
+                where = {"here": {"*": "cpu"}, "one": {"*": one.name}, "default": made.places}
+                for label, placement in where.items():
+                    fields = {**options.fields, "devices": [one.name, two.name], "placement": placement}
+                    session = linnet.Session(graph, **fields)  # type: ignore[arg-type]
+                    row[f"{label}_ms"] = median_us(lambda s=session, f=feeds: s.run(f), 30) / 1e3
+                row["predicted_here_ms"], row["predicted_one_ms"] = (share.alone_ms for share in made.machines[:2])
+                row["predicted_default_ms"] = made.ms
+                found[name] = row
+                print(name, {key: round(value, 3) for key, value in row.items()}, flush=True)
+    return found
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "small": small, "large": large, "chain": chain, "peers": peers, "pipelined": pipelined, "predicted": predicted,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = {}
+    for name in given.parts or PARTS:
+        found[name] = PARTS[name]()
+        print(name, json.dumps(found[name], indent=1), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
