@@ -1,5 +1,5 @@
-"""A proxy in front of linnet-host, which counts the messages and bytes that pass. Clients and other hosts reach the host by the
-proxy's name."""
+"""A proxy in front of linnet-host, which counts the messages and bytes that pass, and may let nothing more through. Clients and
+other hosts reach the host by the proxy's name."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Passed:
 
 class Counts:
     """`name` is a device. `by["HELLO"]` has what clients and the host sent to each other, and `by["JOIN"]` has what other
-    hosts and this one did. Only TCP without TLS."""
+    hosts and this one did. Only TCP without TLS. While `cut` is set, what arrives is lost, as on a network that is cut."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.name = f"remote:127.0.0.1:{self._listener.getsockname()[1]}"
         self.by: dict[str, Passed] = {"HELLO": Passed(), "JOIN": Passed()}
+        self.cut = False
         self._sockets = [self._listener]
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -68,6 +69,8 @@ class Counts:
         pending = bytearray()
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
+                if self.cut:
+                    continue
                 pending += data
                 self._count(pending, kind)
                 target.sendall(data)

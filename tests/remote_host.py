@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,9 +33,16 @@ class Host:
     def stop(self) -> str:
         """Ends it, and returns what it wrote to stderr."""
         self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGCONT)  # a test may have stopped it
         errors = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, errors
         return str(errors)
+
+    def pause(self) -> None:
+        """Lets it hang, as a host does that is out of memory, until SIGCONT."""
+        self.process.send_signal(signal.SIGSTOP)
+        while any(" T " not in path.read_text() for path in Path(f"/proc/{self.process.pid}/task").glob("*/stat")):
+            time.sleep(0.001)
 
     def resident(self) -> int:
         """Kilobytes of memory that the process has."""

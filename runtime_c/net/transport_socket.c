@@ -97,9 +97,25 @@ const ln_net_medium ln_net_socket_medium = {socket_read, socket_write, socket_cl
 
 /* ---- a transport over a socket -------------------------------------------------------------------------------- */
 
+/* Lets the system find out that the peer's machine is gone or has started again, also if nobody sends anything: the
+ * connection then ends after two minutes. */
+static void keep_alive(int fd) {
+    int one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+#if defined(TCP_KEEPIDLE) && defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
+    const int idle = 60, interval = 15, count = 4;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+#endif
+}
+
 void ln_net_tune(int fd, int family) {
     int one = 1;
-    if (family == AF_INET || family == AF_INET6) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (family == AF_INET || family == AF_INET6) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        keep_alive(fd);
+    }
 #if defined(SO_NOSIGPIPE)
     setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
 #endif

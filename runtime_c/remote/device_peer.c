@@ -14,11 +14,13 @@ static void add_peer(ln_remote_queue *queue, uint64_t peer, const ln_remote_plac
     const uint64_t bytes = strlen(place->address);
     const uint64_t numbers[] = {peer, get64(place->token), get64(place->token + 8), bytes};
     unsigned char *at = ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_PEER, numbers, bytes);
-    if (at != NULL) memcpy(at, place->address, (size_t)bytes);
+    if (at == NULL) return;
+    memcpy(at, place->address, (size_t)bytes);
+    put32(at - 8 * ln_remote_words[LN_REMOTE_PEER] - 4, (uint32_t)place->lease_ms);
 }
 
 /* Lets the host try it, on a connection that ends at once. */
-static bool try_peer(const ln_remote_device *d, const ln_remote_device *other) {
+static bool try_peer(ln_remote_device *d, const ln_remote_device *other) {
     linnet_error error = {0};
     ln_remote_welcome welcome;
     ln_remote_queue *queue = ln_remote_queue_new(&d->place, &welcome, &error);

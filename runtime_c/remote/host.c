@@ -70,7 +70,32 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
     }
 }
 
-static linnet_status welcome(host_connection *c, linnet_error *error) {
+static bool is_gone(host_client *client) {
+    pthread_mutex_lock(&client->lock);
+    const bool gone = client->gone;
+    pthread_mutex_unlock(&client->lock);
+    return gone;
+}
+
+/* Sends a message. Returns false if the peer is gone, or reads nothing of it for so long that it holds a thread and
+ * memory for nothing. Another host reads its answer soon. */
+static bool send_to(host_connection *c, uint8_t type, const void *bytes, size_t size, linnet_error *error) {
+    const ln_host_config *config = &c->host->config;
+    const int64_t end = c->joined && config->timeout > 0 ? ln_host_wait_end(c, 0) + GREETING_S * 1000 : INT64_MAX;
+    int64_t moved = ln_host_now_ms();
+    if (ln_remote_link_begin(c->link, type, bytes, size, error) != LINNET_OK) return false;
+    while (ln_remote_link_sends(c->link)) {
+        const uint64_t sent = ln_remote_link_sent(c->link);
+        if (ln_remote_link_turn(c->link, LN_HOST_TICK_MS, error) != LINNET_OK) return false;
+        if (ln_remote_link_sent(c->link) != sent) moved = ln_host_now_ms();
+        if ((double)(ln_host_now_ms() - moved) >= 1000 * config->send_timeout) return false;
+        if (atomic_load(&c->host->stopping) || (c->joined && ln_host_wait_look(c, end, error) != LINNET_OK))
+            return false;
+    }
+    return ln_remote_link_works(c->link);
+}
+
+static bool welcome(host_connection *c, linnet_error *error) {
     unsigned char bytes[LN_REMOTE_WELCOME_BYTES] = {0};
     const ln_host_config *config = &c->host->config;
     struct utsname system;
@@ -81,27 +106,7 @@ static linnet_status welcome(host_connection *c, linnet_error *error) {
     put32(bytes + 20, c->number);
     if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
     ln_remote_link_open(c->link, c->chunk); /* first: the client may answer at once */
-    return ln_remote_link_send(c->link, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
-}
-
-static bool is_gone(host_client *client) {
-    pthread_mutex_lock(&client->lock);
-    const bool gone = client->gone;
-    pthread_mutex_unlock(&client->lock);
-    return gone;
-}
-
-/* Another host reads its answer soon, or is gone. */
-static bool send_answer(host_connection *c, linnet_error *error) {
-    const double timeout = c->host->config.timeout;
-    const int64_t end = c->joined && timeout > 0 ? ln_host_wait_end(c, 0) + GREETING_S * 1000 : INT64_MAX;
-    if (ln_remote_link_begin(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, error) != LINNET_OK) return false;
-    while (ln_remote_link_sends(c->link)) {
-        if (ln_remote_link_turn(c->link, LN_HOST_TICK_MS, error) != LINNET_OK) return false;
-        if (atomic_load(&c->host->stopping) || (c->joined && ln_host_wait_look(c, end, error) != LINNET_OK))
-            return false;
-    }
-    return ln_remote_link_works(c->link);
+    return send_to(c, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
 }
 
 static void *serve(void *context) {
@@ -117,17 +122,18 @@ static void *serve(void *context) {
         if (c->client == NULL && time(NULL) > end) break; /* who says nothing holds no thread */
         if (c->client != NULL && !welcomed) {
             welcomed = true;
-            if (welcome(c, &error) != LINNET_OK) break;
+            if (!welcome(c, &error)) break;
         }
         if (c->work == NULL && !c->work_dropped) continue;
-        if (!c->joined) pthread_mutex_lock(&c->client->work); /* another host only takes what was sent */
+        const bool alone = !c->joined && !ln_host_is_asked(c); /* another host only takes what was sent */
+        if (alone) pthread_mutex_lock(&c->client->work);
         const bool answered = ln_host_work(c);
-        if (!c->joined) pthread_mutex_unlock(&c->client->work);
+        if (alone) pthread_mutex_unlock(&c->client->work);
         give(host, c->work, c->work_room);
         c->work = NULL;
         c->work_dropped = false;
         if (!answered) break;
-        if (!send_answer(c, &error)) break;
+        if (!send_to(c, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error)) break;
         if (c->answer_room > LARGE && c->answer_size < c->answer_room / 8) { /* an earlier one was much larger */
             give(host, c->answer, c->answer_room);
             c->answer = NULL, c->answer_room = 0;

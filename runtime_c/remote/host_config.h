@@ -13,6 +13,7 @@ typedef struct ln_host_config {
     uint64_t max_bytes;                         /* of all clients together; 0: what the machine has */
     int threads;                                /* of each run; 0: linnet_default_threads */
     double timeout;                             /* of each run, in seconds; 0: none */
+    double send_timeout;                        /* how long a client may read nothing of an answer, in seconds */
     const char *tuning;                         /* the text of a tuning file; NULL: none */
     const char *folder;                         /* where pieces stay for the next start; NULL: nowhere */
     uint64_t folder_bytes;                      /* most bytes of the folder; 0: no limit */

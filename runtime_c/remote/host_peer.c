@@ -8,6 +8,7 @@
 #include "net/transport_connect.h"
 #include "remote/host_memory.h"
 #include "remote/host_wait.h"
+#include "remote/pulse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@ struct host_peer {
     char address[MOST_ADDRESS + 1];
     unsigned char token[LN_REMOTE_TOKEN];
     ln_remote_link *link; /* NULL: it has failed */
+    ln_remote_pulse pulse;
+    int lease_ms; /* 0: none */
     bool welcomed, answered;
     host_connection *connection;    /* that fetches */
     const host_fetch *fetch;        /* that the next answer belongs to; NULL: nobody wants it any more */
@@ -69,6 +72,7 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
                               size_t size) {
     host_peer *peer = context;
     if (bytes == NULL) return LN_NET_FULL;
+    ln_remote_pulse_hear(&peer->pulse);
     if (type == LN_REMOTE_ANSWER) return read_answer(peer, bytes, size);
     if (type != LN_REMOTE_WELCOME || peer->welcomed) return LN_NET_UNEXPECTED;
     if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
@@ -81,16 +85,20 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
 /* Moves what can be moved until `flag` is set and everything is sent. */
 static linnet_status wait_for(host_peer *peer, const bool *flag, int64_t end, linnet_error *error) {
     linnet_status status = LINNET_OK;
+    ln_remote_pulse_hear(&peer->pulse);
     while (status == LINNET_OK && (!*flag || ln_remote_link_sends(peer->link))) {
-        status = ln_remote_link_turn(peer->link, LN_HOST_TICK_MS, error);
+        int most_ms = LN_HOST_TICK_MS;
+        if (peer->lease_ms > 0) status = ln_remote_pulse_look(&peer->pulse, &most_ms, error);
+        if (status == LINNET_OK) status = ln_remote_link_turn(peer->link, most_ms, error);
         if (status == LINNET_OK && !*flag) status = ln_host_wait_look(peer->connection, end, error);
     }
     return status;
 }
 
-/* Adds to an error of the link which host it is about. */
+/* Adds to an error of the link which host it is about, unless it says so itself: a client shows 160 characters. */
 static linnet_status from_peer(const host_peer *peer, linnet_error *error) {
     const linnet_error why = *error;
+    if (strncmp(why.what, "the host at ", 12) == 0) return (linnet_status)why.code;
     ln_sync_fail(error, (linnet_status)why.code, "the host at %.60s sent no value: %s", peer->address, why.what);
     if (why.got[0] != 0) ln_sync_got(error, "%s", why.got);
     return ln_sync_hint(error, "%s", why.hint);
@@ -99,6 +107,7 @@ static linnet_status from_peer(const host_peer *peer, linnet_error *error) {
 static void unlink_peer(host_peer *peer) {
     ln_remote_link_free(peer->link);
     peer->link = NULL;
+    ln_remote_pulse_free(&peer->pulse);
 }
 
 static linnet_status greet(host_peer *peer, linnet_error *error) {
@@ -143,6 +152,12 @@ static host_peer *add(host_connection *c, const host_peer *place, linnet_error *
         return NULL;
     }
     *peer = *place;
+    const ln_remote_pulse_place pulse = {.address = peer->address,
+                                         .security = c->host->config.security,
+                                         .token = peer->token,
+                                         .greeting = LN_REMOTE_JOIN,
+                                         .lease_ms = peer->lease_ms};
+    ln_remote_pulse_init(&peer->pulse, &pulse);
     ln_host_wait_begins(c);
     const linnet_status status = connect_to(peer, error);
     ln_host_wait_ends(c);
@@ -166,7 +181,7 @@ static host_peer *peer_of(host_connection *c, const host_fetch *f, linnet_error 
         ln_sync_fail(error, LINNET_PROTOCOL_ERROR,
                      "a client fetches from too many hosts, or from one it has not named");
     } else if (peer == NULL) {
-        host_peer place = {.id = any->id, .connection = c};
+        host_peer place = {.id = any->id, .connection = c, .lease_ms = any->lease_ms};
         memcpy(place.address, any->address, sizeof place.address);
         memcpy(place.token, any->token, sizeof place.token);
         peer = add(c, &place, error);
@@ -183,6 +198,7 @@ linnet_status ln_host_peer(host_connection *c, const host_peer_place *place, lin
         memchr(place->address, 0, (size_t)place->bytes) != NULL)
         return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client names too many hosts, or one that cannot be");
     host_peer peer = {.id = place->id, .connection = c};
+    peer.lease_ms = (int)(place->lease_ms < INT32_MAX ? place->lease_ms : INT32_MAX);
     memcpy(peer.address, place->address, (size_t)place->bytes);
     memcpy(peer.token, place->token, LN_REMOTE_TOKEN);
     return add(c, &peer, error) != NULL ? LINNET_OK : (linnet_status)error->code;

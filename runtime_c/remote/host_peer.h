@@ -10,6 +10,7 @@ typedef struct host_peer_place {
     const unsigned char *token;
     const char *address; /* `bytes` bytes */
     uint64_t bytes;
+    uint32_t lease_ms; /* how long the peer may say nothing while a value is awaited; 0: as long as it likes */
 } host_peer_place;
 
 /* What FETCH says: a value of the peer, and where it belongs. */

@@ -74,8 +74,11 @@ static linnet_status upload(host_connection *c, const unsigned char *at, linnet_
 }
 
 static linnet_status peer(host_connection *c, const unsigned char *at, linnet_error *error) {
-    const host_peer_place place = {
-        .id = get64(at), .token = at + 8, .bytes = get64(at + 24), .address = (const char *)at + 32};
+    const host_peer_place place = {.id = get64(at),
+                                   .token = at + 8,
+                                   .bytes = get64(at + 24),
+                                   .address = (const char *)at + 32,
+                                   .lease_ms = get32(at - 4)};
     return ln_host_peer(c, &place, error);
 }
 
@@ -183,6 +186,13 @@ static void leave_out(host_connection *c, size_t at, const linnet_error *why) {
     for (size_t size; at < c->work_size && (size = read_command(c, at, &code)) > 0; at += size)
         if (code == LN_REMOTE_SEND && !c->joined)
             ln_host_leave_out(c, get64(c->work + at + 8), get64(c->work + at + 16), why);
+}
+
+bool ln_host_is_asked(const host_connection *c) {
+    if (c->work == NULL || c->work_type != LN_REMOTE_SUBMIT || c->work_size % 8 != 0) return false;
+    for (size_t at = 0; at < c->work_size; at += 8)
+        if (get32(c->work + at) != LN_REMOTE_NOTHING) return false;
+    return true;
 }
 
 bool ln_host_work(host_connection *c) {

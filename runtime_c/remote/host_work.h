@@ -7,5 +7,7 @@
 /* Executes connection->work, and leaves the answer in connection->answer. Returns false if out of memory: the
  * connection cannot go on. */
 bool ln_host_work(host_connection *connection);
+/* Tells whether connection->work only asks whether the host is there, which needs nothing of the client. */
+bool ln_host_is_asked(const host_connection *connection);
 
 #endif

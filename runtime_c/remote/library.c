@@ -10,6 +10,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+enum { LEASE_MS = 10000 };
+
 typedef struct found {
     struct found *next;
     const linnet_device *device;
@@ -21,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The words of options, and where each is read. */
 typedef struct settings {
-    char text[1024], *address, *key, *identity, *certificate, *private_key, *authority, *server_name;
+    char text[1024], *address, *key, *identity, *certificate, *private_key, *authority, *server_name, *lease;
 } settings;
 
 static const char *read_option(settings *s, char *word) {
@@ -36,6 +38,7 @@ static const char *read_option(settings *s, char *word) {
         {"private_key", offsetof(settings, private_key)},
         {"authority", offsetof(settings, authority)},
         {"server_name", offsetof(settings, server_name)},
+        {"lease", offsetof(settings, lease)},
     };
     char *equals = strchr(word, '=');
     if (equals != NULL) *equals = 0;
@@ -45,6 +48,13 @@ static const char *read_option(settings *s, char *word) {
             return NULL;
         }
     return word;
+}
+
+/* The option `lease` in milliseconds; 0: it is not valid. */
+static int read_lease(const char *text) {
+    char *end;
+    const double seconds = strtod(text, &end);
+    return end != text && *end == 0 && seconds >= 0.1 && seconds <= 86400 ? (int)(1000 * seconds + 0.5) : 0;
 }
 
 /* Returns NULL, or why the options are refused. */
@@ -59,11 +69,11 @@ static const char *read_options(settings *s, const char *options) {
         if (bad == NULL) continue;
         snprintf(why, sizeof why,
                  "'%.40s' is not an option of a host; the options are key, identity, certificate, private_key, "
-                 "authority and "
-                 "server_name, each with = and a value",
+                 "authority, server_name and lease, each with = and a value",
                  bad);
         return why;
     }
+    if (s->lease != NULL && read_lease(s->lease) == 0) return "lease is a number of seconds from 0.1 to 86400";
     return s->address != NULL && *s->address != 0 ? NULL : "give the address of a host, such as remote:pi1:7700";
 }
 
@@ -75,7 +85,7 @@ static bool fill_token(unsigned char *token) {
 }
 
 static const linnet_device *connect_to(const linnet_host *host, const settings *s, linnet_error *error) {
-    ln_remote_place place = {0};
+    ln_remote_place place = {.lease_ms = s->lease != NULL ? read_lease(s->lease) : LEASE_MS};
     const ln_net_security_config config = {
         .key_file = s->key,
         .identity = s->identity,

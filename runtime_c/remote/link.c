@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 struct ln_remote_link {
     ln_net_transport *transport;
@@ -214,6 +215,18 @@ void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char 
     while (!ln_net_stream_idle(link->stream) &&
            ln_net_transport_send(link->transport, link->stream, LN_NET_TURN, &ignored) == LN_NET_FLOWS)
         continue;
+}
+
+void ln_remote_link_break(ln_remote_link *link, const linnet_error *why) {
+    if (link->broken.code != 0) return;
+    link->broken = *why;
+    shutdown(ln_net_transport_fd(link->transport), SHUT_RDWR); /* the peer learns of it now */
+}
+
+uint64_t ln_remote_link_sent(const ln_remote_link *link) {
+    uint64_t received, sent;
+    ln_net_transport_counts(link->transport, &received, &sent);
+    return sent;
 }
 
 bool ln_remote_link_works(const ln_remote_link *link) { return link->broken.code == 0; }

@@ -48,6 +48,10 @@ enum { LN_REMOTE_TOGETHER = 32 };
 linnet_status ln_remote_links_turn(ln_remote_link *const *links, int count, int timeout_ms, linnet_error *error);
 /* Tells the peer why the connection ends. */
 void ln_remote_link_refuse(ln_remote_link *link, ln_net_refusal why, const char *text);
+/* Ends the connection: from now on the link fails with this error. */
+void ln_remote_link_break(ln_remote_link *link, const linnet_error *why);
+/* Number of bytes sent so far. */
+uint64_t ln_remote_link_sent(const ln_remote_link *link);
 /* Tells whether the connection has not failed yet. */
 bool ln_remote_link_works(const ln_remote_link *link);
 

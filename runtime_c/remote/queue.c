@@ -6,15 +6,19 @@
 #include "net/error.h"
 #include "net/transport_connect.h"
 #include "remote/link.h"
+#include "remote/pulse.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { UNDER_WAY = 128, GREETING_MS = 10000 };
+enum { UNDER_WAY = 128 };
 
 struct ln_remote_queue {
+    ln_remote_place *place;
     ln_remote_link *link;
+    ln_remote_pulse pulse;
+    uint32_t losses;       /* of the place, when the queue was made */
     ln_remote_batch batch; /* not sent yet */
     struct {
         ln_remote_download *downloads;
@@ -53,6 +57,7 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
                               size_t size) {
     ln_remote_queue *queue = context;
     if (bytes == NULL) return LN_NET_FULL;
+    ln_remote_pulse_hear(&queue->pulse);
     if (type == LN_REMOTE_ANSWER) return answer(queue, bytes, size);
     if (type != LN_REMOTE_WELCOME || queue->welcomed) return LN_NET_UNEXPECTED;
     if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
@@ -76,13 +81,13 @@ static linnet_status greet(ln_remote_queue *queue, const ln_remote_place *place,
     put32(hello, LN_REMOTE_VERSION);
     put32(hello + 4, LN_REMOTE_CHUNK);
     memcpy(hello + 8, place->token, LN_REMOTE_TOKEN);
-    const int64_t end = now_ms() + GREETING_MS;
-    linnet_status status = ln_remote_link_send(queue->link, LN_REMOTE_HELLO, hello, sizeof hello, error);
+    const int64_t end = now_ms() + place->lease_ms;
+    linnet_status status = ln_remote_link_begin(queue->link, LN_REMOTE_HELLO, hello, sizeof hello, error);
     while (status == LINNET_OK && !queue->welcomed) {
         const int64_t left = end - now_ms();
         if (left <= 0) {
-            ln_sync_fail(error, LINNET_TIMED_OUT, "the host at %s did not answer within %d s", place->address,
-                         GREETING_MS / 1000);
+            ln_sync_fail(error, LINNET_TIMED_OUT, "the host at %s did not answer within %g s", place->address,
+                         place->lease_ms / 1000.0);
             return ln_sync_hint(error, "check that linnet-host listens there, and that both sides use the same key");
         }
         status = ln_remote_link_turn(queue->link, (int)left, error);
@@ -90,11 +95,21 @@ static linnet_status greet(ln_remote_queue *queue, const ln_remote_place *place,
     return status;
 }
 
-ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error) {
+ln_remote_queue *ln_remote_queue_new(ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error) {
     ln_net_transport *transport = NULL;
     ln_remote_queue *queue = calloc(1, sizeof *queue);
     linnet_status status = queue != NULL ? LINNET_OK : LINNET_OUT_OF_MEMORY;
-    if (queue != NULL) queue->next = queue;
+    if (queue != NULL) {
+        const ln_remote_pulse_place pulse = {.address = place->address,
+                                             .security = place->security,
+                                             .token = place->token,
+                                             .greeting = LN_REMOTE_HELLO,
+                                             .lease_ms = place->lease_ms};
+        queue->next = queue;
+        queue->place = place;
+        queue->losses = atomic_load(&place->losses);
+        ln_remote_pulse_init(&queue->pulse, &pulse);
+    }
     if (status == LINNET_OK) status = ln_net_connect(place->address, place->security, false, &transport, error);
     if (status == LINNET_OK) {
         queue->link = ln_remote_link_new(transport, NULL, receive, queue);
@@ -117,6 +132,7 @@ void ln_remote_queue_free(ln_remote_queue *queue) {
     while (before->next != queue) before = before->next;
     before->next = queue->next;
     ln_remote_link_free(queue->link);
+    ln_remote_pulse_free(&queue->pulse);
     ln_remote_batch_free(&queue->batch);
     for (int i = 0; i < UNDER_WAY; i++) free(queue->way[i].downloads);
     free(queue->peers.lanes);
@@ -139,12 +155,30 @@ void ln_remote_queue_join(ln_remote_queue *queue, ln_remote_queue *other) {
     queue->next = other->next, other->next = next;
 }
 
+/* Breaks the connection if the host owes an answer, or does not read, and has given no sign of life for the lease. All
+ * connections from before are then broken, so that nobody else waits for a lease again. */
+static void look(ln_remote_queue *queue, int *timeout_ms) {
+    linnet_error why;
+    if (!ln_remote_link_works(queue->link)) return;
+    if (queue->answered == queue->sent && !ln_remote_link_sends(queue->link)) return;
+    if (queue->losses != atomic_load(&queue->place->losses)) {
+        ln_remote_pulse_fail(&queue->pulse, &why);
+    } else {
+        if (ln_remote_pulse_look(&queue->pulse, timeout_ms, &why) == LINNET_OK) return;
+        atomic_fetch_add(&queue->place->losses, 1);
+    }
+    ln_remote_link_break(queue->link, &why);
+}
+
 /* Moves bytes of the whole ring: a host may be unable to go on before another one has got rid of its answer. */
 static linnet_status turn(ln_remote_queue *queue, int timeout_ms, linnet_error *error) {
     ln_remote_link *links[LN_REMOTE_TOGETHER] = {queue->link};
     int count = 1;
-    for (const ln_remote_queue *q = queue->next; q != queue && count < LN_REMOTE_TOGETHER; q = q->next)
+    look(queue, &timeout_ms);
+    for (ln_remote_queue *q = queue->next; q != queue && count < LN_REMOTE_TOGETHER; q = q->next) {
+        look(q, &timeout_ms);
         links[count++] = q->link;
+    }
     return ln_remote_links_turn(links, count, timeout_ms, error);
 }
 
@@ -154,6 +188,7 @@ static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, 
     ln_remote_batch *batch = &queue->batch;
     linnet_status status = LINNET_OK;
     while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY) status = turn(queue, -1, error);
+    if (queue->sent == queue->answered) ln_remote_pulse_hear(&queue->pulse);
     if (status == LINNET_OK) {
         const int way = (int)(queue->sent % UNDER_WAY);
         ln_remote_download *spare = queue->way[way].downloads;
@@ -231,5 +266,8 @@ linnet_status ln_remote_queue_recipe(ln_remote_queue *queue, const void *bytes, 
 }
 
 linnet_status ln_remote_queue_constant(ln_remote_queue *queue, const void *bytes, size_t size, linnet_error *error) {
-    return ln_remote_link_send(queue->link, LN_REMOTE_CONSTANT, bytes, size, error);
+    ln_remote_pulse_hear(&queue->pulse);
+    linnet_status status = ln_remote_link_begin(queue->link, LN_REMOTE_CONSTANT, bytes, size, error);
+    while (status == LINNET_OK && ln_remote_link_sends(queue->link)) status = turn(queue, -1, error);
+    return status;
 }

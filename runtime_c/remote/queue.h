@@ -6,11 +6,15 @@
 #include "net/transport.h"
 #include "remote/batch.h"
 
+#include <stdatomic.h>
+
 /* Where a host is, and how to reach it. */
 typedef struct ln_remote_place {
     char address[256];
     ln_net_security *security;            /* NULL: no TLS */
     unsigned char token[LN_REMOTE_TOKEN]; /* by which the host knows all connections of this client */
+    int lease_ms;                         /* how long it may say nothing while somebody waits for it */
+    _Atomic uint32_t losses;              /* how often it has: connections from before such a loss are broken */
 } ln_remote_place;
 
 typedef struct ln_remote_welcome {
@@ -43,8 +47,8 @@ typedef struct ln_remote_peers {
     size_t copied_at;              /* ... if the batch still has this size */
 } ln_remote_peers;
 
-/* Connects, and waits for WELCOME, for at most 10 seconds. NULL: `error` says why. */
-ln_remote_queue *ln_remote_queue_new(const ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error);
+/* Connects, and waits for WELCOME, for at most the lease. `place` must outlive the queue. NULL: `error` says why. */
+ln_remote_queue *ln_remote_queue_new(ln_remote_place *place, ln_remote_welcome *welcome, linnet_error *error);
 void ln_remote_queue_free(ln_remote_queue *queue);
 /* Tells whether the connection has not failed yet. */
 bool ln_remote_queue_works(const ln_remote_queue *queue);

@@ -1,7 +1,8 @@
 # liblinnet_remote: another machine as a device; and linnet-host, which runs on that machine (runtime_c/tools/tools.cmake). Both stand
 # on linnet's public headers and on net/, which liblinnet_sync has.
 
-set(LINNET_REMOTE_FILES runtime_c/remote/wire.c runtime_c/remote/link.c runtime_c/remote/sha256.c)
+set(LINNET_REMOTE_FILES runtime_c/remote/wire.c runtime_c/remote/link.c runtime_c/remote/pulse.c
+    runtime_c/remote/sha256.c)
 set(LINNET_REMOTE_HOST ${LINNET_REMOTE_FILES} runtime_c/remote/host.c runtime_c/remote/host_client.c
     runtime_c/remote/host_constants.c runtime_c/remote/host_folder.c runtime_c/remote/host_memory.c runtime_c/remote/host_outbox.c
     runtime_c/remote/host_peer.c runtime_c/remote/host_piece.c runtime_c/remote/host_plan.c runtime_c/remote/host_predict.c

@@ -16,6 +16,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char tool[] = "linnet-host";
@@ -36,6 +37,9 @@ static const char help[] = "usage: linnet-host [--listen ADDRESS] [options]\n"
                            "                        other\n"
                            "  --max-bytes SIZE      memory limit of all clients together; default: none\n"
                            "  --timeout SECONDS     time limit of each run; default: none\n"
+                           "  --send-timeout SECONDS\n"
+                           "                        hang up on a client that reads nothing of an answer for\n"
+                           "                        so long; default 600\n"
                            "  --threads N           number of threads of each run; default: the cores of the\n"
                            "                        largest cluster\n"
                            "  --device NAME         device that runs what it can, such as opencl. May be\n"
@@ -97,14 +101,15 @@ static bool take_value(options *o, const char *option, const char *text) {
     if (strcmp(option, "--tuning") == 0) return tool_take_tuning(tool, text, &o->tuning) == TOOL_OK;
     if (strcmp(option, "--threads") == 0) return tool_number(tool, option, text, 1, 1024, &o->threads);
     if (strcmp(option, "--timeout") == 0) return tool_seconds(tool, option, text, &o->config.timeout);
+    if (strcmp(option, "--send-timeout") == 0) return tool_seconds(tool, option, text, &o->config.send_timeout);
     if (strcmp(option, "--max-bytes") == 0) return tool_size(tool, option, text, &o->max_bytes);
     return tool_size(tool, option, text, &o->folder_bytes);
 }
 
 static bool takes_value(const char *option) {
-    static const char *const all[] = {"--listen",    "--key",          "--certificate", "--private-key",
-                                      "--authority", "--max-bytes",    "--threads",     "--device",
-                                      "--folder",    "--folder-bytes", "--timeout",     "--tuning"};
+    static const char *const all[] = {"--listen",    "--key",     "--certificate", "--private-key", "--authority",
+                                      "--max-bytes", "--threads", "--device",      "--folder",      "--folder-bytes",
+                                      "--timeout",   "--tuning",  "--send-timeout"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(option, all[i]) == 0) return true;
     return false;
@@ -176,6 +181,7 @@ int main(int argc, char **argv) {
     memset(&o, 0, sizeof o);
     o.config.address = ":7700";
     o.folder_bytes = (size_t)1 << 30;
+    o.config.send_timeout = 600;
     if (tool_answers(tool, help, argc, argv)) return TOOL_OK;
     const int status = parse(&o, argc, argv);
     const int ended = status != TOOL_OK ? status : serve(&o);
