@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from linnet.cli.sync_key import write_key
@@ -17,8 +17,11 @@ from tests.native import build
 class Host:
     """linnet-host in a process. `name` is its device; with `all` as its arguments, a session puts each node there."""
 
-    def __init__(self, listen: str, *options: str, kind: str = "release", key: Path | None = None) -> None:
-        command = [str(build(kind, "linnet-host") / "linnet-host"), "--listen", listen, *options]
+    def __init__(
+        self, listen: str, *options: str, kind: str = "release", key: Path | None = None, under: Sequence[str] = ()
+    ) -> None:
+        """under: a command that runs the program, such as an emulator."""
+        command = [*under, str(build(kind, "linnet-host") / "linnet-host"), "--listen", listen, *options]
         self.process = subprocess.Popen(
             [*command, *(["--key", str(key)] if key else [])],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -55,8 +58,14 @@ class Host:
 
 
 @contextlib.contextmanager
-def host(listen: str = "127.0.0.1:0", *options: str, kind: str = "release", key: Path | None = None) -> Iterator[Host]:
-    made = Host(listen, *options, kind=kind, key=key)
+def host(
+    listen: str = "127.0.0.1:0",
+    *options: str,
+    kind: str = "release",
+    key: Path | None = None,
+    under: Sequence[str] = (),
+) -> Iterator[Host]:
+    made = Host(listen, *options, kind=kind, key=key, under=under)
     try:
         yield made
     finally:
