@@ -20,6 +20,9 @@ TITLES = {
     "WELCOME": "WELCOME of a host",
     "place": "Place in a buffer",
     "hole": "Hole of a recipe",
+    "last run": "Last run of a piece",
+    "time": "Time of a step",
+    "step": "Name of a step",
 }
 RECORD = "Error record of a host"
 MISSING = 1  # the status of an ANSWER to a PREPARE whose piece the host does not have
@@ -155,14 +158,16 @@ class Client:
         return [bool(lack) for lack in lacks]
 
     def preparation(
-        self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]]
-    ) -> bytes:
+        self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]],
+        flags: int = 0,
+    ) -> bytes:  # fmt: skip
         """The command PREPARE."""
         places = b"".join(
             part("place", buffer=buffer, offset=offset, bytes=size) for buffer, offset, size in (*inputs, *outputs)
         )
         digest = hashlib.sha256(file).digest()
-        return part("PREPARE", piece=piece, digest=digest, inputs=len(inputs), outputs=len(outputs)) + places
+        fields = {"piece": piece, "digest": digest, "inputs": len(inputs), "outputs": len(outputs), "flags": flags}
+        return part("PREPARE", **fields) + places
 
     def prepare(
         self, piece: int, file: bytes, inputs: Sequence[tuple[int, int, int]], outputs: Sequence[tuple[int, int, int]],

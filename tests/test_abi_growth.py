@@ -72,8 +72,8 @@ def test_every_struct_with_a_size_has_grown(newer: Path) -> None:
 
 
 OF_DEVICES = {
-    "linnet_device_about", "linnet_device_list", "linnet_device_struct", "linnet_device_tensor", "linnet_requant", "linnet_map",
-    "linnet_map_opcode", "linnet_plan_device_info", "linnet_source_options", "linnet_step_counts",
+    "linnet_device_about", "linnet_device_list", "linnet_device_span", "linnet_device_struct", "linnet_device_tensor",
+    "linnet_requant", "linnet_map", "linnet_map_opcode", "linnet_plan_device_info", "linnet_source_options", "linnet_step_counts",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,8 @@ def test_numbers_are_those_of_the_code() -> None:
         assert words[name] == (_size(name) - 8) // 8 == (int(cells[2].split()[0]) - 8) // 8
         assert unpacked_code(name) == client.CODES[name]
     sizes = {"HELLO_BYTES": client.TITLES["HELLO"], "WELCOME_BYTES": client.TITLES["WELCOME"], "ANSWER_BYTES": "ANSWER"}
+    sizes |= {"RUN_BYTES": client.TITLES["last run"], "TIME_BYTES": client.TITLES["time"]}
+    sizes |= {"TEXT_BYTES": client.TITLES["step"]}
     sizes |= {"RECIPE_BYTES": "RECIPE", "HOLE_BYTES": client.TITLES["hole"]}
     for constant, title in {**sizes, "RECORD": client.RECORD}.items():
         assert _number(constant) == _size(title)
@@ -130,6 +133,41 @@ def test_the_client_of_the_page_runs_a_piece(file: bytes) -> None:
         one.submit(part("RELEASE", buffer=8), part("RELEASE", buffer=7), part("RELEASE", buffer=9))
         one.close()
         other.close()
+
+
+def test_a_host_says_when_the_steps_of_a_traced_piece_ran(file: bytes) -> None:
+    with host("127.0.0.1:0", "--threads", "1") as there:
+        one = Client(there.address)
+        one.submit(part("ALLOCATE", buffer=7, bytes=SIZE), part("ALLOCATE", buffer=8, bytes=2 * SIZE))
+        places = [(7, 0, SIZE)], [(8, 0, SIZE)]
+        one.prepare(1, file, *places)
+        one.submit(one.preparation(2, file, [(7, 0, SIZE)], [(8, SIZE, SIZE)], flags=1))
+        sent = time.monotonic_ns()  # one machine has one clock
+        one.submit(part("RUN", piece=1), part("RUN", piece=2))
+        head, times = client.TITLES["last run"], client.TITLES["time"]
+        (found,) = one.submit(part("TIMES", piece=2, step=0, count=9), downloads=[_size(head) + 9 * _size(times)])
+        run = client.unpack(head, found)
+        assert sent < run["begun"] < run["start"] < run["end"] < run["now"] < time.monotonic_ns()
+        assert 2 <= run["steps"] < 9 and run["fetched_ns"] == run["fetched_bytes"] == 0
+        (texts,) = one.submit(part("STEPS", piece=2, step=1, count=9), downloads=[9 * 128])
+        for i in range(9):
+            step = client.unpack(times, found[_size(head) + 16 * i :])
+            name = client.unpack(client.TITLES["step"], texts[128 * (i - 1) :]) if i > 0 else None
+            if i >= run["steps"]:
+                assert step["start"] == step["ns"] == 0 and not any(texts[128 * (i - 1) :])
+                continue
+            assert run["start"] <= step["start"] and step["start"] + step["ns"] <= run["end"]
+            assert name is None or (
+                client.text(name["name"]) and client.text(name["op"]) and client.text(name["kernel"])
+            )
+        for bad in ({"piece": 1}, {"piece": 3}, {"piece": 2, "count": 1025}):
+            for command in ("TIMES", "STEPS"):
+                with pytest.raises(Failed) as failed:
+                    one.submit(part(command, **bad))
+                assert failed.value.status == _STATUS["PROTOCOL_ERROR"]
+        with pytest.raises(Failed, match="unknown code"):
+            one.submit(struct.pack("<II", 29, 0))
+        one.close()
 
 
 def test_a_host_predicts_what_a_piece_costs(file: bytes) -> None:

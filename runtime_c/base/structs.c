@@ -33,6 +33,7 @@ DEFINE_INIT(linnet_plan_pass)
 DEFINE_INIT(linnet_user_op)
 DEFINE_INIT(linnet_device_list)
 DEFINE_INIT(linnet_plan_device_info)
+DEFINE_INIT(linnet_device_span)
 
 /* Returns the struct_size that the caller has set. If the number cannot be a size, returns 0 and fills the error. */
 static size_t size_of(const void *theirs, size_t first, const char *name, linnet_error *error) {

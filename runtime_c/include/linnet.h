@@ -487,6 +487,7 @@ typedef struct linnet_step_info {
     int fork;   /* number of the fork that the step belongs to, from 1 on: its branches run side by side, each on one
                  * thread; 0: the step runs alone */
     int branch; /* number of its branch in the fork, from 1 on; 0: none */
+    const char *source; /* for a copy between devices: the device from which the value comes; otherwise "" */
 } linnet_step_info;
 
 static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }

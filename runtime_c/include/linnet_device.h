@@ -376,6 +376,23 @@ typedef struct linnet_work {
     const linnet_program_cache *cache; /* NULL: none. Only during `prepare` */
 } linnet_work;
 
+/* Work inside of the last execution of a claim. Texts are valid until the next run of the session. */
+typedef struct linnet_device_span {
+    size_t struct_size;
+    const char *name, *op, *kernel; /* as in linnet_step_info */
+    uint64_t start_ns, ns;          /* by the monotonic clock of this machine, as linnet_step_info.start_ns */
+    uint64_t error_ns;              /* start_ns may be wrong by so much, because another clock was read */
+    /* Only of span 0, which is the whole execution: */
+    uint64_t begun_ns;     /* when the device began the message that brought the execution */
+    uint64_t waited_ns;    /* how long it waited for values of other devices, between begun_ns and start_ns */
+    uint64_t waited_bytes; /* of these values */
+} linnet_device_span;
+
+LINNET_API void linnet_device_span_init_sized(linnet_device_span *span, size_t size);
+static inline void linnet_device_span_init(linnet_device_span *span) {
+    linnet_device_span_init_sized(span, sizeof *span);
+}
+
 typedef enum linnet_device_kind {
     LINNET_DEVICE_OTHER = 0,
     LINNET_DEVICE_GPU = 1,
@@ -526,6 +543,10 @@ struct linnet_device {
      * computes, and at the end of a submitted run. Until then a device may collect the work, to send it as one message.
      * `wait`, `wait_until` and `finish` begin the work too. NULL: the device begins each piece of work by itself. */
     int (*flush)(void *context, linnet_handle queue);
+    /* Optional: gives part i of what `elapsed` has measured last, for a device that knows more than the sum. Span 0 is
+     * the whole execution, the next ones are steps within it. `name` stays NULL past the last one. Called only with
+     * work->trace. */
+    int (*span)(void *context, const linnet_work *work, linnet_handle state, int i, linnet_device_span *out);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */
@@ -618,6 +639,12 @@ LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list
 LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, bool output, int i,
                                                     const linnet_device *device, const linnet_span *span,
                                                     linnet_error *error);
+
+/* Gives work that a device did inside of step `step` in the last run, if it measures that: the device's `span` says
+ * what span `i` is. Only for a session with linnet_session_config.trace. Errors: INVALID_ARGUMENT, also past the last
+ * span and for a step whose device measures nothing; UNSUPPORTED (a build without devices). */
+LINNET_API linnet_status linnet_session_get_span(const linnet_session *session, int step, int i,
+                                                 linnet_device_span *out);
 
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 

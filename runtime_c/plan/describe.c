@@ -31,6 +31,8 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
     static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen", "refused", "scope"};
+    const bool copied = step->kind == LN_STEP_COPY && !ln_on_cpu(step->inputs[0].device);
+    info->source = copied ? plan->devices[step->inputs[0].device - 1].is.name : "";
     info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;

@@ -5,6 +5,7 @@
 #include "net/bytes.h"
 #include "remote/device_cost.h"
 #include "remote/device_peer.h"
+#include "remote/device_trace.h"
 #include "remote/piece.h"
 #include "remote/ship.h"
 
@@ -200,7 +201,7 @@ static unsigned char *put_spans(unsigned char *at, const linnet_span *spans, int
 
 /* Asks the host to prepare the piece, and waits for its answer. */
 static linnet_status ask(ln_remote_queue *queue, const ln_piece *piece, const unsigned char *digest, uint64_t id,
-                         int precision, linnet_error *error) {
+                         const linnet_work *work, int precision, linnet_error *error) {
     const int spans = piece->input_count + piece->output_count;
     const uint64_t numbers[8] = {id,
                                  get64(digest),
@@ -212,6 +213,7 @@ static linnet_status ask(ln_remote_queue *queue, const ln_piece *piece, const un
                                  (uint64_t)piece->output_count};
     unsigned char *at = ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_PREPARE, numbers, 24 * (uint64_t)spans);
     if (at != NULL) {
+        if (work->trace) put32(at - sizeof numbers - 4, LN_REMOTE_TRACED);
         at = put_spans(at, piece->inputs, piece->input_count);
         put_spans(at, piece->outputs, piece->output_count);
     }
@@ -229,10 +231,10 @@ static int prepare(void *context, linnet_handle handle, const linnet_work *work,
     if (status == LINNET_OK) {
         const int precision = d->host->step_precision(work->steps[0]);
         ln_piece_digest(&piece, digest);
-        status = ask(queue, &piece, digest, id, precision, &error);
+        status = ask(queue, &piece, digest, id, work, precision, &error);
         if ((int)status == LN_REMOTE_MISSING) {
             status = ln_piece_ship(queue, &piece, digest, &error);
-            if (status == LINNET_OK) status = ask(queue, &piece, digest, id, precision, &error);
+            if (status == LINNET_OK) status = ask(queue, &piece, digest, id, work, precision, &error);
         }
     }
     ln_piece_free(&piece);
@@ -243,6 +245,7 @@ static int prepare(void *context, linnet_handle handle, const linnet_work *work,
 
 static void unprepare(void *context, linnet_handle state) {
     linnet_error ignored;
+    ln_remote_untrace(context, state);
     control(context, LN_REMOTE_UNPREPARE, &state, &ignored);
 }
 
@@ -300,5 +303,6 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
         .flush = flush,
     };
     ln_remote_cost_functions(&d->functions);
+    ln_remote_trace_functions(&d->functions);
     return &d->functions;
 }

@@ -22,6 +22,10 @@ typedef struct ln_remote_device {
     uint64_t last;                /* number given to a buffer or a piece */
     char *texts[LN_REMOTE_TEXTS]; /* texts[i] is what code i + 1 means */
     struct ln_remote_prediction *predictions;
+    struct ln_remote_traced *traced; /* what hosts said of the runs of pieces */
+    /* The host's monotonic clock minus the one here, by how much that may be wrong, and when it was found. */
+    int64_t clock_offset;
+    uint64_t clock_error, clock_at;
     /* Measured when the device was made, and kept: plans of one process must agree. */
     uint64_t message_ns;        /* from a message to its answer, for the least message */
     uint64_t rate;              /* bytes a microsecond */

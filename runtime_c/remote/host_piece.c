@@ -8,6 +8,7 @@
 #include "remote/host_memory.h"
 #include "remote/host_plan.h"
 #include "remote/host_recipe.h"
+#include "remote/host_trace.h"
 
 #include "linnet_device.h"
 #include "linnet_ext.h"
@@ -121,14 +122,19 @@ static linnet_status bind(host_connection *c, const host_prepare *prepare, host_
 static linnet_status make_session(host_connection *c, const host_prepare *prepare, host_piece *piece,
                                   linnet_error *error) {
     linnet_plan *plan = NULL;
+    linnet_session_config config;
+    linnet_session_config_init(&config);
+    config.trace = prepare->traced;
     linnet_status status = ln_host_plan(c->host, piece->model->model, prepare->precision, &plan, error);
     if (status != LINNET_OK) return status;
     if (linnet_plan_input_count(plan) != prepare->input_count ||
         linnet_plan_output_count(plan) != prepare->output_count)
         status = ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a piece does not have the operands that its client names");
     else
-        status = linnet_session_create(plan, NULL, NULL, &piece->session, error);
+        status = linnet_session_create(plan, NULL, &config, &piece->session, error);
     linnet_plan_free(plan);
+    if (status == LINNET_OK && prepare->traced && (piece->trace = ln_host_trace_new(piece->session)) == NULL)
+        status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the host has no memory to trace a piece");
     return status == LINNET_OK ? bind(c, prepare, piece, error) : status;
 }
 
@@ -136,6 +142,7 @@ static void end_piece(ln_host *host, host_client *client, host_piece *piece) {
     linnet_session_free(piece->session);
     for (int i = 0; i < piece->buffer_count; i++) ln_host_use(client, piece->buffers[i], -1);
     free(piece->buffers);
+    free(piece->trace);
     ln_host_drop_model(host, piece->model);
     free(piece);
 }
@@ -182,17 +189,26 @@ void ln_host_unprepare_all(ln_host *host, host_client *client) {
 
 static bool is_stopping(void *context) { return atomic_load(&((ln_host *)context)->stopping); }
 
-linnet_status ln_host_run_piece(ln_host *host, host_client *client, uint64_t id, linnet_error *error) {
-    linnet_run_config config;
-    linnet_run_config_init(&config);
-    config.timeout_ns = (uint64_t)(1e9 * host->config.timeout);
-    config.poll = is_stopping;
-    config.poll_context = host;
+host_piece *ln_host_find_piece(host_client *client, uint64_t id, linnet_error *error) {
     pthread_mutex_lock(&client->lock);
     host_piece *piece = client->pieces;
     while (piece != NULL && piece->id != id) piece = piece->next;
     pthread_mutex_unlock(&client->lock);
-    if (piece == NULL)
-        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client ran a piece that it has not prepared");
-    return linnet_run_with(piece->session, &config, error);
+    if (piece == NULL) ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "a client named a piece that it has not prepared");
+    return piece;
+}
+
+linnet_status ln_host_run_piece(host_connection *c, uint64_t id, linnet_error *error) {
+    linnet_run_config config;
+    linnet_run_config_init(&config);
+    config.timeout_ns = (uint64_t)(1e9 * c->host->config.timeout);
+    config.poll = is_stopping;
+    config.poll_context = c->host;
+    const host_piece *piece = ln_host_find_piece(c->client, id, error);
+    if (piece == NULL) return LINNET_PROTOCOL_ERROR;
+    if (piece->trace == NULL) return linnet_run_with(piece->session, &config, error);
+    ln_host_trace_begin(c, piece);
+    const linnet_status status = linnet_run_with(piece->session, &config, error);
+    ln_host_trace_end(piece);
+    return status;
 }

@@ -9,6 +9,7 @@ typedef struct host_prepare {
     uint64_t id;
     unsigned char digest[LN_SHA256];
     int precision, input_count, output_count;
+    bool traced;
     const unsigned char *spans;
 } host_prepare;
 
@@ -19,7 +20,9 @@ void ln_host_unprepare(ln_host *host, host_client *client, uint64_t id);
 void ln_host_unprepare_all(ln_host *host, host_client *client);
 /* A user of a model less. */
 void ln_host_drop_model(ln_host *host, host_model *model);
+/* NULL: the client has no such piece. */
+host_piece *ln_host_find_piece(host_client *client, uint64_t id, linnet_error *error);
 /* Runs it once, within the host's time limit, or until the host is stopped. */
-linnet_status ln_host_run_piece(ln_host *host, host_client *client, uint64_t id, linnet_error *error);
+linnet_status ln_host_run_piece(host_connection *connection, uint64_t id, linnet_error *error);
 
 #endif

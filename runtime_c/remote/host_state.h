@@ -27,6 +27,7 @@ typedef struct host_piece {
     linnet_session *session;
     uint64_t *buffers; /* that the session is bound to */
     int buffer_count;
+    struct host_trace *trace; /* NULL: it is not traced */
 } host_piece;
 
 typedef struct host_buffer {
@@ -102,6 +103,8 @@ struct host_connection {
     unsigned char *answer;
     size_t answer_size, answer_room;
     host_peer *peers; /* hosts from which it fetches values */
+    /* Of the SUBMIT that it works on: when it began, what FETCH took since the last run, and how much it brought. */
+    uint64_t begun_ns, fetched_ns, fetched_bytes;
     /* Guarded by the client's lock: */
     host_connection *next;
     host_channel *channels;

@@ -11,6 +11,7 @@
 #include "remote/host_piece.h"
 #include "remote/host_predict.h"
 #include "remote/host_recipe.h"
+#include "remote/host_trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,7 @@ static uint64_t tail(uint32_t code, const unsigned char *at) {
 static int prepare(host_connection *c, const unsigned char *at, linnet_error *error) {
     host_prepare p = {.id = get64(at), .precision = (int)get64(at + 40), .spans = at + 64};
     memcpy(p.digest, at + 8, LN_SHA256);
+    p.traced = (get32(at - 4) & LN_REMOTE_TRACED) != 0;
     p.input_count = (int)get64(at + 48), p.output_count = (int)get64(at + 56);
     return ln_host_prepare(c, &p, error);
 }
@@ -90,7 +92,11 @@ static linnet_status fetch(host_connection *c, const unsigned char *at, linnet_e
                           .buffer = get64(at + 32),
                           .offset = get64(at + 40),
                           .bytes = get64(at + 48)};
-    return ln_host_fetch(c, &f, error);
+    const uint64_t since = ln_host_now_ns();
+    const linnet_status status = ln_host_fetch(c, &f, error);
+    c->fetched_ns += ln_host_now_ns() - since;
+    c->fetched_bytes += f.bytes;
+    return status;
 }
 
 static linnet_status take(host_connection *c, const unsigned char *at, linnet_error *error) {
@@ -136,6 +142,24 @@ static linnet_status predict(host_connection *c, const unsigned char *at, linnet
     return LINNET_OK;
 }
 
+/* TIMES or STEPS. */
+static linnet_status times(host_connection *c, uint32_t code, const unsigned char *at, linnet_error *error) {
+    const uint64_t first = get64(at + 8), count = get64(at + 16);
+    const host_piece *piece = ln_host_find_piece(c->client, get64(at), error);
+    if (piece == NULL) return LINNET_PROTOCOL_ERROR;
+    if (piece->trace == NULL || count > LN_REMOTE_MOST_TIMES)
+        return malformed(error, "times of too many steps, or of a piece that is not traced");
+    const size_t size = code == LN_REMOTE_STEPS ? LN_REMOTE_TEXT_BYTES * (size_t)count
+                                                : LN_REMOTE_RUN_BYTES + LN_REMOTE_TIME_BYTES * (size_t)count;
+    unsigned char *to = more(c, size);
+    if (to == NULL) return no_room(error);
+    if (code == LN_REMOTE_STEPS)
+        ln_host_trace_steps(piece, first, (int)count, to);
+    else
+        ln_host_trace_times(piece, first, (int)count, to);
+    return LINNET_OK;
+}
+
 /* One command, whose numbers begin at `at`. */
 static int execute(host_connection *c, uint32_t code, const unsigned char *at, linnet_error *error) {
     if (c->joined != (code == LN_REMOTE_TAKE) && code != LN_REMOTE_NOTHING)
@@ -146,7 +170,7 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, l
     case LN_REMOTE_PREPARE: return prepare(c, at, error);
     case LN_REMOTE_UNPREPARE: ln_host_unprepare(c->host, c->client, get64(at)); return LINNET_OK;
     case LN_REMOTE_UPLOAD: return upload(c, at, error);
-    case LN_REMOTE_RUN: return ln_host_run_piece(c->host, c->client, get64(at), error);
+    case LN_REMOTE_RUN: return ln_host_run_piece(c, get64(at), error);
     case LN_REMOTE_DOWNLOAD: return download(c, at, error);
     case LN_REMOTE_COPY: return copy(c, at, error);
     case LN_REMOTE_PREDICT: return predict(c, at, error);
@@ -155,6 +179,8 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, l
         return ln_host_send(c, get64(at), get64(at + 8), get64(at + 16), get64(at + 24), get64(at + 32), error);
     case LN_REMOTE_FETCH: return fetch(c, at, error);
     case LN_REMOTE_TAKE: return take(c, at, error);
+    case LN_REMOTE_TIMES:
+    case LN_REMOTE_STEPS: return times(c, code, at, error);
     default: return LINNET_OK;
     }
 }
@@ -175,6 +201,7 @@ static size_t read_command(const host_connection *c, size_t at, uint32_t *code) 
     const size_t left = c->work_size - at;
     *code = left >= 8 ? get32(c->work + at) : 0;
     if (*code == 0 || *code >= LN_REMOTE_CODES || 8 + 8 * (size_t)ln_remote_words[*code] > left) return 0;
+    if (ln_remote_words[*code] == 0 && *code != LN_REMOTE_NOTHING) return 0; /* a number that no command has */
     const size_t fixed = 8 + 8 * (size_t)ln_remote_words[*code];
     const uint64_t more = tail(*code, c->work + at + 8);
     return more <= left - fixed ? fixed + (size_t)more : 0;
@@ -200,6 +227,7 @@ bool ln_host_work(host_connection *c) {
     int status = LINNET_OK;
     uint32_t count = 0, code;
     c->answer_size = 0;
+    c->begun_ns = ln_host_now_ns(), c->fetched_ns = 0, c->fetched_bytes = 0;
     if (more(c, LN_REMOTE_ANSWER_BYTES) == NULL) return false;
     ln_host_note_lost(c, c->work_dropped);
     if (c->work_dropped) status = (int)ln_host_no_memory(c->host, c->work_size, &error);

@@ -52,6 +52,9 @@ typedef enum ln_remote_code {
     LN_REMOTE_SEND,         /* channel, number, buffer, offset, bytes: keeps the bytes for another host */
     LN_REMOTE_FETCH,        /* peer, connection, channel, number, buffer, offset, bytes */
     LN_REMOTE_TAKE,         /* only after JOIN: connection, channel, number, bytes */
+    LN_REMOTE_TIMES = 30,   /* piece, step, count. To the answer: LN_REMOTE_RUN_BYTES about the last run of the piece,
+                               then LN_REMOTE_TIME_BYTES for each of `count` steps, from `step` on */
+    LN_REMOTE_STEPS = 31,   /* piece, step, count. To the answer: LN_REMOTE_TEXT_BYTES for each of these steps */
     LN_REMOTE_CODES
 } ln_remote_code;
 
@@ -64,6 +67,20 @@ extern const unsigned char ln_remote_words[LN_REMOTE_CODES];
 enum { LN_REMOTE_ANSWER_BYTES = 8, LN_REMOTE_MISSING = 1, LN_REMOTE_RECORD = 640 };
 void ln_remote_record_write(const linnet_error *error, unsigned char record[LN_REMOTE_RECORD]);
 void ln_remote_record_read(const unsigned char record[LN_REMOTE_RECORD], int32_t code, linnet_error *error);
+
+/* The field after the code of PREPARE has flags, that of all other commands is 0. TRACED: TIMES will be asked for. */
+enum { LN_REMOTE_TRACED = 1 };
+/* Of TIMES, all u64, times in nanoseconds of the host's monotonic clock: now; when the host began the SUBMIT of the
+ * run; begin and end of the run; nanoseconds that FETCH took before it, and bytes that it brought; number of steps.
+ * Then begin and nanoseconds of each step. Of STEPS: texts of 72, 24 and 32 bytes: name, op, kernel. */
+enum {
+    LN_REMOTE_RUN_BYTES = 56,
+    LN_REMOTE_TIME_BYTES = 16,
+    LN_REMOTE_TEXT_BYTES = 128,
+    LN_REMOTE_TEXT_OP = 72,
+    LN_REMOTE_TEXT_KERNEL = 96,
+    LN_REMOTE_MOST_TIMES = 1024 /* steps of one command */
+};
 
 /* Of PREDICT: u64 nanoseconds of a run, u64 bytes that a session takes. */
 enum { LN_REMOTE_PREDICTED = 16 };

@@ -52,6 +52,7 @@ static void add_prepare(fuzz *z, ln_remote_batch *batch) {
                                  get64(d + 24), 0,        (uint64_t)z->inputs, (uint64_t)z->outputs};
     const int spans = z->inputs + z->outputs;
     unsigned char *at = ln_remote_add(batch, LN_REMOTE_PREPARE, numbers, 24 * (uint64_t)spans);
+    if (at != NULL && below(z, 2)) put32(at - sizeof numbers - 4, LN_REMOTE_TRACED);
     for (int i = 0; at != NULL && i < spans; i++) {
         put64(at + 24 * i, below(z, 8) ? 1 + (uint64_t)i % IDS : any_id(z));
         put64(at + 24 * i + 8, below(z, 8) ? 0 : 64 * below(z, 64));
@@ -80,7 +81,9 @@ static void add_command(fuzz *z, ln_remote_batch *batch) {
     const uint64_t numbers[5] = {any_id(z), below(z, 4) ? 64 * below(z, 8) : any_bytes(z),
                                  below(z, 2) ? 64 * below(z, 32) : any_id(z), 64 * below(z, 8), 64 * below(z, 32)};
     const uint64_t two[2] = {numbers[0], below(z, 4) ? 4096 : any_bytes(z)};
-    const ln_remote_code code = (ln_remote_code)(1 + below(z, LN_REMOTE_CODES - 1));
+    ln_remote_code code = (ln_remote_code)(1 + below(z, LN_REMOTE_CODES - 1));
+    while (ln_remote_words[code] == 0 && code != LN_REMOTE_NOTHING && below(z, 64)) /* mostly one that there is */
+        code = (ln_remote_code)(1 + below(z, LN_REMOTE_CODES - 1));
     switch (code) {
     case LN_REMOTE_PREPARE: add_prepare(z, batch); break;
     case LN_REMOTE_ALLOCATE: ln_remote_add(batch, code, two, 0); break;
@@ -108,6 +111,13 @@ static void add_command(fuzz *z, ln_remote_batch *batch) {
         const uint64_t sketch[3] = {below(z, 4) ? all : any_bytes(z), below(z, 6), size};
         unsigned char *at = ln_remote_add(batch, code, sketch, size);
         if (at != NULL && size > 0) memcpy(at, z->m.bytes, size);
+        break;
+    }
+    case LN_REMOTE_TIMES:
+    case LN_REMOTE_STEPS: {
+        const uint64_t times[3] = {any_id(z), below(z, 8) ? below(z, 4) : any_bytes(z),
+                                   below(z, 8) ? below(z, 1025) : any_bytes(z)};
+        ln_remote_add(batch, code, times, 0);
         break;
     }
     default: ln_remote_add(batch, code, numbers, 0);

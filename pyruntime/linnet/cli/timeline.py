@@ -1,5 +1,5 @@
-"""The command `linnet timeline`: merges the traces of several workers and summarizes them. linnet.cli.main adds it to its
-group."""
+"""The command `linnet timeline`: summarizes the trace of a run over machines, or merges the traces of several workers.
+linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
@@ -27,10 +27,18 @@ from linnet.cli.options import json_lines_option
 @json_lines_option
 def timeline(traces: tuple[Path, ...], output: Path | None, skip: int, as_json: bool) -> None:
     """Merge TRACES written by workers (linnet.sync.Timeline) onto one clock, and show where the time of a step is
-    spent."""
+    spent. For one trace of a run (linnet run --trace), show the critical path over the machines and what would shorten
+    it."""
+    from linnet.report import critical_path
     from linnet.sync.simulate.units import duration_text
     from linnet.sync.timeline import read, summary, write
 
+    if len(traces) == 1 and critical_path.is_run(traces[0]):
+        if output is not None:
+            raise click.UsageError("-o merges traces of workers; the trace of a run is complete, open it as it is")
+        run = critical_path.read(traces[0])
+        click.echo(json.dumps(dataclasses.asdict(run)) if as_json else critical_path.text(run))
+        return
     workers = read(traces)
     found = summary(workers, skip)
     if output is not None:

@@ -17,7 +17,7 @@ from linnet.session.model import Array, string_of
 from linnet.session.running import Runner
 
 if TYPE_CHECKING:
-    from linnet.session.step import Step
+    from linnet.session.step import Span, Step
 
 REGIONS = (
     "activations",
@@ -187,9 +187,33 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
                 info.modelled_ns / 1e6,
                 int(info.fork),
                 int(info.branch),
+                string_of(info.source),
+                _spans(session, i) if session is not None else (),
             )
         )
     return steps
+
+
+def _spans(session: Any, step: int) -> tuple[Span, ...]:
+    from linnet.session.step import Span
+
+    span = new_struct("linnet_device_span")
+    found: list[Span] = []
+    while library().linnet_session_get_span(session, step, len(found), span) == 0:
+        found.append(
+            Span(
+                string_of(span.name),
+                string_of(span.op),
+                string_of(span.kernel),
+                int(span.start_ns),
+                span.ns / 1e6,
+                int(span.error_ns),
+                int(span.begun_ns),
+                span.waited_ns / 1e6,
+                int(span.waited_bytes),
+            )
+        )
+    return tuple(found)
 
 
 def special_of(plan: Any, session: Any) -> list[dict[str, int]]:

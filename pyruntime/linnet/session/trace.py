@@ -1,4 +1,5 @@
-"""A Chrome trace of one process, which ui.perfetto.dev displays: the phases of a run, and its steps with their kernels.
+"""A Chrome trace of a run, which ui.perfetto.dev displays: the phases of the process, its steps with their kernels, and what
+hosts did meanwhile.
 runtime_c/tools/trace.c writes the same kind of trace for linnet-run."""
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from linnet.clib.library import library
 from linnet.file.atomic import write_atomic
+from linnet.session.lanes import FORMAT, lanes
 from linnet.session.model import string_of
 from linnet.session.step import Step
 
@@ -45,18 +47,24 @@ class Trace:
             ),
         ]
         found += [_span(name, _PHASES, begin - start, end - begin, {}) for name, begin, end in self._phases]
-        for step in steps:
+        for number, step in enumerate(steps):
             if step.runs:
                 about = {
                     key: getattr(step, key) for key in ("op", "kernel", "layout", "device", "fused", "bytes", "flops")
                 }
+                about["number"] = number
                 found.append(_span(step.name, _STEPS + step.branch, step.start_ns - start, round(step.ms * 1e6), about))
-        return found
+        return found + lanes(steps, start)
 
     def write(self, path: str | Path, title: str, steps: Iterable[Step]) -> None:
         """Raises FileError if the file cannot be written."""
         about = {"version": string_of(library().linnet_version())}
-        content = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": self.events(title, steps)}
+        content = {
+            "format": FORMAT,
+            "displayTimeUnit": "ms",
+            "otherData": about,
+            "traceEvents": self.events(title, steps),
+        }
         write_atomic(Path(path), iter([json.dumps(content).encode()]))
 
 
