@@ -204,7 +204,7 @@ def test_a_host_does_not_trust_its_peer(answer: bytes) -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     address = f"127.0.0.1:{listener.getsockname()[1]}"
-    with host(kind="address") as there:
+    with host() as there:
         c = Client(there.address)
         c.submit(part("ALLOCATE", buffer=1, bytes=64), peer(1, c, address))
         fetch = part("FETCH", peer=1, connection=1, channel=1, number=1, buffer=1, bytes=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,31 @@ def test_values_go_to_and_fro() -> None:
                 assert counts.by["HELLO"].messages == {"SUBMIT": 1, "ANSWER": 1}
         assert c.by["HELLO"].bytes <= 2 * 200
         assert sum(x.by["JOIN"].messages["ANSWER"] for x in (a, b, c)) == 4
+
+
+def test_values_of_each_iteration_go_directly() -> None:
+    """The body of a loop is on two hosts."""
+    graph, rng = linnet.Graph(), np.random.default_rng(1)
+    x = graph.placeholder("x", (8, SIDE))
+    weights = [rng.standard_normal((SIDE, SIDE)).astype(np.float32) / 8 for _ in range(2)]
+
+    def body(state: Any) -> Any:
+        i, y = state
+        for k, w in enumerate(weights):
+            with graph.scope(f"layer{k}"):
+                y = linnet.ops.relu(y @ graph.constant(w, "w"))
+        return i + 1, y
+
+    _, y = linnet.while_loop(lambda state: state[0] < 5, body, (0, x), maximum=5)
+    graph.signature("infer", {"x": x}, {"y": y})
+    with host() as one, host() as two, counted(one.address) as a, counted(two.address) as b:
+        session = linnet.Session(graph, devices=[a.name, b.name], placement=placed(a.name, b.name))
+        for seed in range(2):
+            a.clear(), b.clear()
+            assert same(session.run(feed(seed)), linnet.Session(graph).run(feed(seed)))
+            assert a.by["JOIN"].messages["ANSWER"] == 5
+            assert all(counts.by["HELLO"].messages == {"SUBMIT": 5, "ANSWER": 5} for counts in (a, b))
+            assert all(counts.by["HELLO"].bytes <= 5 * (VALUE + 2 * 200) for counts in (a, b))
 
 
 def test_values_go_through_the_client_if_hosts_cannot_reach_each_other(tmp_path: Path) -> None:

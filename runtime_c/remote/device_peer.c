@@ -19,12 +19,26 @@ static void add_peer(ln_remote_queue *queue, uint64_t peer, const ln_remote_plac
     put32(at - 8 * ln_remote_words[LN_REMOTE_PEER] - 4, (uint32_t)place->lease_ms);
 }
 
+/* Connects again if the host has come back since: until then it does not know the token. */
+static bool is_there(ln_remote_device *d) {
+    linnet_error error = {0};
+    pthread_mutex_lock(&d->lock);
+    ln_remote_add(ln_remote_queue_batch(d->control), LN_REMOTE_NOTHING, NULL, 0);
+    linnet_status status = ln_remote_queue_finish(d->control, &error);
+    if (status != LINNET_OK) status = ln_remote_reconnect(d, &error);
+    pthread_mutex_unlock(&d->lock);
+    return status == LINNET_OK;
+}
+
 /* Lets the host try it, on a connection that ends at once. */
-static bool try_peer(ln_remote_device *d, const ln_remote_device *other) {
+static bool try_peer(ln_remote_device *d, ln_remote_device *other) {
     linnet_error error = {0};
     ln_remote_welcome welcome;
     ln_remote_queue *queue = ln_remote_queue_new(&d->place, &welcome, &error);
-    if (queue == NULL) return false;
+    if (queue == NULL || !is_there(other)) {
+        ln_remote_queue_free(queue);
+        return false;
+    }
     add_peer(queue, 1, &other->place);
     const bool reached = ln_remote_queue_finish(queue, &error) == LINNET_OK;
     ln_remote_queue_free(queue);
