@@ -43,7 +43,7 @@ _COPIES = {"cache_gbs": "(cache)", "shared_gbs": "(shared)", "memory_gbs": "(mem
     "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure."
 )
 @signature_option
-@session_options()
+@session_options(on_loss=True)
 @user_ops_option
 @json_option
 def bench(

@@ -188,6 +188,14 @@ max_device_bytes_option = click.option(
     metavar="N",
     help="Fail if the plan needs more bytes than this on one of the devices. 0: no limit.",
 )
+on_loss_option = click.option(
+    "--on-loss",
+    type=click.Choice(["fail", "replan", "retry"]),
+    default="fail",
+    show_default=True,
+    help="If a host is lost during a run: fail; plan again without it and run again; or wait for it to come back, at most "
+    "for its lease.",
+)
 
 
 def refuse_same(output: Path | None, model: Path) -> None:
@@ -213,11 +221,13 @@ _SESSION: dict[str, Adding] = {
 }
 
 
-def session_options(*fields: str) -> Adding:
+def session_options(*fields: str, on_loss: bool = False) -> Adding:
     """Adds the options that say where and how a command's sessions compute: one option for each of these fields of
-    linnet.SessionOptions, or for all of its fields. The command receives them as one argument `options`. Without
-    --device, LINNET_DEVICE names the device (`linnet launch`)."""
-    taken = fields or tuple(_SESSION)
+    linnet.SessionOptions, or for all of its fields, of which on_loss only if it is asked for. The command receives them as
+    one argument `options`. Without --device, LINNET_DEVICE names the device (`linnet launch`)."""
+    taken = {field: _SESSION[field] for field in fields or _SESSION}
+    if on_loss:
+        taken["on_loss"] = on_loss_option
 
     def make(**given: Any) -> SessionOptions:
         from linnet.session.options import SessionOptions
@@ -225,7 +235,7 @@ def session_options(*fields: str) -> Adding:
         options = SessionOptions(**given)
         return options.or_device(os.environ.get("LINNET_DEVICE", "")) if "devices" in taken else options
 
-    return gathers("options", {field: _SESSION[field] for field in taken}, make)
+    return gathers("options", taken, make)
 
 
 def user_ops_of(items: Sequence[str]) -> list[UserOp]:

@@ -85,7 +85,7 @@ class RunOptions:
     )
     signature: str = shared(signature_option)
     strict_dims: bool | None = shared(strict_dims_option)
-    options: SessionOptions = shared(session_options())
+    options: SessionOptions = shared(session_options(on_loss=True))
     user_ops: Sequence[str] = shared(user_ops_option)
     as_json: bool = shared(json_option)
 

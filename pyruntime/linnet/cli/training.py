@@ -245,7 +245,7 @@ class TrainOptions:
         type=click.Path(path_type=Path),
         help="File for the trained model (.lnt). It can be run or trained further.",
     )
-    options: SessionOptions = shared(session_options())
+    options: SessionOptions = shared(session_options(on_loss=True))
     user_ops: Sequence[str] = shared(user_ops_option)
     as_json: bool = option("--json", is_flag=True, help="Print the last record as one JSON object.")
 
@@ -357,7 +357,7 @@ class FinetuneOptions:
         metavar="DIR",
         help="Folder for checkpoints and features. After a crash or Ctrl-C, the same command continues from there.",
     )
-    options: SessionOptions = shared(session_options())
+    options: SessionOptions = shared(session_options(on_loss=True))
     out: Path | None = option(
         "-o",
         "--output",

@@ -29,6 +29,13 @@ class Device:
             raise _failure(name, error)
         self.pointer = out[0]
         self.name = _text(self.pointer.name)
+        self._given = os.fspath(name)
+
+    @property
+    def lease(self) -> float:
+        """For a host: how many seconds it may give no sign of life while a run waits for it."""
+        given = [option for option in self._given.split(",")[1:] if option.startswith("lease=")]
+        return float(given[-1].partition("=")[2]) if given else 10.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from linnet.session.cluster import Cluster
     from linnet.session.device import Device
 
+ON_LOSS = ("fail", "replan", "retry")
+
 
 class SessionFields(TypedDict, total=False):
     """The fields of SessionOptions, as keyword arguments of Session."""
@@ -36,6 +38,7 @@ class SessionFields(TypedDict, total=False):
     max_device_bytes: int
     tuning: str | Path | bytes | None
     bind_threads: bool
+    on_loss: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,10 @@ class SessionOptions:
     tuning: a file that `linnet tune` wrote, or its bytes. Its choices of kernels override those of the cost model.
     bind_threads: each worker thread stays on one core of the largest cluster if the system allows it. The caller's
         thread is not bound.
+    on_loss: what `run` does if a host (a device remote:...) is lost during the run. "fail": raises DeviceError. "replan":
+        plans again without the host, with a warning that says what moved, and runs again. "retry": waits for the host to
+        come back, at most for its lease, connects again and runs again. With "replan" and "retry" each run downloads
+        the variables that it has updated, so none is lost (docs/machines.md).
     """
 
     threads: int | None = None
@@ -76,6 +83,7 @@ class SessionOptions:
     max_device_bytes: int = 0
     tuning: str | Path | bytes | None = None
     bind_threads: bool = False
+    on_loss: str = "fail"
 
     def __post_init__(self) -> None:
         if self.threads is not None and (not isinstance(self.threads, int) or self.threads < 0):
@@ -90,6 +98,8 @@ class SessionOptions:
             )  # fmt: skip
         if isinstance(self.placement, (str, Path)):
             object.__setattr__(self, "placement", read_placement(Path(self.placement)))
+        if self.on_loss not in ON_LOSS:
+            raise wrong_type("on_loss", "one of " + ", ".join(ON_LOSS), self.on_loss)
         at_least("max_bytes", self.max_bytes, 0)
         at_least("max_device_bytes", self.max_device_bytes, 0)
 

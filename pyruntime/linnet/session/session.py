@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.arguments import fields_of, unchecked, with_fields
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import DeviceError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.ir.dtypes import packed
-from linnet.session import bounding, c_plan
+from linnet.session import bounding, c_plan, host_loss
 from linnet.session.lifetime import Closes
 from linnet.session.model import Array, Model, Store, TensorSpec, converted, fits, wrong_shape, wrong_type
 from linnet.session.options import SessionOptions
@@ -74,7 +74,7 @@ class Session(Closes):
         on the same store, and updates do not wait for them. Signatures that change variables cannot use it.
     user_ops: the user ops that the file names (see Model).
     options: the fields of SessionOptions, which says what they mean: threads, isa_max, precision, device, devices,
-        placement, cluster, max_bytes, max_device_bytes, tuning, bind_threads.
+        placement, cluster, max_bytes, max_device_bytes, tuning, bind_threads, on_loss.
     A session can be used in a `with` statement, which closes it. Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -134,6 +134,7 @@ class Session(Closes):
         self._limit = self._options.max_bytes  # for everything that is held; plans are dropped to stay below it
         self.bound: MemoryBound | None = None
         self._begin(bounds, input_shapes)
+        host_loss.prepare(self)
 
     def _begin(
         self, bounds: Mapping[str, Sequence[Dim] | str] | None, input_shapes: Mapping[str, Sequence[int]] | None
@@ -232,17 +233,21 @@ class Session(Closes):
         with self._lock:
             last = self._last
             usual = fetches is None and self._last_fetches is None and isinstance(feeds, dict)
-            if usual and last is not None and len(feeds) == last.count:
-                for name, view, dtype, shape in last.feeds:
-                    value = feeds.get(name)
-                    if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
-                        np.copyto(view, value)
+            try:
+                if usual and last is not None and len(feeds) == last.count:
+                    for name, view, dtype, shape in last.feeds:
+                        value = feeds.get(name)
+                        if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
+                            np.copyto(view, value)
+                        else:
+                            break
                     else:
-                        break
-                else:
-                    return last.run(self._runner, timeout)
-            del last  # allows this plan to be dropped to make room
-            return self._run_slowly(feeds, fetches, timeout)
+                        return last.run(self._runner, timeout)
+                last = None  # allows this plan to be dropped to make room
+                return self._run_slowly(feeds, fetches, timeout)
+            except DeviceError as error:
+                last = None
+                return host_loss.run_again(self, error, lambda: self._run_slowly(feeds, fetches, timeout))
 
     def _run_slowly(
         self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None, timeout: float | None

@@ -1,0 +1,203 @@
+"""A session with on_loss goes on after a host is lost: it plans again without the host, or waits for it, and its outputs and
+variables have the bits of a run that nothing disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from tests.remote_counts import counted
+from tests.remote_host import Host, host
+from tests.test_remote import same
+from tests.test_remote_messages import feed, layers, placed
+
+LEASE = ",lease=1"
+
+
+def trained(hosts: int) -> linnet.Graph:
+    """A training step by Adam, with one layer for each host."""
+    graph = linnet.Graph(seed=1)
+    x, t = graph.placeholder("x", (16, 20)), graph.placeholder("t", (16,), "i32")
+    y = x
+    for i in range(hosts):
+        with graph.device(f"/job:worker/task:{i}"):
+            y = linnet.nn.dense(y, 32, activation="relu")
+    with graph.device(f"/job:worker/task:{hosts - 1}"):
+        loss = linnet.softmax_cross_entropy(linnet.nn.dense(y, 4), t).mean()
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.Adam(0.01).minimize(loss))
+    return graph
+
+
+def batch(step: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(step)
+    return {"x": rng.standard_normal((16, 20)).astype(np.float32), "t": rng.integers(0, 4, 16).astype(np.int32)}
+
+
+def undisturbed(graph: linnet.Graph, steps: int) -> dict[str, np.ndarray]:
+    session = linnet.Session(graph, "train")
+    for step in range(steps):
+        session.run(batch(step))
+    return session.variables.as_dict()
+
+
+def kill(there: Host) -> None:
+    there.process.kill()
+    there.process.wait()
+
+
+@pytest.mark.parametrize("how", ["kill", "pause", "cut"])
+def test_a_run_goes_on_without_a_lost_host(how: str) -> None:
+    graph = layers(3)
+    expected = linnet.Session(graph).run(feed(0))
+    with host() as one, host() as two, counted(two.address) as net:
+        devices = [one.name + LEASE, net.name + LEASE]
+        session = linnet.Session(
+            graph, devices=devices, placement=placed(one.name, net.name, one.name), on_loss="replan"
+        )
+        assert same(session.run(feed(0)), expected)
+        if how == "cut":
+            net.cut = True
+        else:
+            kill(two) if how == "kill" else two.pause()
+        with pytest.warns(UserWarning, match=f"{re.escape(net.name)} is lost.*run elsewhere now: .*layer1"):
+            assert same(session.run(feed(0)), expected)
+        places = {step.name: step.device for step in session.steps}
+        assert one.name in places.values() and net.name not in places.values()
+        assert same(session.run(feed(0)), expected)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_training_goes_on_without_a_lost_host(lost: int) -> None:
+    graph = trained(2)
+    with host() as one, host() as two:
+        cluster = {"worker": [one.name + LEASE, two.name + LEASE]}
+        session = linnet.Session(graph, "train", cluster=cluster, on_loss="replan")
+        for step in range(8):
+            if step == 4:
+                kill((one, two)[lost])
+                with pytest.warns(UserWarning, match="is lost"):
+                    session.run(batch(step))
+            else:
+                session.run(batch(step))
+        assert same(session.variables.as_dict(), undisturbed(graph, 8))
+
+
+def test_fit_goes_on_without_a_lost_host() -> None:
+    graph = trained(2)
+    steps = [batch(step) for step in range(6)]
+    with host() as one, host() as two:
+
+        class Kills(linnet.Callback):
+            def on_step(self, run: linnet.Run, metrics: dict[str, float]) -> None:
+                if run.step == 3:
+                    kill(two)
+
+        options = linnet.SessionOptions(cluster={"worker": [one.name, two.name]}, on_loss="replan")
+        with pytest.warns(UserWarning, match="is lost"):
+            history = linnet.fit(graph, lambda epoch: steps, epochs=1, options=options, callbacks=[Kills()])
+    alone = linnet.fit(graph, lambda epoch: steps, epochs=1)
+    assert same(history.store.as_dict(), alone.store.as_dict())
+
+
+def test_a_run_waits_for_a_host_that_comes_back(tmp_path: Path) -> None:
+    graph, listen = trained(1), f"unix:{tmp_path}/host"
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(host(listen))
+        session = linnet.Session(graph, "train", cluster={"worker": [one.name + ",lease=60"]}, on_loss="retry")
+        for step in range(3):
+            session.run(batch(step))
+        kill(one)
+        again = threading.Timer(0.5, lambda: stack.enter_context(host(listen)))
+        again.start()
+        session.run(batch(3))
+        again.join()
+        assert {one.name} <= {step.device for step in session.steps}
+        assert same(session.variables.as_dict(), undisturbed(graph, 4))
+
+
+def test_a_host_that_does_not_come_back_ends_the_run() -> None:
+    with host() as one:
+        session = linnet.Session(
+            layers(1), devices=[one.name + ",lease=0.5"], placement={"*": one.name}, on_loss="retry"
+        )
+        kill(one)
+        with pytest.raises(linnet.DeviceError, match=re.escape(one.address)):
+            session.run(feed(0))
+
+
+def test_a_failure_that_is_no_loss_is_not_tried_again() -> None:
+    graph = linnet.Graph()
+    rows = graph.placeholder("rows", (8,), "i32")
+    y = linnet.ops.gather(graph.constant(np.ones((10, 4), np.float32), "w"), rows)
+    graph.signature("infer", {"rows": rows}, {"y": y})
+    with host() as one:
+        session = linnet.Session(graph, devices=[one.name], placement={"*": one.name}, on_loss="replan")
+        with warnings.catch_warnings(), pytest.raises(linnet.DeviceError, match="an index in the data"):
+            warnings.simplefilter("error")
+            session.run({"rows": np.full(8, 99, np.int32)})
+        session.run({"rows": np.zeros(8, np.int32)})
+        assert one.name in {step.device for step in session.steps}
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(linnet.UsageError, match="fail, replan, retry"):
+        linnet.Session(layers(1), on_loss="explode")
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("n", 4))
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.relu(x)})
+    with host() as one, pytest.raises(linnet.UsageError, match="bounds"):
+        linnet.Session(graph, devices=[one.name], on_loss="replan", bounds={"x": "1..4,4"})
+
+
+@contextlib.contextmanager
+def killed(victim: Host, after: float) -> Iterator[None]:
+    timer = threading.Timer(after, victim.process.send_signal, [signal.SIGKILL])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        victim.process.wait()
+
+
+@pytest.mark.soak
+def test_hosts_that_die_at_any_moment_leave_no_step_half_done(tmp_path: Path) -> None:
+    """50 times, one of three hosts dies at some moment of the training; then it is started again, or left out."""
+    graph, rng, steps, moved = trained(3), random.Random(7), 0, 0
+    values: dict[str, np.ndarray] = {}
+    for death in range(50):
+        with contextlib.ExitStack() as stack:
+            listens = [f"unix:{tmp_path}/{death}-{i}" for i in range(3)]
+            hosts = [stack.enter_context(host(listen)) for listen in listens]
+            session = linnet.Session(
+                graph, "train", cluster={"worker": [each.name + ",lease=30" for each in hosts]},
+                on_loss=rng.choice(("replan", "retry")),
+            )  # fmt: skip
+            for name, value in values.items():
+                session.variables[name] = value
+            victim = rng.randrange(3)
+            back = threading.Timer(0.2, lambda k=listens[victim]: stack.enter_context(host(k)))
+            with warnings.catch_warnings(record=True) as said, killed(hosts[victim], rng.uniform(0, 0.05)):
+                warnings.simplefilter("always")
+                back.start()
+                end = time.monotonic() + 0.3
+                while time.monotonic() < end:
+                    session.run(batch(steps))
+                    steps += 1
+            back.join()
+            values = session.variables.as_dict()
+            session.close()
+            moved += len(said)
+    assert moved > 5  # the others came back in time
+    assert same(values, undisturbed(graph, steps))
