@@ -20,10 +20,12 @@ from linnet.report import critical_path
 from linnet.session.step import Span, Step
 from linnet.session.trace import Trace
 from tests.command import run_here
+from tests.native import build, run
 from tests.remote_counts import counted
 from tests.remote_host import Host, host
 
 WIDTH, BIG = 64, 1024
+PLACES = ("matmul_2={two}", "map_2={two}", "*={one}")
 
 
 def net() -> Graph:
@@ -51,7 +53,7 @@ def hosts() -> Iterator[tuple[Host, Host]]:
 def cut(hosts: tuple[Host, Host]) -> dict[str, Any]:
     """The first two layers on one host, the third on the other, the last on the first."""
     one, two = (there.name for there in hosts)
-    places = {"matmul_2": two, "map_2": two, "*": one}
+    places = dict(place.format(one=one, two=two).split("=") for place in PLACES)
     return {"devices": [one, two], "placement": places}
 
 
@@ -194,15 +196,31 @@ def test_only_traced_sessions_ask_for_times(hosts: tuple[Host, Host]) -> None:
         assert sent[:3] == sent[-3:] == [whole] * 3
 
 
-def test_run_writes_the_trace_and_timeline_reads_it(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_run_writes_the_trace_and_timeline_reads_it(native: bool, hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """linnet run and linnet-run write the same events."""
     net().save(tmp_path / "net.lnt")
     np.save(tmp_path / "x.npy", X)
-    there = hosts[0].name
-    done = run_here(
-        "run", tmp_path / "net.lnt", "--input", f"x={tmp_path}/x.npy", "--device", there, "--placement", f"*={there}",
-        "--trace", tmp_path / "run.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    one, two = (there.name for there in hosts)
+    words = [
+        "--device",
+        one,
+        "--device",
+        two,
+        *(w for p in PLACES for w in ("--placement", p.format(one=one, two=two))),
+    ]
+    words = [str(tmp_path / "net.lnt"), "--input", f"x={tmp_path}/x.npy", *words, "--trace", str(tmp_path / "run.json")]
+    if native:
+        run([str(build("release") / "linnet-run"), *words])
+    else:
+        done = run_here("run", *words)
+        assert done.returncode == 0, done.stderr
     text = run_here("timeline", tmp_path / "run.json").stdout
-    assert f"this machine -> {there}" in text and f"{there} -> this machine" in text
+    assert (
+        f"this machine -> {one}: 32.8 KB" in text and f"{one} -> {two}: 524 KB" in text and f"{two}: matmul_2" in text
+    )
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    arrows = [e["pid"] for e in events if e["ph"] in "sf"]
+    assert arrows == [0, 1, 1, 2, 2, 1, 1, 0]
+    assert [e["name"] for e in events if e["ph"] == "X" and e["pid"] == 2][:2] == ["matmul_2", "wait for values"]
     assert run_here("timeline", tmp_path / "run.json", "-o", tmp_path / "out.json").returncode == 2

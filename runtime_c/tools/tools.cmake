@@ -26,7 +26,7 @@ foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instructio
   endif()
 endforeach()
 linnet_tool(linnet-run linnet_static linnet_run.c clock.c feeds.c inputs.c media.c media_bmp.c media_jpeg.c
-            media_picture.c media_png.c npy.c results.c run.c trace.c values.c words.c)
+            media_picture.c media_png.c npy.c results.c run.c trace.c trace_events.c trace_hosts.c values.c words.c)
 linnet_tool(linnet-train linnet_static linnet_train.c clock.c npy.c words.c train_array.c train_data.c train_keep.c train_lock.c train_loop.c train_nan.c
             train_order.c train_program.c train_setup.c)
 if(LINNET_SYNC)

@@ -8,6 +8,8 @@
 
 #include "clock.h"
 #include "messages.h"
+#include "trace_events.h"
+#include "trace_hosts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,75 +27,49 @@ void trace_phase(trace *t, const char *name) {
     t->since = now;
 }
 
-static void put_text(FILE *file, const char *key, const char *text) {
-    fprintf(file, "\"%s\": \"", key);
-    for (; text && *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') fputc('\\', file);
-        if (c < 0x20)
-            fprintf(file, "\\u%04x", c);
-        else
-            fputc(c, file);
-    }
-    fputc('"', file);
-}
-
-static void put_title(FILE *file, const char *what, int track, const char *text) {
-    fprintf(file, ",\n{\"name\": \"%s\", \"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"args\": {", what, track);
-    put_text(file, "name", text);
-    fputs("}}", file);
-}
-
-/* Times are in microseconds from the first phase. */
-static void put_span(FILE *file, const char *name, int track, double begin, double length) {
-    fputs(",\n{", file);
-    put_text(file, "name", name);
-    fprintf(file, ", \"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {", track, begin,
-            length);
-}
-
 static bool put_all(FILE *file, const trace *t, const char *model, const linnet_session *session) {
     const double start = t->n_phases ? t->phases[0].begin : 0;
     linnet_step_info step = {.struct_size = sizeof step};
-    fputs("{\"displayTimeUnit\": \"ms\", \"otherData\": {", file);
-    put_text(file, "version", linnet_version());
+    fputs("{\"format\": \"linnet run 1\", \"displayTimeUnit\": \"ms\", \"otherData\": {", file);
+    trace_put_text(file, "version", linnet_version());
     fputs("}, \"traceEvents\": [\n{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": 0, \"tid\": 0, "
           "\"args\": {\"sort_index\": 0}}",
           file);
-    put_title(file, "process_name", 0, model);
-    put_title(file, "thread_name", 0, "phases");
-    put_title(file, "thread_name", 1, "steps");
+    trace_put_title(file, "process_name", 0, 0, model);
+    trace_put_title(file, "thread_name", 0, 0, "phases");
+    trace_put_title(file, "thread_name", 0, 1, "steps");
     int branches = 0; /* they run side by side, so each is a track of its own */
     for (int i = 0; !linnet_session_get_step(session, i, &step); i++)
         if (step.branch > branches) branches = step.branch;
     for (int b = 1; b <= branches; b++) {
         char title[24];
         snprintf(title, sizeof title, "branch %d", b);
-        put_title(file, "thread_name", 1 + b, title);
+        trace_put_title(file, "thread_name", 0, 1 + b, title);
     }
     for (int i = 0; i < t->n_phases; i++) {
         const trace_span *p = &t->phases[i];
-        put_span(file, p->name, 0, 1e6 * (p->begin - start), 1e6 * (p->end - p->begin));
+        trace_put_span(file, p->name, 0, 0, 1e6 * (p->begin - start), 1e6 * (p->end - p->begin));
         fputs("}}", file);
     }
     for (int i = 0; !linnet_session_get_step(session, i, &step); i++) {
         if (!step.runs) continue;
-        put_span(file, step.name, 1 + step.branch, 1e-3 * (double)step.start_ns - 1e6 * start,
-                 1e-3 * (double)step.total_ns / (double)step.runs);
-        put_text(file, "op", step.op);
+        trace_put_span(file, step.name, 0, 1 + step.branch, 1e-3 * (double)step.start_ns - 1e6 * start,
+                       1e-3 * (double)step.total_ns / (double)step.runs);
+        trace_put_text(file, "op", step.op);
         fputs(", ", file);
-        put_text(file, "kernel", step.kernel);
+        trace_put_text(file, "kernel", step.kernel);
         fputs(", ", file);
-        put_text(file, "layout", step.layout);
+        trace_put_text(file, "layout", step.layout);
         fputs(", ", file);
-        put_text(file, "device", step.device);
+        trace_put_text(file, "device", step.device);
         fputs(", ", file);
-        put_text(file, "fused", step.fused);
-        fprintf(file, ", \"bytes\": %llu, \"flops\": %llu}}", (unsigned long long)step.bytes,
-                (unsigned long long)step.flops);
+        trace_put_text(file, "fused", step.fused);
+        fprintf(file, ", \"bytes\": %llu, \"flops\": %llu, \"number\": %d}}", (unsigned long long)step.bytes,
+                (unsigned long long)step.flops, i);
     }
+    const bool whole = trace_put_hosts(file, session, start);
     fputs("\n]}\n", file);
-    return fflush(file) == 0 && !ferror(file);
+    return whole && fflush(file) == 0 && !ferror(file);
 }
 
 int trace_write(const trace *t, const char *tool, const char *path, const char *model, const linnet_session *session) {
