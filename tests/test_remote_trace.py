@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,8 +95,18 @@ def test_hosts_say_when_their_steps_ran(traced: tuple[list[Step], Path]) -> None
     big = pieces[1]  # waits for the first host, and gets its value from there
     assert big.spans[0].waited_bytes == X.nbytes // WIDTH * BIG
     assert big.spans[0].waited_ms > 0 and big.ms < big.device_ms
-    longest = max((span for step in pieces for span in step.spans[1:]), key=lambda span: span.ms)
-    assert longest.name == "matmul_2" and longest.op == "matmul"
+
+
+def test_the_longest_step_is_found(hosts: tuple[Host, Host]) -> None:
+    """By the least of several runs, because other programs may interrupt one."""
+    session = linnet.Session(net(), **cut(hosts), trace=True)
+    least: dict[str, float] = {}
+    for _ in range(5):
+        session.run({"x": X})
+        for span in (span for step in session.steps for span in step.spans[1:]):
+            least[span.name] = min(span.ms, least.get(span.name, span.ms))
+    assert {"matmul", "matmul_1", "matmul_2", "matmul_3"} <= least.keys()
+    assert max(least, key=lambda name: least[name]) == "matmul_2"
 
 
 def test_arrows_join_the_steps_between_which_values_travel(traced: tuple[list[Step], Path]) -> None:
@@ -130,11 +143,11 @@ def test_the_path_goes_over_the_hosts_and_has_no_gaps(traced: tuple[list[Step], 
     assert found.shares[0].machine == critical_path.HERE
     one, two = (share.machine for share in found.shares[1:])
     steps = [(part.machine, part.to) for part in found.path if part.machine != critical_path.HERE]
-    assert steps[-5:] == [(one, two), (two, ""), (two, one), (one, ""), (one, critical_path.HERE)]
+    assert steps[-4:] == [(two, ""), (two, one), (one, ""), (one, critical_path.HERE)]
     big = next(part for part in found.path if part.machine == two and not part.to)
     assert big.steps[0][0] == "matmul_2"
     text = run_here("timeline", str(path)).stdout
-    assert f"{two}: matmul_2" in text and "half the time of matmul_2 on " + two in text
+    assert f"{two}: matmul_2" in text and "clock is known to" in text
     assert json.loads(run_here("timeline", str(path), "--json").stdout)["us"] == found.us
 
 
@@ -170,6 +183,32 @@ def test_the_path_of_a_known_run(tmp_path: Path) -> None:
         f"  half the time of dense on {here} would save up to 1 ms",
     ]
     assert found.shares[1].computed == pytest.approx(4000) and found.shares[1].received == 1_000_000
+
+
+def test_the_path_of_a_known_run_over_two_hosts(tmp_path: Path) -> None:
+    """Both hosts get their messages at 11 ms. The second one waits for the first until 15 ms, or not at all."""
+    ms, here = 1_000_000, critical_path.HERE
+    for first, path in {
+        3.0: [(here, "a", 1000), ("a", "", 3000), ("a", "b", 1000), ("b", "", 2000), ("b", here, 3000)],
+        0.0: [(here, "b", 1000), ("b", "", 6000), ("b", here, 3000)],
+    }.items():
+        waits = 4.0 if first else 0.0
+        move = Step("v", "transfer", "copy", "dense", "b", "", 1000, 0, 1, 0.0, start_ns=10 * ms, source="a")
+        upload = dataclasses.replace(move, name="x", kernel="upload", device="a", source="")
+        one = dataclasses.replace(
+            upload, op="conv", kernel="remote", spans=(Span("a", "piece", "", 11 * ms, first, 0, 11 * ms),)
+        )
+        start = round((11 + (waits or 4)) * ms)
+        two = dataclasses.replace(
+            one, device="b", spans=(Span("b", "piece", "", start, 2.0, 0, 11 * ms, waits, 1000),)
+        )  # fmt: skip
+        home = dataclasses.replace(upload, name="y", device="b", kernel="download")
+        wait = dataclasses.replace(home, kernel="wait", ms=10.0)
+        trace = Trace()
+        trace.phase("run")
+        trace.write(tmp_path / "run.json", "net", [upload, one, move, two, home, wait])
+        found = critical_path.read(tmp_path / "run.json").path
+        assert [(part.machine, part.to, round(part.us)) for part in found] == path
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
@@ -216,11 +255,32 @@ def test_run_writes_the_trace_and_timeline_reads_it(native: bool, hosts: tuple[H
         done = run_here("run", *words)
         assert done.returncode == 0, done.stderr
     text = run_here("timeline", tmp_path / "run.json").stdout
-    assert (
-        f"this machine -> {one}: 32.8 KB" in text and f"{one} -> {two}: 524 KB" in text and f"{two}: matmul_2" in text
-    )
+    assert f"{two}: matmul_2" in text
+    assert f"{two} -> {one}: 524 KB" in text and f"{one} -> this machine: 32.8 KB" in text
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     arrows = [e["pid"] for e in events if e["ph"] in "sf"]
     assert arrows == [0, 1, 1, 2, 2, 1, 1, 0]
     assert [e["name"] for e in events if e["ph"] == "X" and e["pid"] == 2][:2] == ["matmul_2", "wait for values"]
     assert run_here("timeline", tmp_path / "run.json", "-o", tmp_path / "out.json").returncode == 2
+
+
+def test_a_host_whose_clock_is_a_day_ahead() -> None:
+    """In a time namespace, which not every machine lets a test make."""
+    ahead = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", "86400"]
+    if shutil.which("unshare") is None or subprocess.run([*ahead, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no time namespaces here")
+    command = [*ahead, str(build("release", "linnet-host") / "linnet-host"), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            name = "remote:" + process.stdout.readline().split()[1]
+            session = linnet.Session(net(), devices=[name], placement={"*": name}, trace=True)
+            for _ in range(3):
+                begin = time.monotonic_ns()
+                session.run({"x": X})
+                end = time.monotonic_ns()
+                (piece,) = (step.spans[0] for step in session.steps if step.spans)
+                assert begin - piece.error_ns <= piece.begun_ns <= piece.start_ns
+                assert piece.start_ns + piece.ms * 1e6 <= end + piece.error_ns
+        finally:
+            process.kill()  # and, by --kill-child, the host
