@@ -31,6 +31,7 @@ class Host:
             [*command, *(["--key", str(key)] if key else [])],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | WITHOUT_LEAKS,
         )  # fmt: skip
+        self.paused = False
         assert self.process.stdout is not None
         line = self.process.stdout.readline().split()
         assert line[:1] == ["listening"], self.process.communicate()[1]
@@ -41,13 +42,15 @@ class Host:
     def stop(self) -> str:
         """Ends it, and returns what it wrote to stderr."""
         self.process.send_signal(signal.SIGTERM)
-        self.process.send_signal(signal.SIGCONT)  # a test may have stopped it
+        if self.paused:
+            self.process.send_signal(signal.SIGCONT)
         errors = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, errors
         return str(errors)
 
     def pause(self) -> None:
         """Lets it hang, as a host does that is out of memory, until SIGCONT."""
+        self.paused = True
         self.process.send_signal(signal.SIGSTOP)
         while any(" T " not in path.read_text() for path in Path(f"/proc/{self.process.pid}/task").glob("*/stat")):
             time.sleep(0.001)

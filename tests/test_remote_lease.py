@@ -40,6 +40,20 @@ def test_a_host_that_hangs_is_named(medium: str, tmp_path: Path) -> None:
         assert same(again.run(feed(0)), expected)
 
 
+def test_a_host_that_reads_nothing_is_named() -> None:
+    """It hangs while a value is sent that its connection cannot hold."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (HUGE // 4,))
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.relu(x)[:4]})
+    given = {"x": np.ones(HUGE // 4, np.float32)}
+    with host() as there:
+        session = linnet.Session(graph, devices=[there.name + LEASE], placement={"*": there.name})
+        session.run(given)
+        there.pause()
+        with pytest.raises(linnet.DeviceError, match="did not answer for 1 s"):
+            session.run(given)
+
+
 def test_a_host_that_is_cut_off_is_named() -> None:
     graph = layers(2)
     with host() as there, counted(there.address) as net:
