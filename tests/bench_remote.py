@@ -191,9 +191,8 @@ def pipelined(name: str = "scrfd_500m", flying: int = 3) -> dict[str, float]:
     feeds, found = zoo.inputs(name), {}
     with host("127.0.0.1:0", "--threads", "1") as one, host("127.0.0.1:0", "--threads", "1") as two:
         planner = linnet.Session(graph, threads=1)
-        steps = [step for step in planner.steps if "(" not in step.name]
-        half, done, first = sum(step.modelled_ms for step in steps) / 2, 0.0, []
-        for step in steps:
+        half, done, first = sum(step.modelled_ms for step in planner.steps) / 2, 0.0, []
+        for step in planner.steps:
             done += step.modelled_ms
             if done <= half:
                 first += [step.name, *(step.fused.split("+") if step.fused else [])]

@@ -66,7 +66,10 @@ def run_again(session: Losing, error: DeviceError, run: Callable[[], Result]) ->
             return run()
         except DeviceError as other:
             error = other
-    raise error
+    try:
+        raise error
+    finally:  # or its traceback would refer to this frame, which refers to it: a circle that keeps the session
+        del error
 
 
 def _hosts(options: SessionOptions) -> list[Device]:

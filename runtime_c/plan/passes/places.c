@@ -412,6 +412,17 @@ static void note_scope(choice *c, int32_t i) {
         c->stays[i] = node->outputs[o] >= 0 && ln_count(&ln_value_at(c->w, node->outputs[o])->tensor) == 0;
 }
 
+/* Moves copies that take no time to where their operands are made, whatever a hint says: a value that left a device
+ * only to be reshaped would travel twice. */
+static void follow_views(const choice *c) {
+    for (int32_t i = 0; i < c->w->nodes.count; ++i) {
+        ln_work_node *node = ln_node_at(c->w, i);
+        if (node->state != LN_NODE_READY || !ln_is_kernel(node) || !is_free(c, node)) continue;
+        const int32_t maker = c->made[node->inputs[0]];
+        if (maker >= 0 && ln_on_device(ln_node_at(c->w, maker))) node->device = ln_node_at(c->w, maker)->device;
+    }
+}
+
 linnet_status ln_pass_places(ln_work *w) {
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
@@ -437,5 +448,6 @@ linnet_status ln_pass_places(ln_work *w) {
     linnet_status status = LINNET_OK;
     const int32_t devices = ln_device_count(w->settings.n_devices);
     for (c.place = 1; c.place <= devices && status == LINNET_OK; ++c.place) status = ask_device(&c);
+    if (status == LINNET_OK) follow_views(&c);
     return status != LINNET_OK ? status : ln_check_scopes(w, c.allowed, c.stays);
 }
