@@ -50,8 +50,7 @@ static double on_threads(const ln_work *w, double ns) {
     return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
 }
 
-/* Tells whether the node is a copy that takes no time on any device, because its result is part of its operand's
- * memory. */
+/* Tells whether the node is a copy that takes no time, because its result is part of its operand's memory. */
 static bool is_free(const choice *c, const ln_work_node *node) {
     const ln_work *w = c->w;
     if (!ln_is_family(node, LN_FAMILY_COPY) || node->n_inputs != 1 || node->n_outputs != 1 || node->outputs[0] < 0)
@@ -303,8 +302,7 @@ static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const lin
     return LINNET_OK;
 }
 
-/* Adds the costs of all candidates, run by run. A node of the CPU or of another island ends a run, because no claim can
- * contain the nodes on both sides of it. */
+/* Adds the costs of all candidates, run by run. A node of the CPU or of another island ends a run and its claim. */
 static linnet_status add_costs(choice *c) {
     ln_work *w = c->w;
     const int32_t nodes = w->nodes.count;
@@ -412,8 +410,7 @@ static void note_scope(choice *c, int32_t i) {
         c->stays[i] = node->outputs[o] >= 0 && ln_count(&ln_value_at(c->w, node->outputs[o])->tensor) == 0;
 }
 
-/* Moves copies that take no time to where their operands are made, whatever a hint says: a value that left a device
- * only to be reshaped would travel twice. */
+/* Moves copies that take no time to where their operands are made: a value that is only reshaped must not travel. */
 static void follow_views(const choice *c) {
     for (int32_t i = 0; i < c->w->nodes.count; ++i) {
         ln_work_node *node = ln_node_at(c->w, i);
