@@ -21,6 +21,7 @@ import numpy as np
 
 import linnet
 from linnet import ops
+from linnet.placing.task import Task
 from tests import zoo
 from tests.native import build
 from tests.remote_host import Host, host
@@ -190,14 +191,11 @@ def pipelined(name: str = "scrfd_500m", flying: int = 3) -> dict[str, float]:
     graph = linnet.from_onnx(zoo.at_hand(lambda: zoo.fetch(name)), input_shapes=zoo.input_shapes(name))
     feeds, found = zoo.inputs(name), {}
     with host("127.0.0.1:0", "--threads", "1") as one, host("127.0.0.1:0", "--threads", "1") as two:
-        planner = linnet.Session(graph, threads=1)
-        half, done, first = sum(step.modelled_ms for step in planner.steps) / 2, 0.0, []
-        for step in planner.steps:
-            done += step.modelled_ms
-            if done <= half:
-                first += [step.name, *(step.fused.split("+") if step.fused else [])]
+        task = Task(graph, "infer", {}, linnet.SessionOptions.of(None, threads=1, devices=(one.name, two.name)))
+        ns = np.cumsum([node.ns[0] for node in task.costs.nodes])
+        halves = task.places([1 if done <= ns[-1] / 2 else 2 for done in ns])
         for label, placement in {
-            "one host": {"*": one.name}, "two hosts": {**dict.fromkeys(first, one.name), "*": two.name},
+            "one host": {"*": one.name}, "two hosts": {**halves, "*": two.name},
         }.items():  # fmt: skip
             sessions = [
                 linnet.Session(graph, threads=1, devices=[one.name, two.name], placement=placement)
