@@ -192,7 +192,7 @@ def prelu(op: Operation) -> Tensor:
         return op.map([x, slope], lambda v, s: (v < 0).select(v * s, v))
     spec = op.output()
     if x.quantization is None or slope.quantization is None or spec.quantization is None:
-        raise op.unsupported("an operand has no quantization", "export the model again")
+        raise op.unsupported("the input is quantized, but the slope or the output is not", "export the model again")
     (sx, zx), (ss, zs), (sy, zy) = (
         per_tensor(q, "an operand") for q in (x.quantization, slope.quantization, spec.quantization)
     )
