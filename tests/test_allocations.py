@@ -115,7 +115,7 @@ def test_structures_of_a_small_net_are_small() -> None:
         chain.make_plan(shapes={"input_1": (1, 49, 10, 1)}).make_session().run()
         info = chain.info()
         assert info.total == allocator.bytes
-        assert info.bookkeeping <= 60_000
+        assert info.bookkeeping <= 61_000
     assert not allocator.live and not allocator.faults
 
 

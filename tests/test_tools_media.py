@@ -80,6 +80,8 @@ def test_the_tool_names_the_decoders_that_it_lacks(tmp_path: Path) -> None:
             "results",
             "run",
             "trace",
+            "trace_events",
+            "trace_hosts",
             "values",
             "words",
         )

@@ -140,7 +140,12 @@ static void get_plan(fuzz *f, linnet_plan *plan, char *line, size_t size) {
 static void get_session(linnet_session *session, const linnet_plan *plan) {
     linnet_tensor_info info = {.struct_size = sizeof info};
     linnet_step_info step = {.struct_size = sizeof step};
-    for (int i = -1; linnet_session_get_step(session, i, &step) == LINNET_OK || i < 0; i++) touch_step(&step);
+    linnet_device_span span = {.struct_size = sizeof span};
+    for (int i = -1; linnet_session_get_step(session, i, &step) == LINNET_OK || i < 0; i++) {
+        touch_step(&step);
+        for (int k = -1; linnet_session_get_span(session, i, k, &span) == LINNET_OK || k < 0; k++)
+            touch_text(span.name);
+    }
     for (int i = -1; i <= linnet_plan_output_count(plan); i++) {
         if (linnet_session_get_output(session, i, &info)) continue;
         touch_tensor(&info);
