@@ -253,7 +253,9 @@ class Graph(Scopes):
                 continue
             done.add((update.variable, id(update.new)))
             if not isinstance(update.new, Tensor):
-                current = found.get(update.variable) or update.variable.tensor(tensors[0] if tensors else None)
+                current = found.get(update.variable)
+                if current is None:
+                    current = update.variable.tensor(tensors[0] if tensors else None)
                 with beside(update.variable):
                     found[update.variable] = update.new(current)
             elif update.variable in found:
