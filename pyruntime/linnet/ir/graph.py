@@ -237,8 +237,7 @@ class Graph(Scopes):
     def side_updates_of(self, tensors: Sequence[Tensor]) -> dict[Variable, Tensor]:
         """The side updates that belong to a step that computes these tensors, for `signature(..., updates=)`.
 
-        Raises UsageError if a variable would get two fixed values.
-        """
+        Raises UsageError if a variable would get two fixed values."""
         seen: set[Tensor] = set()
         pending = list(tensors)
         while pending:
