@@ -5,12 +5,12 @@
 
 #include "net/bytes.h"
 #include "net/error.h"
+#include "remote/clock.h"
 #include "remote/piece.h"
 #include "remote/sha256.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ALIGNMENT = 64, ROUNDS = 5, FEW = 1 << 16, MANY = 1 << 20, UNKNOWN_RATE = 100, SLOW_NS = 5000000 };
 
@@ -24,12 +24,6 @@ typedef struct ln_remote_prediction {
 } prediction;
 
 /* ---- the way to the host ----------------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 /* Returns in *ns the least time of a few messages, which read `bytes` bytes from a buffer of the host if that is not 0:
  * a client that has shipped its model before sends little until its first result. */
@@ -49,9 +43,9 @@ static linnet_status measure(ln_remote_device *d, uint64_t bytes, int rounds, ui
             ln_remote_add_download(batch, buffer, 0, bytes, to);
         else
             ln_remote_add(batch, LN_REMOTE_NOTHING, NULL, 0);
-        const uint64_t begin = now_ns();
+        const uint64_t begin = ln_remote_now_ns();
         status = ln_remote_queue_finish(d->control, error);
-        const uint64_t took = now_ns() - begin;
+        const uint64_t took = ln_remote_now_ns() - begin;
         if (took < *ns) *ns = took;
     }
     if (bytes > 0 && ln_remote_queue_works(d->control)) {

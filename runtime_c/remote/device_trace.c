@@ -6,9 +6,9 @@
 
 #include "net/bytes.h"
 #include "net/error.h"
+#include "remote/clock.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { ROUNDS = 5, DRIFT = 20000 }; /* two clocks drift apart by less than 1 in DRIFT */
 
@@ -19,12 +19,6 @@ typedef struct ln_remote_traced {
     unsigned char head[LN_REMOTE_RUN_BYTES];
     unsigned char *times, *texts; /* of the steps */
 } traced;
-
-static uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 /* Keeps the host's time of an answer if it says more than what is known. */
 static void note_clock(ln_remote_device *d, uint64_t sent, uint64_t there, uint64_t answered) {
@@ -46,9 +40,9 @@ static linnet_status ask(ln_remote_device *d, traced *t, uint64_t first, uint64_
         ln_remote_add(batch, LN_REMOTE_STEPS, numbers, 0);
         ln_remote_expect(batch, LN_REMOTE_TEXT_BYTES * count, t->texts + LN_REMOTE_TEXT_BYTES * first);
     }
-    const uint64_t sent = now_ns();
+    const uint64_t sent = ln_remote_now_ns();
     const linnet_status status = ln_remote_queue_finish(d->control, error);
-    if (status == LINNET_OK && !texts && count == 0) note_clock(d, sent, get64(t->head), now_ns());
+    if (status == LINNET_OK && !texts && count == 0) note_clock(d, sent, get64(t->head), ln_remote_now_ns());
     return status;
 }
 

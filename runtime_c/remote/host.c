@@ -6,6 +6,7 @@
 #include "net/error.h"
 #include "net/transport_flow.h"
 #include "net/transport_listen.h"
+#include "remote/clock.h"
 #include "remote/host_client.h"
 #include "remote/host_memory.h"
 #include "remote/host_recipe.h"
@@ -82,13 +83,13 @@ static bool is_gone(host_client *client) {
 static bool send_to(host_connection *c, uint8_t type, const void *bytes, size_t size, linnet_error *error) {
     const ln_host_config *config = &c->host->config;
     const int64_t end = c->joined && config->timeout > 0 ? ln_host_wait_end(c, 0) + GREETING_S * 1000 : INT64_MAX;
-    int64_t moved = ln_host_now_ms();
+    int64_t moved = ln_remote_now_ms();
     if (ln_remote_link_begin(c->link, type, bytes, size, error) != LINNET_OK) return false;
     while (ln_remote_link_sends(c->link)) {
         const uint64_t sent = ln_remote_link_sent(c->link);
         if (ln_remote_link_turn(c->link, LN_HOST_TICK_MS, error) != LINNET_OK) return false;
-        if (ln_remote_link_sent(c->link) != sent) moved = ln_host_now_ms();
-        if ((double)(ln_host_now_ms() - moved) >= 1000 * config->send_timeout) return false;
+        if (ln_remote_link_sent(c->link) != sent) moved = ln_remote_now_ms();
+        if ((double)(ln_remote_now_ms() - moved) >= 1000 * config->send_timeout) return false;
         if (atomic_load(&c->host->stopping) || (c->joined && ln_host_wait_look(c, end, error) != LINNET_OK))
             return false;
     }

@@ -4,22 +4,16 @@
 #include "remote/host_trace.h"
 
 #include "net/bytes.h"
+#include "remote/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct host_trace {
     uint64_t begun, start, end, fetched_ns, fetched_bytes;
     int steps;
     uint64_t before[]; /* nanoseconds of each step in all runs before the last one */
 } host_trace;
-
-uint64_t ln_host_now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static bool read_step(const linnet_session *session, int i, linnet_step_info *step) {
     linnet_step_info_init(step);
@@ -47,17 +41,17 @@ void ln_host_trace_begin(host_connection *c, const host_piece *piece) {
     t->begun = c->begun_ns;
     t->fetched_ns = c->fetched_ns, t->fetched_bytes = c->fetched_bytes;
     c->fetched_ns = c->fetched_bytes = 0;
-    t->start = t->end = ln_host_now_ns();
+    t->start = t->end = ln_remote_now_ns();
 }
 
-void ln_host_trace_end(const host_piece *piece) { piece->trace->end = ln_host_now_ns(); }
+void ln_host_trace_end(const host_piece *piece) { piece->trace->end = ln_remote_now_ns(); }
 
 void ln_host_trace_times(const host_piece *piece, uint64_t first, int count, unsigned char *to) {
     const host_trace *t = piece->trace;
     linnet_step_info step;
     memset(to, 0, LN_REMOTE_RUN_BYTES + LN_REMOTE_TIME_BYTES * (size_t)count);
-    const uint64_t head[] = {ln_host_now_ns(), t->begun,         t->start,          t->end,
-                             t->fetched_ns,    t->fetched_bytes, (uint64_t)t->steps};
+    const uint64_t head[] = {ln_remote_now_ns(), t->begun,         t->start,          t->end,
+                             t->fetched_ns,      t->fetched_bytes, (uint64_t)t->steps};
     for (int i = 0; i < 7; i++, to += 8) put64(to, head[i]);
     for (int i = 0; i < count && first + (uint64_t)i < (uint64_t)t->steps; i++, to += LN_REMOTE_TIME_BYTES) {
         const int at = (int)first + i;

@@ -4,9 +4,6 @@
 
 #include "remote/host_state.h"
 
-/* Nanoseconds of the monotonic clock, by which a session also times its steps. */
-uint64_t ln_host_now_ns(void);
-
 /* The trace of a piece whose session has this many steps: free ends it. NULL: out of memory. */
 struct host_trace *ln_host_trace_new(const linnet_session *session);
 /* Around a run of the piece. */

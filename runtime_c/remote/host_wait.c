@@ -3,24 +3,19 @@
 #include "remote/host_wait.h"
 
 #include "net/error.h"
+#include "remote/clock.h"
 
 #include <time.h>
-
-int64_t ln_host_now_ms(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
 
 int64_t ln_host_wait_end(const host_connection *c, int64_t most_ms) {
     const double timeout = 1000 * c->host->config.timeout;
     if (timeout > 0 && (most_ms == 0 || timeout < (double)most_ms)) most_ms = timeout < 1e15 ? (int64_t)timeout + 1 : 0;
-    return most_ms > 0 ? ln_host_now_ms() + most_ms : INT64_MAX;
+    return most_ms > 0 ? ln_remote_now_ms() + most_ms : INT64_MAX;
 }
 
 linnet_status ln_host_wait_look(host_connection *c, int64_t end, linnet_error *error) {
     if (atomic_load(&c->host->stopping)) return ln_sync_fail(error, LINNET_CANCELLED, "the host is stopped");
-    if (ln_host_now_ms() >= end) {
+    if (ln_remote_now_ms() >= end) {
         ln_sync_fail(error, LINNET_TIMED_OUT, "the host has waited for another host for longer than its time limit");
         return ln_sync_hint(error, "raise --timeout of linnet-host, or see why the other host is late");
     }

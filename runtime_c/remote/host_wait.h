@@ -7,8 +7,6 @@
 
 enum { LN_HOST_TICK_MS = 500 };
 
-/* Milliseconds of a clock that only goes forward. */
-int64_t ln_host_now_ms(void);
 /* When a wait that begins now must end; `most_ms` 0: the host's time limit of a run. */
 int64_t ln_host_wait_end(const host_connection *connection, int64_t most_ms);
 /* Returns a failure if the wait must end: its time is over, the host is stopped, or whoever waits for the answer is

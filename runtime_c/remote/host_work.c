@@ -1,9 +1,11 @@
 /* host_work.c - executes the commands of a SUBMIT, and begins what a RECIPE describes. After the first command that
  * fails, the rest is left out. */
+#define _POSIX_C_SOURCE 200809L
 #include "remote/host_work.h"
 
 #include "net/bytes.h"
 #include "net/error.h"
+#include "remote/clock.h"
 #include "remote/host_constants.h"
 #include "remote/host_memory.h"
 #include "remote/host_outbox.h"
@@ -92,9 +94,9 @@ static linnet_status fetch(host_connection *c, const unsigned char *at, linnet_e
                           .buffer = get64(at + 32),
                           .offset = get64(at + 40),
                           .bytes = get64(at + 48)};
-    const uint64_t since = ln_host_now_ns();
+    const uint64_t since = ln_remote_now_ns();
     const linnet_status status = ln_host_fetch(c, &f, error);
-    c->fetched_ns += ln_host_now_ns() - since;
+    c->fetched_ns += ln_remote_now_ns() - since;
     c->fetched_bytes += f.bytes;
     return status;
 }
@@ -227,7 +229,7 @@ bool ln_host_work(host_connection *c) {
     int status = LINNET_OK;
     uint32_t count = 0, code;
     c->answer_size = 0;
-    c->begun_ns = ln_host_now_ns(), c->fetched_ns = 0, c->fetched_bytes = 0;
+    c->begun_ns = ln_remote_now_ns(), c->fetched_ns = 0, c->fetched_bytes = 0;
     if (more(c, LN_REMOTE_ANSWER_BYTES) == NULL) return false;
     ln_host_note_lost(c, c->work_dropped);
     if (c->work_dropped) status = (int)ln_host_no_memory(c->host, c->work_size, &error);

@@ -5,18 +5,12 @@
 
 #include "net/bytes.h"
 #include "net/error.h"
+#include "remote/clock.h"
 #include "net/transport_connect.h"
 
 #include <string.h>
-#include <time.h>
 
 enum { UNDER_WAY_MS = 20 }; /* between two looks while a question is under way */
-
-static int64_t now_ms(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
 
 void ln_remote_pulse_init(ln_remote_pulse *pulse, const ln_remote_pulse_place *place) {
     *pulse = (ln_remote_pulse){.place = *place};
@@ -30,13 +24,13 @@ static void hang_up(ln_remote_pulse *pulse) {
 
 void ln_remote_pulse_free(ln_remote_pulse *pulse) { hang_up(pulse); }
 
-void ln_remote_pulse_hear(ln_remote_pulse *pulse) { pulse->heard = pulse->looked = now_ms(); }
+void ln_remote_pulse_hear(ln_remote_pulse *pulse) { pulse->heard = pulse->looked = ln_remote_now_ms(); }
 
 static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type, const unsigned char *bytes,
                               size_t size) {
     ln_remote_pulse *pulse = context;
     if (bytes == NULL) return LN_NET_FULL;
-    pulse->heard = now_ms();
+    pulse->heard = ln_remote_now_ms();
     if (type == LN_REMOTE_ANSWER && pulse->asked) {
         pulse->asked = false;
         return LN_NET_FINE;
@@ -83,7 +77,7 @@ linnet_status ln_remote_pulse_fail(const ln_remote_pulse *pulse, linnet_error *e
 }
 
 linnet_status ln_remote_pulse_look(ln_remote_pulse *pulse, int *timeout_ms, linnet_error *error) {
-    const int64_t now = now_ms();
+    const int64_t now = ln_remote_now_ms();
     const int lease = pulse->place.lease_ms, step = lease / 4;
     linnet_status status = LINNET_OK;
     int limit = step;

@@ -5,12 +5,12 @@
 #include "net/bytes.h"
 #include "net/error.h"
 #include "net/transport_connect.h"
+#include "remote/clock.h"
 #include "remote/link.h"
 #include "remote/pulse.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { UNDER_WAY = 128 };
 
@@ -70,21 +70,15 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
     return LN_NET_FINE;
 }
 
-static int64_t now_ms(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
 static linnet_status greet(ln_remote_queue *queue, const ln_remote_place *place, linnet_error *error) {
     unsigned char hello[LN_REMOTE_HELLO_BYTES];
     put32(hello, LN_REMOTE_VERSION);
     put32(hello + 4, LN_REMOTE_CHUNK);
     memcpy(hello + 8, place->token, LN_REMOTE_TOKEN);
-    const int64_t end = now_ms() + place->lease_ms;
+    const int64_t end = ln_remote_now_ms() + place->lease_ms;
     linnet_status status = ln_remote_link_begin(queue->link, LN_REMOTE_HELLO, hello, sizeof hello, error);
     while (status == LINNET_OK && !queue->welcomed) {
-        const int64_t left = end - now_ms();
+        const int64_t left = end - ln_remote_now_ms();
         if (left <= 0) {
             ln_sync_fail(error, LINNET_TIMED_OUT, "the host at %s did not answer within %g s", place->address,
                          place->lease_ms / 1000.0);
@@ -228,10 +222,10 @@ uint64_t ln_remote_queue_mark(const ln_remote_queue *queue) { return queue->sent
 linnet_status ln_remote_queue_wait(ln_remote_queue *queue, uint64_t message, int timeout_ms, bool *answered,
                                    linnet_error *error) {
     linnet_status status = message > queue->sent ? ln_remote_queue_flush(queue, error) : LINNET_OK;
-    const int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    const int64_t end = timeout_ms < 0 ? INT64_MAX : ln_remote_now_ms() + timeout_ms;
     if (message > queue->sent) message = queue->sent; /* it could not be sent */
     while (status == LINNET_OK && queue->answered < message) {
-        const int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+        const int64_t left = timeout_ms < 0 ? -1 : end - ln_remote_now_ms();
         if (timeout_ms >= 0 && left <= 0) break;
         status = turn(queue, (int)left, error);
     }
