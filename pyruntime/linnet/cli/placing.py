@@ -79,12 +79,13 @@ def report_of(found: Placement) -> dict[str, Any]:
 def show_placement(found: Placement, why: bool, picture: Path | None) -> None:
     """Prints one row per machine, and the answer in words. why: also one row per node. picture: an SVG file of the machines
     over time."""
+    from linnet.placing.costs import title
+
     made = table("Machines", "machine", ">nodes", ">ms", ">weights", ">other memory", ">traffic of a run", ">ms alone")
     for share in found.machines:
         alone = f"{share.alone_ms:.3g}" if math.isfinite(share.alone_ms) else "does not fit"
-        name = "this machine" if share.machine == "cpu" else share.machine
         made.add_row(
-            name,
+            title(share.machine),
             f"{share.nodes:,}",
             f"{share.ms:.3g}",
             size(share.weights),

@@ -7,19 +7,23 @@ import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
+from linnet.session.cluster import HERE
 from linnet.session.device import Device
 from linnet.session.model import string_of
 from linnet.session.options import SessionOptions
 from linnet.session.planner import Planner
 
-HERE = "cpu"  # the name of the machine that runs the session
+
+def title(machine: str) -> str:
+    """The name of a machine in tables and sentences."""
+    return "this machine" if machine == HERE else machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Costs:
 class _Observer(Device):
     """Refuses every node. For each it notes the operands, and what the CPU and the given devices would take."""
 
-    def __init__(self, devices: Sequence[Device], steps: Mapping[str, float]) -> None:
+    def __init__(self, devices: Sequence[Device], steps: Set[str]) -> None:
         """steps: names of the nodes that a plan of this machine runs. Others are views, which take no time anywhere."""
         self.name, self.devices, self.nodes, self.steps = "observer", devices, dict[str, Node](), steps
         self.sizes: dict[int, int] = {}
@@ -165,17 +169,15 @@ def machine_of(device: Device) -> Machine:
     return Machine(device.name, float(limits.transfer_ns), float(limits.transfer_rate), int(about.memory))
 
 
-def observe(
-    source: Any, signature: str, shapes: Mapping[str, Sequence[int]], options: SessionOptions
-) -> tuple[Costs, Planner]:
-    """The costs of a model's nodes on this machine and on each of options.devices, and the plan of this machine alone.
-    shapes: those of inputs whose shapes the model leaves open. options: opened. Raises the errors of Session."""
+def observe(source: Any, signature: str, shapes: Mapping[str, Sequence[int]], options: SessionOptions) -> Costs:
+    """The costs of a model's nodes on this machine and on each of options.devices. shapes: those of inputs whose
+    shapes the model leaves open. options: opened. Raises the errors of Session."""
     devices = [device for device in options.devices if isinstance(device, Device)]
     open_ended = dataclasses.replace(options.on_cpu(), max_bytes=0)  # what does not fit here may fit elsewhere
     planner = Planner(source, signature, **open_ended.fields)
     wanted = {name: tuple(shape) for name, shape in shapes.items()}
     planner.plan(wanted)
-    steps = {name: step.modelled_ms for step in planner.steps for name in (step.name, *step.fused.split("+"))}
+    steps = {name for step in planner.steps for name in (step.name, *step.fused.split("+"))}
     observer = _Observer(devices, steps)
     observed = Planner(source, signature, **dataclasses.replace(open_ended, devices=(observer,)).fields)
     with quiet():
@@ -188,7 +190,7 @@ def observe(
     machines = [Machine(HERE, most_bytes=options.max_bytes), *map(machine_of, devices)]
     costs = Costs(machines, list(nodes.values()), observer.sizes)
     calibrate(costs, planner, [0] * len(costs.nodes))
-    return costs, planner
+    return costs
 
 
 def calibrate(costs: Costs, planner: Planner, chosen: Sequence[int]) -> None:

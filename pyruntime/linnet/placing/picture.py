@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from linnet.placing.costs import title
+
 if TYPE_CHECKING:
     from linnet.placing.placement import Placement
 
@@ -30,23 +32,22 @@ def draw(found: Placement) -> str:
         f'<text x="10" y="22" font-size="14">{html.escape(found.why)}</text>',
     ]
     for m, machine in enumerate(machines):
-        name = "this machine" if m == 0 else machine.name
         parts += [
-            f'<text x="10" y="{y(m) + 24:.1f}">{html.escape(name)}</text>',
+            f'<text x="10" y="{y(m) + 24:.1f}">{html.escape(title(machine.name))}</text>',
             f'<line x1="{LEFT}" y1="{y(m) + 20:.1f}" x2="{WIDTH - 20}" y2="{y(m) + 20:.1f}" stroke="#ddd"/>',
         ]
     for node, at, start, end in zip(found.costs.nodes, found.chosen, run.starts, run.ends, strict=True):
         if end > start:
-            title = html.escape(f"{node.name} ({node.op}): {(end - start) / 1e6:.3g} ms")
+            hint = html.escape(f"{node.name} ({node.op}): {(end - start) / 1e6:.3g} ms")
             parts.append(
                 f'<rect x="{x(start):.2f}" y="{y(at) + 6:.1f}" width="{max((end - start) * scale, 0.5):.2f}" height="28" '
-                f'fill="{COLOURS[at % len(COLOURS)]}" stroke="white" stroke-width="0.3"><title>{title}</title></rect>'
+                f'fill="{COLOURS[at % len(COLOURS)]}" stroke="white" stroke-width="0.3"><title>{hint}</title></rect>'
             )
     for value, source, to, start, end in run.moves:
-        title = html.escape(f"{found.costs.sizes.get(value, 0):,} bytes in {(end - start) / 1e6:.3g} ms")
+        hint = html.escape(f"{found.costs.sizes.get(value, 0):,} bytes in {(end - start) / 1e6:.3g} ms")
         parts.append(
             f'<line x1="{x(start):.2f}" y1="{y(source) + 34:.1f}" x2="{x(end):.2f}" y2="{y(to) + 6:.1f}" stroke="#333" '
-            f'stroke-width="1"><title>{title}</title></line>'
+            f'stroke-width="1"><title>{hint}</title></line>'
         )
     ticks = 5
     for i in range(ticks + 1):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from linnet.placing.costs import HERE, Costs
+from linnet.placing.costs import Costs, title
 from linnet.placing.schedule import Schedule
 
 
@@ -54,10 +54,8 @@ def words(costs: Costs, run: Schedule, shares: Sequence[Share]) -> str:
     ms = run.ns / 1e6
     used = [share for share in shares if share.nodes and share.ms > 0]
     singles = {share.machine: share.alone_ms for share in shares if math.isfinite(share.alone_ms)}
-    texts = [
-        f"{'this machine' if name == HERE else name} alone: {alone_ms:.3g} ms" for name, alone_ms in singles.items()
-    ]
-    names = " and ".join("this machine" if share.machine == HERE else share.machine for share in used)
+    texts = [f"{title(name)} alone: {alone_ms:.3g} ms" for name, alone_ms in singles.items()]
+    names = " and ".join(title(share.machine) for share in used)
     if len(used) == 1:
         texts.append(f"best: {names} alone")
         slowest = min((machine for machine in costs.machines[1:]), key=lambda machine: machine.rate or math.inf)

@@ -9,9 +9,10 @@ from typing import Any
 
 from linnet.clib.errors import Error, GraphError
 from linnet.placing.candidates import alone, candidates
-from linnet.placing.costs import HERE, Costs, calibrate, observe, quiet
+from linnet.placing.costs import Costs, calibrate, observe, quiet
 from linnet.placing.placement import Placement, Share, words
 from linnet.placing.schedule import Schedule, fits, schedule
+from linnet.session.cluster import HERE
 from linnet.session.options import SessionOptions
 from linnet.session.planner import Planner
 
@@ -33,7 +34,7 @@ class Task:
 
     def __init__(self, model: Any, signature: str, shapes: dict[str, Sequence[int]], options: SessionOptions) -> None:
         self.model, self.signature, self.shapes, self.options = model, signature, shapes, options
-        self.costs, _ = observe(model, signature, shapes, options)
+        self.costs = observe(model, signature, shapes, options)
         self.alone: list[float] = []
 
     def places(self, chosen: Sequence[int]) -> dict[str, str]:
