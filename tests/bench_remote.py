@@ -129,15 +129,16 @@ def chain() -> dict[str, float]:
     return found
 
 
-def peers() -> dict[str, float]:
-    """The same small node as a call of torch.distributed.rpc and of a Ray actor, and from Python on a host. Microseconds."""
+def peers(ray: str = sys.executable) -> dict[str, float]:
+    """The same small node as a call of torch.distributed.rpc and of a Ray actor, and from Python on a host. Microseconds.
+    `ray`: an interpreter that has Ray."""
     found = {}
     feeds = {"x": np.ones((1, VALUE // 4), np.float32)}
     with host("127.0.0.1:0", "--threads", "1") as there:
         session = linnet.Session(node(), threads=1, **there.all)
         found["linnet"] = median_us(lambda: session.run(feeds))
-    for name, code in {"torch rpc": _TORCH, "ray": _RAY}.items():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    for name, (python, code) in {"torch rpc": (sys.executable, _TORCH), "ray": (ray, _RAY)}.items():
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
             found[name] = float(done.stdout.split()[-1])
         else:
@@ -254,10 +255,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--ray", default=sys.executable, help="a Python that has Ray, for peers")
     given = parser.parse_args()
     found = {}
     for name in given.parts or PARTS:
-        found[name] = PARTS[name]()
+        found[name] = peers(given.ray) if name == "peers" else PARTS[name]()
         print(name, json.dumps(found[name], indent=1), flush=True)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")

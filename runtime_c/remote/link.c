@@ -6,11 +6,19 @@
 #include "net/stream.h"
 #include "net/stream_send.h"
 #include "net/transport_flow.h"
+#include "remote/clock.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+/* A thread that sleeps needs tens of microseconds to wake up, which is longer than a small run takes. So a wait that
+ * follows traffic by at most RECENT_NS looks again and again for SPIN_NS before it sleeps, as long as this succeeds
+ * about as often as it fails; otherwise only one wait of PROBE does. */
+enum { SPIN_NS = 50000, RECENT_NS = 1000000, MOST_SCORE = 8, PROBE = 16, NEVER = -1 };
 
 struct ln_remote_link {
     ln_net_transport *transport;
@@ -22,7 +30,10 @@ struct ln_remote_link {
     size_t size;            /* allocated */
     uint64_t total, arrived;
     uint8_t type;
-    bool sending; /* a bulk message is queued */
+    bool sending;      /* a bulk message is queued */
+    uint64_t moved_ns; /* when bytes were last moved */
+    int score;         /* rises when spinning succeeds, and falls when it does not */
+    unsigned waits;
     ln_net_refuse refused;
     bool was_refused;
     linnet_error broken; /* code 0: the connection works */
@@ -96,6 +107,7 @@ ln_remote_link *ln_remote_link_new(ln_net_transport *transport, const ln_remote_
     *link = (ln_remote_link){.transport = transport, .receive = receive, .context = context};
     link->memory = memory != NULL ? *memory : (ln_remote_memory){.take = take, .give = give};
     link->stream = ln_net_stream_init(places, 1, &ln_remote_protocol, &handler);
+    link->score = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? MOST_SCORE : NEVER;
     return link;
 }
 
@@ -161,16 +173,44 @@ static linnet_status move(ln_remote_link *link, bool *moved, linnet_error *error
         ln_net_transport_send(link->transport, link->stream, LN_NET_TURN, &(linnet_error){0});
     if (flow == LN_NET_ENDED || flow == LN_NET_BROKEN || link->was_refused) return lose(link, &why, error);
     ln_net_transport_counts(link->transport, &received[1], &sent[1]);
-    *moved |= received[1] != received[0] || sent[1] != sent[0];
+    if (received[1] == received[0] && sent[1] == sent[0]) return LINNET_OK;
+    link->moved_ns = ln_remote_now_ns();
+    *moved = true;
     return LINNET_OK;
+}
+
+static linnet_status move_all(ln_remote_link *const *links, int count, bool *moved, linnet_error *error) {
+    linnet_error ignored;
+    for (int i = 1; i < count; i++) (void)move(links[i], moved, &ignored);
+    return move(links[0], moved, error);
+}
+
+/* Tells whether a wait on this link may begin by spinning. One processor has other work to do meanwhile. */
+static bool may_spin(ln_remote_link *link, uint64_t now) {
+    if (link->score == NEVER || now - link->moved_ns > RECENT_NS) return false;
+    return link->waits++ % PROBE == 0 || link->score > 0;
+}
+
+/* Looks for something to move for SPIN_NS. Whoever else wants to run on this processor may. */
+static linnet_status spin(ln_remote_link *const *links, int count, uint64_t now, bool *moved, linnet_error *error) {
+    const uint64_t until = now + SPIN_NS;
+    linnet_status status = LINNET_OK;
+    while (status == LINNET_OK && !*moved && now < until) {
+        sched_yield();
+        status = move_all(links, count, moved, error);
+        now = ln_remote_now_ns();
+    }
+    links[0]->score += *moved ? links[0]->score < MOST_SCORE : -(links[0]->score > 0);
+    return status;
 }
 
 linnet_status ln_remote_links_turn(ln_remote_link *const *links, int count, int timeout_ms, linnet_error *error) {
     bool moved = false;
-    linnet_error ignored;
-    for (int i = 1; i < count; i++) (void)move(links[i], &moved, &ignored);
-    const linnet_status status = move(links[0], &moved, error);
-    if (status == LINNET_OK && !moved && timeout_ms != 0) wait(links, count, timeout_ms);
+    linnet_status status = move_all(links, count, &moved, error);
+    if (status != LINNET_OK || moved || timeout_ms == 0) return status;
+    const uint64_t now = ln_remote_now_ns();
+    if (may_spin(links[0], now)) status = spin(links, count, now, &moved, error);
+    if (status == LINNET_OK && !moved) wait(links, count, timeout_ms);
     return status;
 }
 
