@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -142,6 +143,35 @@ def test_a_cut_that_does_not_pay_is_not_made(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         done = run_here("place", str(tmp_path / "m.lnt"))
         assert done.returncode != 0 and "--over is missing" in done.stderr
+
+
+def test_what_a_given_placement_costs(tmp_path: Path) -> None:
+    graph = small()
+    graph.save(tmp_path / "m.lnt")
+    with host() as there:
+        nodes = [node.name for node in linnet.place(graph, [there.name]).costs.nodes]
+        given = {nodes[0]: there.name, "*": "cpu"}
+        found = linnet.place(graph, [there.name], options=linnet.SessionOptions(placement=given))
+        assert found.places == {name: there.name if name == nodes[0] else "cpu" for name in nodes}
+        assert "together" in found.why and [share.nodes for share in found.machines] == [len(nodes) - 1, 1]
+        all_there = linnet.SessionOptions(placement={"*": there.name})
+        assert linnet.place(graph, [there.name], options=all_there).why.endswith(f"given: {there.name} alone")
+        (tmp_path / "given.json").write_text(json.dumps(given))
+        done = run_here(
+            "plan",
+            str(tmp_path / "m.lnt"),
+            "--over",
+            there.address,
+            "--placement",
+            str(tmp_path / "given.json"),
+            "--json",
+        )
+        assert done.returncode == 0 and json.loads(done.stdout)["places"] == found.places, done.stderr
+        with pytest.raises(linnet.Error, match="a given placement is not searched for"):
+            linnet.place(graph, [there.name], options=all_there, search=1)
+        picture = ElementTree.fromstring(found.picture())
+        texts = [element.text or "" for element in picture if element.tag.endswith("text")]
+        assert there.name in texts and "this machine" in texts and any(text.endswith(" ms") for text in texts)
 
 
 def test_a_slow_process_gives_its_work_to_a_host() -> None:

@@ -31,7 +31,7 @@ over_option = click.option(
     "--over",
     metavar="HOST:PORT,...",
     help="Say what this model would cost over these machines, which run linnet-host: what each of them gets, and what each "
-    "would take alone.",
+    "would take alone. With --placement: what this placement costs.",
 )
 key_option = click.option(
     "--key",
@@ -100,9 +100,7 @@ def show_placement(found: Placement, why: bool, picture: Path | None) -> None:
     if why:
         _show_nodes(found)
     if picture is not None:
-        from linnet.placing.picture import draw
-
-        picture.write_text(draw(found))
+        picture.write_text(found.picture())
 
 
 def _show_nodes(found: Placement) -> None:

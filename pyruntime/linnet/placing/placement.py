@@ -46,9 +46,15 @@ class Placement:
         """Writes `places` as JSON, for placement= and --placement."""
         Path(path).write_text(json.dumps(self.places, indent=0) + "\n")
 
+    def picture(self) -> str:
+        """An SVG file of one run by the predictions: the machines as lanes over time, with lines for values that travel."""
+        from linnet.placing.picture import draw
 
-def words(costs: Costs, run: Schedule, shares: Sequence[Share]) -> str:
-    """The answer in words: what is best, and why the others are not."""
+        return draw(self.costs, self.chosen, self.schedule, self.why)
+
+
+def words(costs: Costs, run: Schedule, shares: Sequence[Share], given: bool) -> str:
+    """The answer in words: what is best, and why the others are not. given: the placement was not chosen by its costs."""
     from linnet.report.tables import size
 
     ms = run.ns / 1e6
@@ -57,9 +63,9 @@ def words(costs: Costs, run: Schedule, shares: Sequence[Share]) -> str:
     texts = [f"{title(name)} alone: {alone_ms:.3g} ms" for name, alone_ms in singles.items()]
     names = " and ".join(title(share.machine) for share in used)
     if len(used) == 1:
-        texts.append(f"best: {names} alone")
+        texts.append(f"{'given' if given else 'best'}: {names} alone")
         slowest = min((machine for machine in costs.machines[1:]), key=lambda machine: machine.rate or math.inf)
-        if len(costs.machines) > 1 and slowest.rate:
+        if len(costs.machines) > 1 and slowest.rate and not given:
             texts.append(
                 f"a cut costs more than it gains: values cross at {slowest.rate:.3g} MB/s, {slowest.latency_ns / 1e3:.3g} us each"
             )

@@ -94,8 +94,24 @@ class Task:
             hint="raise --max-bytes of the hosts, or name more of them",
         )  # fmt: skip
 
-    def placement(self, chosen: Sequence[int], measured_ms: float = 0.0) -> Placement | None:
-        """The placement with everything that is said about it; None if it does not fit."""
+    def given(self) -> Placement:
+        """The placement that the options give. Raises the errors of a plan if a machine has too little memory for it."""
+        self.calibrate_alone()
+        planner = Planner(self.model, self.signature, **self.options.fields)
+        planner.plan({name: tuple(shape) for name, shape in self.shapes.items()})
+        numbers, at = {machine.name: m for m, machine in enumerate(self.costs.machines)}, dict[str, int]()
+        for step in planner.steps:
+            if step.op != "transfer":
+                at |= dict.fromkeys((step.name, *step.fused.split("+")), numbers.get(step.device, 0))
+        chosen = list[int]()
+        for node in self.costs.nodes:  # a view is no step: it stays with the node before it
+            chosen.append(at.get(node.name, chosen[-1] if chosen else 0))
+        found = self.placement(chosen, given=True)
+        assert found is not None, "the plan above fits"
+        return found
+
+    def placement(self, chosen: Sequence[int], measured_ms: float = 0.0, given: bool = False) -> Placement | None:
+        """The placement with everything that is said about it; None if it does not fit. given: it was not chosen here."""
         judged = self.judged(chosen)
         if judged is None:
             return None
@@ -113,7 +129,7 @@ class Task:
             self.places(chosen),
             run.ns / 1e6,
             tuple(shares),
-            words(costs, run, shares),
+            words(costs, run, shares, given),
             run,
             costs,
             tuple(chosen),
