@@ -1,6 +1,6 @@
 """What a border between machines costs, with both sides on this machine: one small node on a host beside a bare ping-pong of the
 same bytes, beside torch.distributed.rpc and a Ray actor (those that are installed); large values; chains of borders; two hosts
-in a chain; and predictions beside measured times. `python -m tests.bench_remote [--json FILE]`"""
+in a chain; and predictions beside measured times on three clusters. `python -m tests.bench_remote [--json FILE]`"""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ import linnet
 from linnet import ops
 from linnet.placing.task import Task
 from tests import zoo
+from tests.bench_clusters import clusters
 from tests.native import build
 from tests.remote_host import Host, host
 
 ROUNDS = 3000
 VALUE = 2048  # bytes of the input and of the output of the small node
-MODELS = ("ppocr_cls", "minilm_int8", "scrfd_500m", "silero_vad", "magika", "dtln_2", "mtcnn_pnet", "nakdimon", "ppocr_v4_det",
-          "ppocr_rec")  # fmt: skip
 
 
 def median_us(run: Callable[[], Any], rounds: int = ROUNDS) -> float:
@@ -218,36 +217,8 @@ def pipelined(name: str = "scrfd_500m", flying: int = 3) -> dict[str, float]:
     return found
 
 
-def predicted() -> dict[str, dict[str, float]]:
-    """The predicted and the measured time of the default placement, over two hosts, with measured rates."""
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        rates = Path(folder, "here.tuning")
-        command = [sys.executable, "-m", "linnet", "tune", "--machine", "--seconds", "4", "-o", str(rates)]
-        subprocess.run(command, check=True, capture_output=True)
-        own = ("--threads", "1", "--tuning", str(rates))
-        options = linnet.SessionOptions(threads=1, tuning=rates)
-        with host("127.0.0.1:0", *own) as one, host("127.0.0.1:0", *own) as two:
-            for name in MODELS:
-                if name not in zoo.names():
-                    continue
-                graph = linnet.from_onnx(zoo.at_hand(lambda n=name: zoo.fetch(n)), input_shapes=zoo.input_shapes(name))
-                feeds, row = zoo.inputs(name), {}
-                made = linnet.place(graph, [one.name, two.name], options=options)
-                where = {"here": {"*": "cpu"}, "one": {"*": one.name}, "default": made.places}
-                for label, placement in where.items():
-                    fields = {**options.fields, "devices": [one.name, two.name], "placement": placement}
-                    session = linnet.Session(graph, **fields)  # type: ignore[arg-type]
-                    row[f"{label}_ms"] = median_us(lambda s=session, f=feeds: s.run(f), 30) / 1e3
-                row["predicted_here_ms"], row["predicted_one_ms"] = (share.alone_ms for share in made.machines[:2])
-                row["predicted_default_ms"] = made.ms
-                found[name] = row
-                print(name, {key: round(value, 3) for key, value in row.items()}, flush=True)
-    return found
-
-
 PARTS: dict[str, Callable[[], Any]] = {
-    "small": small, "large": large, "chain": chain, "peers": peers, "pipelined": pipelined, "predicted": predicted,
+    "small": small, "large": large, "chain": chain, "peers": peers, "pipelined": pipelined, "clusters": clusters,
 }  # fmt: skip
 
 

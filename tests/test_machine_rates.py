@@ -15,6 +15,7 @@ import pytest
 
 import linnet
 from linnet import ops
+from linnet.machine import processor_share
 from linnet.session.planner import Planner
 from tests.bench_costs import compare, rank_correlation
 from tests.capi import ffi, lib
@@ -185,3 +186,24 @@ def test_the_benchmark_compares_modelled_with_measured_times() -> None:
     found = compare(network(), {"x": np.zeros((1, 16, 20, 20), np.float32)}, 1, None, 0.05)
     assert 0 < found["modelled"] < 100 and found["measured"] > 0 and -1 <= found["order"] <= 1
     assert rank_correlation([1, 5, 9, 7], [10, 20, 40, 30]) == 1 and rank_correlation([1, 2, 3], [3, 2, 1]) == -1
+
+
+def test_a_quota_of_a_control_group_lowers_the_rates(tmp_path: Path) -> None:
+    groups, mount = tmp_path / "cgroup", tmp_path / "fs"
+    inner = mount / "cpu" / "outer" / "inner"
+    inner.mkdir(parents=True)
+    groups.write_text("3:memory:/elsewhere\n2:cpu,cpuacct:/outer/inner\n")
+    assert processor_share(str(tmp_path / "none"), str(mount)) == 1
+    assert processor_share(str(groups), str(mount)) == 1  # no files
+    for folder, quota in ((inner, -1), (inner.parent, 250_000)):
+        (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert processor_share(str(groups), str(mount)) == 1  # two and a half processors
+    (inner.parent / "cpu.cfs_quota_us").write_text("25000\n")
+    assert processor_share(str(groups), str(mount)) == 0.25
+    groups.write_text("0::/outer\n")
+    (mount / "outer").mkdir()
+    (mount / "outer" / "cpu.max").write_text("max 100000\n")
+    assert processor_share(str(groups), str(mount)) == 1
+    (mount / "outer" / "cpu.max").write_text("50000 100000\n")
+    assert processor_share(str(groups), str(mount)) == 0.5

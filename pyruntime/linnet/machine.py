@@ -4,12 +4,14 @@ equals the measured time."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,7 +196,8 @@ def _text(rates: Mapping[str, float], library: str = "", isa: str = "") -> str:
 
 def measure(seconds: float = 4.0) -> Rates:
     """Measures for about `seconds`. The probes take turns, and the shortest time of each is used, so that other
-    programs have little influence. Raises whatever Session raises."""
+    programs have little influence. A probe is too short to feel a quota of a control group (cgroup), so the rates are
+    multiplied by the share of a processor that the quota grants. Raises whatever Session raises."""
     begin = time.perf_counter()
     sets = isa_names()
     probes: dict[str, _Measured] = {name: _Measured(probe, None) for name, probe in _OF_ALL.items()}
@@ -220,9 +223,39 @@ def measure(seconds: float = 4.0) -> Rates:
         rates["memory"] = min(rates["memory"], rates["shared"])
     if (os.cpu_count() or 1) > 1:
         rates |= _threads(0.1 * seconds)
+    rates = _granted(rates, processor_share())
     rates = {name: float(f"{rate:.4g}") for name, rate in rates.items()}
     version = string_of(library().linnet_version())
     return Rates(rates, _text(rates, version, sets[-1]), sets[-1], time.perf_counter() - begin)
+
+
+def processor_share(groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup") -> float:
+    """Returns the share of one processor that the quotas of this process's control groups grant: at most 1, and 1 without
+    a quota. groups, mount: the files of the system."""
+    share = 1.0
+    try:
+        lines = [line.split(":", 2) for line in Path(groups).read_text().splitlines()]
+    except OSError:  # not Linux
+        return share
+    for _, controllers, group in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = Path(mount, "cpu" if controllers else "")
+        folder = top / group.strip("/")
+        for each in (folder, *folder.parents):
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+            with contextlib.suppress(OSError, ValueError):  # no such file, "max", or the group of all processes
+                quota, period = map(int, " ".join((each / name).read_text() for name in names).split())
+                share = min(share, quota / period) if quota > 0 < period else share
+            if each == top:
+                break
+    return share
+
+
+def _granted(rates: Mapping[str, float], share: float) -> dict[str, float]:
+    """The rates of a process that gets this share of the time. "step" and "fork" are times, and "thread" is a proportion."""
+    powers = {"step": -1, "fork": -1, "thread": 0}
+    return {name: rate * share ** powers.get(name, 1) for name, rate in rates.items()}
 
 
 def _names(rates: Mapping[str, float], kind: str) -> list[str]:
