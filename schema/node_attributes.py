@@ -13,9 +13,9 @@ def attribute_list(ops: list[Op], note: str) -> str:
         " * for each of its attributes. Types are those of the tables in schema/generated/attributes.fbs. */",
     ]
     words = {"int": "LONG", "bool": "BYTE", "float": "DOUBLE", "enum": "BYTE", "dtype": "BYTE"}
-    words |= {"ints": "LONGS", "floats": "DOUBLES"}
+    words |= {"ints": "LONGS", "floats": "DOUBLES", "function": "FUNCTION"}
     for op in ops:
-        if op.calls or op.name == "user":
+        if op.name in ("call", "user"):  # a plan has no calls
             continue
         out.append(f"LN_NODE_OP({op.name}, {op.id})")
         out += [f"LN_NODE_ATTRIBUTE({op.name}, {a['name']}, {a['id']}, {words[a['type']]})" for a in op.attributes]

@@ -55,7 +55,7 @@ EXCEPTIONS = {
     ("runtime_c/tools/linnet_host.c", "runtime_c/remote/host.h"): "linnet-host alone has a host",
     ("runtime_c/tools/linnet_host.c", "runtime_c/net/transport_security.h"): "linnet-host alone has a host",
     (
-        "runtime_c/remote/piece.c",
+        "runtime_c/remote/piece_tables.c",
         "runtime_c/generated/node_attributes.inc",
     ): "a list that the schema's generator writes",
     (

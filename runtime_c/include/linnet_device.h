@@ -157,6 +157,27 @@ static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
     linnet_device_struct_init(tensor, sizeof *tensor);
 }
 
+/* ---- the bodies of loops and branches ---------------------------------------------------------------------------- */
+
+/* A function that a `while` or an `if` runs: a graph of steps with value numbers of its own. Valid as long as its step.
+ * All shapes in it are known, and it assigns no variable. */
+typedef struct linnet_body linnet_body;
+
+/* Returns a body of the step: 0 is that of a `while`, and of an `if` 0 is for a condition that holds and 1 for one that
+ * does not; NULL past the last one. Other steps have none. A device gets steps with bodies only if it sets
+ * linnet_device_limits.bodies. docs/ops.md says what such a step computes. */
+LINNET_API const linnet_body *linnet_step_body(const linnet_step *step, int i);
+/* Returns step i of the body, in an order in which every value is made before it is read; NULL past the last one. */
+LINNET_API const linnet_step *linnet_body_step(const linnet_body *body, int i);
+/* Fill `out`, which linnet_device_tensor_init has initialized. The inputs of the body of a `while` are the number of
+ * finished iterations, the condition, and the step's inputs from 2 on: the carried values, then the captured ones. Its
+ * outputs are the condition for the next iteration, the carried values, and the rows of the stacked values. The inputs
+ * of the bodies of an `if` are the step's inputs from 1 on, and their outputs are its outputs. An output that nothing
+ * needs has dtype LINNET_NONE. An output may be an input of the body, or a constant. Errors: INVALID_ARGUMENT, also
+ * past the last one. */
+LINNET_API linnet_status linnet_body_get_input(const linnet_body *body, int i, linnet_device_tensor *out);
+LINNET_API linnet_status linnet_body_get_output(const linnet_body *body, int i, linnet_device_tensor *out);
+
 /* ---- map programs ----------------------------------------------------------------------------------------------- */
 
 /* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers from
@@ -319,6 +340,9 @@ typedef struct linnet_device_limits {
     uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64. If
                                   it is more than 64, inputs and outputs are imported only if the device has
                                   `allocate_host`, and those of bodies of loops and branches are copied */
+    bool bodies; /* `cost` and `run` support steps with bodies (linnet_step_body): the device runs a loop or a
+                  * branch whole, with its condition. false: the library runs loops and branches, and gives
+                  * the device steps of their bodies */
 } linnet_device_limits;
 
 /* A sequence of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
@@ -580,6 +604,10 @@ typedef struct linnet_host {
     linnet_status (*step_result_source)(const linnet_step *step, const linnet_source_options *options, char *text,
                                         size_t size, size_t *length);
     linnet_status (*step_get_requant)(const linnet_step *step, linnet_requant *out);
+    const linnet_body *(*step_body)(const linnet_step *step, int i);
+    const linnet_step *(*body_step)(const linnet_body *body, int i);
+    linnet_status (*body_get_input)(const linnet_body *body, int i, linnet_device_tensor *out);
+    linnet_status (*body_get_output)(const linnet_body *body, int i, linnet_device_tensor *out);
 } linnet_host;
 
 /* The table of this liblinnet, for a program that loads devices without linnet_device_open. Never NULL. */

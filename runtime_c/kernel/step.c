@@ -94,6 +94,24 @@ linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_devi
     return operand(step, i, linnet_step_input_count(step), step->call.n_outputs, out);
 }
 
+const linnet_body *linnet_step_body(const linnet_step *step, int i) {
+    return LN_HAS_DEVICES && i >= 0 && i < 2 ? step->bodies[i] : NULL;
+}
+
+const linnet_step *linnet_body_step(const linnet_body *body, int i) {
+    return LN_HAS_DEVICES && i >= 0 && i < body->n_steps ? &body->steps[i] : NULL;
+}
+
+linnet_status linnet_body_get_input(const linnet_body *body, int i, linnet_device_tensor *out) {
+    if (i < 0 || i >= body->n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_device_tensor(&body->tensors[i], &body->values[i], out);
+}
+
+linnet_status linnet_body_get_output(const linnet_body *body, int i, linnet_device_tensor *out) {
+    if (i < 0 || i >= body->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_device_tensor(&body->tensors[body->n_inputs + i], &body->values[body->n_inputs + i], out);
+}
+
 linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tensor *out) {
     static const ln_step_value unstored = {.name = ""};
     if (step->call.epilogue == NULL) return LINNET_UNKNOWN_NAME;

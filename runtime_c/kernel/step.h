@@ -23,8 +23,17 @@ typedef struct ln_step_value {
 struct linnet_step {
     ln_call call;
     const char *name;
-    int32_t number;              /* the number of the node (ln_work_node.number) */
-    const ln_step_value *values; /* one per input, then per operand of the epilogue, then per output */
+    int32_t number;                      /* the number of the node (ln_work_node.number) */
+    const ln_step_value *values;         /* one per input, then per operand of the epilogue, then per output */
+    const struct linnet_body *bodies[2]; /* of a loop or a branch that a device runs whole; NULL: none */
+};
+
+/* A body as a device sees it. */
+struct linnet_body {
+    const linnet_step *steps;
+    int32_t n_steps, n_inputs, n_outputs;
+    const ln_tensor *tensors; /* the inputs, then the outputs; an absent output has no dtype */
+    const ln_step_value *values;
 };
 
 /* Fills the public description of an operand, as much of it as out->struct_size has room for. Errors: INVALID_ARGUMENT

@@ -23,6 +23,10 @@ const linnet_host *linnet_device_host(void) {
         .map_prelude = linnet_map_prelude,
         .step_result_source = linnet_step_result_source,
         .step_get_requant = linnet_step_get_requant,
+        .step_body = linnet_step_body,
+        .body_step = linnet_body_step,
+        .body_get_input = linnet_body_get_input,
+        .body_get_output = linnet_body_get_output,
     };
     return &table;
 }

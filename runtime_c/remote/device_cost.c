@@ -81,6 +81,7 @@ static int limits(void *context, linnet_device_limits *out) {
     out->largest_buffer = d->welcome.most_bytes;
     out->transfer_ns = d->message_ns / 2; /* a run that goes to the host and comes back has two of them */
     out->transfer_rate = d->rate;
+    out->bodies = true;
     return 0;
 }
 

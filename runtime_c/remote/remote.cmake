@@ -9,7 +9,7 @@ set(LINNET_REMOTE_HOST ${LINNET_REMOTE_FILES} runtime_c/remote/host.c runtime_c/
     runtime_c/remote/host_recipe.c runtime_c/remote/host_trace.c runtime_c/remote/host_wait.c runtime_c/remote/host_work.c)
 add_library(linnet_remote MODULE ${LINNET_REMOTE_FILES} runtime_c/remote/batch.c runtime_c/remote/device.c
             runtime_c/remote/device_cost.c runtime_c/remote/device_peer.c runtime_c/remote/device_state.c runtime_c/remote/device_trace.c runtime_c/remote/flat.c
-            runtime_c/remote/library.c runtime_c/remote/piece.c runtime_c/remote/queue.c runtime_c/remote/ship.c)
+            runtime_c/remote/library.c runtime_c/remote/piece.c runtime_c/remote/piece_graph.c runtime_c/remote/piece_tables.c runtime_c/remote/queue.c runtime_c/remote/ship.c)
 target_include_directories(linnet_remote PRIVATE runtime_c/include runtime_c)
 target_compile_options(linnet_remote PRIVATE -Wall -Wextra -fvisibility=hidden -ffunction-sections -fdata-sections ${LINNET_SMALL})
 if(LINNET_WERROR)

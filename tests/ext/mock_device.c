@@ -63,8 +63,18 @@ static int limits(void *context, linnet_device_limits *out) {
     out->shared = (int32_t)mock(shared);
     out->in_place = (int32_t)mock(in_place);
     out->import_alignment = mock(pinned) ? 256 : 0;
+    out->bodies = (int32_t)mock(hostile); /* it reads them, and then says that it cannot run them */
     return mock_fails(MOCK_LIMITS);
 }
+
+/* Reads the dimensions and, of a constant, its bytes. */
+static double constant_sum(linnet_device_tensor t) {
+    double sum = t.dtype != LINNET_NONE ? (double)count_of(&t) + t.name[0] : 0;
+    for (uint64_t i = 0; t.data != NULL && i < t.bytes; i++) sum += ((const unsigned char *)t.data)[i];
+    return sum;
+}
+
+static void inspect_body(const linnet_body *body);
 
 /* Reads everything that a device can ask about a step. A sanitizer sees what is not there. */
 static void inspect(const linnet_step *step) {
@@ -105,9 +115,23 @@ static void inspect(const linnet_step *step) {
         if (linnet_step_result_source(step, NULL, block, sizeof block, &length) != LINNET_OK || length < sizeof block)
             mock_misused();
     }
+    for (int k = 0; k < 2; k++) inspect_body(linnet_step_body(step, k));
     if (linnet_step_get_map(step, &program) != LINNET_OK) return;
     for (int i = 0; i < program.instruction_count; i++)
         if (linnet_map_get_opcode((int)program.program[5 * i], &opcode) == LINNET_OK) sum += opcode.arity;
+}
+
+static void inspect_body(const linnet_body *body) {
+    const linnet_step *step;
+    linnet_device_tensor t;
+    volatile double sum = 0;
+    linnet_device_tensor_init(&t);
+    for (int i = 0; body != NULL && (step = linnet_body_step(body, i)) != NULL; i++) {
+        inspect(step);
+        for (int k = 0; k < linnet_step_input_count(step); k++) sum += (double)constant_sum(input_of(step, k));
+    }
+    for (int i = 0; body != NULL && linnet_body_get_input(body, i, &t) == LINNET_OK; i++) sum += constant_sum(t);
+    for (int i = 0; body != NULL && linnet_body_get_output(body, i, &t) == LINNET_OK; i++) sum += constant_sum(t);
 }
 
 enum { MOST_OPERANDS = 512 };
@@ -125,6 +149,7 @@ static double time_of(const linnet_step *step) {
 static double cost(void *context, const linnet_step *step) {
     if (mock(hostile)) inspect(step);
     if (linnet_step_input_count(step) > MOST_OPERANDS || linnet_step_output_count(step) > MOST_OPERANDS) return -1;
+    if (linnet_step_body(step, 0) != NULL) return -1;
     const int64_t part = (int64_t)(mock_hash(linnet_step_name(step), 1) % 16);
     const int64_t share = mock(share);
     const bool mine = context == (void *)device_of(NULL) ? part < share : part >= share && part < 2 * share;

@@ -4,6 +4,7 @@
 #include "plan/compile/contents.h"
 #include "plan/compile/pipeline.h"
 #include "plan/compile/program.h"
+#include "plan/graph/body_nodes.h"
 #include "plan/passes/device_memory.h"
 
 uint64_t ln_body_size(const ln_program *body, int threads) {
@@ -48,11 +49,7 @@ static void count_devices(ln_program *program, const ln_program *body) {
 
 linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     const bool loop = node->bodies[1] == NULL; /* a branch has two */
-    const ln_work_value *bound =
-        loop && node->n_inputs > 0 && node->inputs[0] >= 0 ? ln_value_at(w, node->inputs[0]) : NULL;
-    const ln_tensor *trips = bound != NULL ? &bound->tensor : NULL;
-    const int64_t times =
-        trips != NULL && trips->data != NULL ? ln_max(ln_load_i64(trips->data, trips->dtype, 0), 1) : 1;
+    const int64_t times = ln_body_trips(w, node);
     step->kind = loop ? LN_STEP_LOOP : LN_STEP_BRANCH;
     for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
         ln_work *b = node->bodies[k];

@@ -133,6 +133,17 @@ static void mark(const blob_table *t, const void *pointer, bool packed) {
     *(packed ? &blob->packed_only : &blob->kept) = true;
 }
 
+/* Marks what a step of a device reads, and the steps of its bodies. */
+static void mark_device_step(const blob_table *t, const linnet_step *step) {
+    const ln_call *call = &step->call;
+    for (int k = 0; k < call->n_inputs + call->n_extra; ++k) mark(t, call->inputs[k].data, false);
+    for (int k = 0; k < 2 && step->bodies[k] != NULL; ++k) {
+        const linnet_body *body = step->bodies[k];
+        for (int32_t i = 0; i < body->n_steps; ++i) mark_device_step(t, &body->steps[i]);
+        for (int32_t o = 0; o < body->n_outputs; ++o) mark(t, body->tensors[body->n_inputs + o].data, false);
+    }
+}
+
 static void mark_blobs(const ln_work *w, const ln_program *program, const blob_table *t) {
     for (int32_t i = 0; i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
@@ -143,10 +154,8 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
             mark(t, step->inputs[k].pointer, only);
             mark(t, step->call.inputs[k].data, only);
         }
-        for (int32_t m = 1; step->claim != NULL && m < step->claim->n; ++m) {
-            const ln_call *call = &step->claim->steps[m].call;
-            for (int k = 0; k < call->n_inputs + call->n_extra; ++k) mark(t, call->inputs[k].data, false);
-        }
+        for (int32_t m = 0; LN_HAS_DEVICES && step->claim != NULL && m < step->claim->n; ++m)
+            mark_device_step(t, &step->claim->steps[m]);
     }
     for (int32_t i = 0; i < program->n_outputs; ++i) mark(t, program->outputs[i].operand.pointer, false);
     for (int32_t i = 0; i < program->n_commits; ++i) mark(t, program->commits[i].operand.pointer, false);
@@ -161,12 +170,31 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
     }
 }
 
+/* A device runs the bodies of this node, so they have no programs that could take over their folded values. The graph
+ * takes these over. */
+static linnet_status take_blobs(ln_work *w, const ln_work_node *node) {
+    linnet_status status = LINNET_OK;
+    for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
+        ln_work *b = node->bodies[k];
+        while (b->blobs.count > 0) {
+            ln_blob *to = ln_list_add(w, &w->blobs, sizeof *to);
+            if (to == NULL) return ln_work_no_memory(w);
+            *to = ((const ln_blob *)b->blobs.items)[--b->blobs.count];
+        }
+        for (int32_t i = 0; i < b->nodes.count && status == LINNET_OK; ++i) status = take_blobs(w, ln_node_at(b, i));
+    }
+    return status;
+}
+
 /* The program takes over folded values that its steps still read; the others are freed with the working graph. */
 linnet_status ln_adopt_constants(ln_work *w) {
     ln_program *program = w->result.program;
     int32_t kept = 0;
     blob_table table;
-    const linnet_status status = sort_blobs(w, &table);
+    linnet_status status = LINNET_OK;
+    for (int32_t i = 0; LN_HAS_DEVICES && i < w->nodes.count && status == LINNET_OK; ++i)
+        if (ln_on_device(ln_node_at(w, i))) status = take_blobs(w, ln_node_at(w, i));
+    if (status == LINNET_OK) status = sort_blobs(w, &table);
     if (status != LINNET_OK) return status;
     mark_blobs(w, program, &table);
     for (int32_t i = 0; i < table.count; ++i) {

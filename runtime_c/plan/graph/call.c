@@ -148,6 +148,10 @@ linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, dou
     return status;
 }
 
+double ln_on_threads(const ln_work *w, double ns) {
+    return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
+}
+
 linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out) {
     enum { MOST = 2 * LN_MAX_OPERANDS };
     if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;

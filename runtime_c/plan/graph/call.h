@@ -16,6 +16,9 @@ const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *n
  * op prefers it and `layout` says so, channels-last. INFINITY: no kernel can compute the node. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
 
+/* Returns how long a step of the CPU takes on as many threads as it would get, if it takes `ns` on one. */
+double ln_on_threads(const ln_work *w, double ns);
+
 /* Tells whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
 /* Sets *wide to whether the CPU should run such a node in f32 between casts, because only this form has a fast

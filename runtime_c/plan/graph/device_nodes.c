@@ -1,33 +1,12 @@
-/* device_nodes.c - nodes as devices see them: the places that hints name, the bytes of values, the description of a
- * node to its device, and the time that steps and transfers take by the device's own model. */
+/* device_nodes.c - nodes as devices see them: the bytes of values, the description of a node to its device with the
+ * bodies of a loop or a branch, and the time that steps and transfers take by the device's own model. */
 #include "plan/graph/device_nodes.h"
 
+#include "plan/graph/body_nodes.h"
 #include "plan/graph/call.h"
 #include "plan/graph/work.h"
 
 #include <string.h>
-
-static bool matches(const char *pattern, const char *text) {
-    for (; *pattern != '*'; ++pattern, ++text) {
-        if (*pattern != *text) return false;
-        if (*text == 0) return true;
-    }
-    while (*pattern == '*') ++pattern;
-    for (; *text != 0; ++text)
-        if (matches(pattern, text)) return true;
-    return *pattern == 0;
-}
-
-/* plan_create.c has checked the names of the devices. */
-int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
-    for (int32_t h = 0; h < w->settings.n_hints; ++h) {
-        if (!matches(w->settings.hints[h].node, node->name)) continue;
-        for (int32_t d = 0; d < w->settings.n_devices; ++d)
-            if (strcmp(w->settings.devices[d].is.name, w->settings.hints[h].device) == 0) return d + 1;
-        return LN_CPU;
-    }
-    return -1;
-}
 
 double ln_device_steps_ns(const ln_device *device, const linnet_step *steps, int32_t count,
                           const linnet_step **scratch) {
@@ -66,27 +45,66 @@ uint64_t ln_device_bytes(const ln_work *w, int32_t of) {
     return bytes + d->limits.padding;
 }
 
+static void describe_value(const ln_work *w, int32_t at, uint8_t place, ln_step_value *out) {
+    const ln_work_value *v = ln_value_at(w, at);
+    out->name = v->name;
+    out->value = at;
+    out->readers = w->offload.readers != NULL ? w->offload.readers[at] : 0;
+    if (v->variable >= 0) out->variable = w->model->variables[v->variable].name;
+    out->token = v->device == place ? ln_token_of(w, at) : 0;
+    out->device = &ln_device_at(w, place)->is;
+    ln_bytes(&v->tensor, &out->bytes);
+    if (out->token != 0) out->bytes = ln_device_bytes(w, at) - ln_device_at(w, place)->limits.padding;
+}
+
+/* Describes body k of the node, which has inputs and outputs instead of operands. */
+static linnet_status describe_body(ln_work *w, const ln_work_node *node, int k, uint8_t place, ln_pool *pool,
+                                   const linnet_body **out) {
+    ln_work *b = node->bodies[k];
+    const bool loop = node->bodies[1] == NULL;
+    const ln_function *f = ln_body_function(w, node, k);
+    linnet_body *body = ln_pool_alloc(pool, sizeof *body);
+    linnet_step *steps = ln_pool_array(pool, b->nodes.count, sizeof *steps);
+    ln_tensor *tensors = ln_pool_array(pool, (int64_t)f->n_inputs + f->n_outputs, sizeof *tensors);
+    ln_step_value *values = ln_pool_array(pool, (int64_t)f->n_inputs + f->n_outputs, sizeof *values);
+    if (pool->failed) return ln_work_no_memory(w);
+    *out = body;
+    *body = (linnet_body){.steps = steps, .n_inputs = f->n_inputs, .n_outputs = f->n_outputs, .tensors = tensors};
+    body->values = values;
+    for (int32_t i = 0; i < f->n_inputs + f->n_outputs; ++i) {
+        const int32_t o = i - f->n_inputs;
+        int32_t at = o < 0 ? f->inputs[i] : b->fetches[o];
+        if (at < 0 && loop && o <= ln_carried(node)) at = f->inputs[o + 1]; /* it stays, or nothing asks for it */
+        if (at < 0) continue;
+        tensors[i] = ln_value_at(b, at)->tensor;
+        describe_value(b, at, place, &values[i]);
+    }
+    b->error = w->error;
+    linnet_status status = LINNET_OK;
+    for (int32_t i = 0; i < b->nodes.count && status == LINNET_OK; ++i)
+        if (ln_node_at(b, i)->state == LN_NODE_READY)
+            status = ln_device_step_of(b, ln_node_at(b, i), place, pool, &steps[body->n_steps++]);
+    b->error = NULL;
+    return status;
+}
+
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
-    const linnet_status status = ln_node_call(w, node, pool, &out->call);
+    linnet_status status = ln_node_call(w, node, pool, &out->call);
     if (status != LINNET_OK) return status;
     const int n_in = ln_slots(node), n = n_in + node->n_outputs;
     ln_step_value *values = ln_pool_array(pool, n, sizeof *values);
     if (values == NULL) return ln_work_no_memory(w);
     for (int k = 0; k < n; ++k) {
         const int32_t at = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
-        if (at < 0) continue;
-        const ln_work_value *v = ln_value_at(w, at);
-        values[k].name = v->name;
-        values[k].value = at;
-        values[k].readers = w->offload.readers != NULL ? w->offload.readers[at] : 0;
-        if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
-        values[k].token = v->device == place ? ln_token_of(w, at) : 0;
-        values[k].device = &ln_device_at(w, place)->is;
-        ln_bytes(&v->tensor, &values[k].bytes);
-        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, at) - ln_device_at(w, place)->limits.padding;
+        if (at >= 0) describe_value(w, at, place, &values[k]);
     }
     out->name = node->name;
     out->number = node->number;
     out->values = values;
-    return LINNET_OK;
+    for (int k = 0; k < 2; ++k) {
+        out->bodies[k] = NULL;
+        if (node->bodies[k] != NULL) status = describe_body(w, node, k, place, pool, &out->bodies[k]);
+        if (status != LINNET_OK) return status;
+    }
+    return status;
 }

@@ -6,8 +6,6 @@
 
 /* Describes a node to its device. The call is in `pool`. */
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
-/* Returns the place that the first matching hint names for the node; -1: no hint names one. */
-int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node);
 /* Returns the modelled nanoseconds of consecutive steps that the device executes as one, as its `offer` and `cost` say;
  * 0 if they do not say it. */
 double ln_device_steps_ns(const ln_device *device, const linnet_step *steps, int32_t count,

@@ -4,6 +4,7 @@
 
 #include "base/layout.h"
 #include "map/map_epilogue.h"
+#include "plan/graph/call.h"
 
 #include <string.h>
 
@@ -64,5 +65,31 @@ linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work
     node->reason = op->reason;
     node->number = op->number;
     *out = node;
+    return LINNET_OK;
+}
+
+linnet_status ln_epilogue_saving(ln_work *w, const int32_t *makers, const double *costs, const bool *last, int32_t at,
+                                 int32_t *op, double *saved) {
+    const ln_work_node *map = ln_node_at(w, at);
+    *saved = 0;
+    for (int tile = 0; tile < map->n_inputs && *saved == 0; ++tile) {
+        const ln_work_node *heavy = ln_epilogue_op(w, makers, map, at, tile, LN_CPU);
+        if (heavy == NULL || !ln_is_kernel(heavy)) continue;
+        const int32_t maker = makers[map->inputs[tile]];
+        if (costs[at] < 0 && costs[maker] < 0) continue; /* neither can move */
+        const int layout = last[map->inputs[tile]] ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE;
+        const ln_work_node *parts[] = {heavy, map, NULL};
+        ln_work_node *node;
+        double ns[3];
+        linnet_status status = ln_epilogue_node(w, heavy, map, tile, layout, &node);
+        if (status != LINNET_OK) return status;
+        if (node == NULL) continue;
+        parts[2] = node;
+        for (int k = 0; k < 3 && status == LINNET_OK; ++k) status = ln_node_cost(w, parts[k], layout, &ns[k]);
+        if (status != LINNET_OK) return status;
+        *op = maker;
+        *saved = ln_on_threads(w, ns[0]) + ln_on_threads(w, ns[1]) - ln_on_threads(w, ns[2]);
+        if (!(*saved > 0)) *saved = 0; /* NaN, too: no kernel can run both */
+    }
     return LINNET_OK;
 }

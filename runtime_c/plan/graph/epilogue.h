@@ -15,4 +15,10 @@ ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_w
 linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work_node *map, int tile, int layout,
                                ln_work_node **out);
 
+/* Computes how much time the CPU saves if the map at position `at` is the epilogue of the op before it. *op becomes the
+ * position of this op, and *saved is 0 if nothing is saved. Pairs of which neither node has a cost of at least 0 in
+ * `costs` are left out. last[value]: the CPU would keep the value channels-last. */
+linnet_status ln_epilogue_saving(ln_work *w, const int32_t *makers, const double *costs, const bool *last, int32_t at,
+                                 int32_t *op, double *saved);
+
 #endif

@@ -1,4 +1,5 @@
-/* scopes.c - device scopes: reads device strings, and compares them with the cluster and the devices of a plan. */
+/* scopes.c - device scopes and hints: reads device strings, compares them with the cluster and the devices of a plan,
+ * and finds the hint of a node. */
 #include "plan/graph/scopes.h"
 
 #include "plan/graph/work.h"
@@ -114,6 +115,30 @@ ln_places ln_scope_places(const ln_work *w, const char *scope) {
                 places |= ln_on_cpu(w->settings.tasks[t].place) ? local_places(w, &s)
                                                                 : (ln_places)1 << w->settings.tasks[t].place;
     return places == 0 && w->settings.n_tasks == 0 ? LN_ANYWHERE : places;
+}
+
+/* ---- hints ------------------------------------------------------------------------------------------------------- */
+
+static bool matches(const char *pattern, const char *text) {
+    for (; *pattern != '*'; ++pattern, ++text) {
+        if (*pattern != *text) return false;
+        if (*text == 0) return true;
+    }
+    while (*pattern == '*') ++pattern;
+    for (; *text != 0; ++text)
+        if (matches(pattern, text)) return true;
+    return *pattern == 0;
+}
+
+/* plan_create.c has checked the names of the devices. */
+int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
+    for (int32_t h = 0; h < w->settings.n_hints; ++h) {
+        if (!matches(w->settings.hints[h].node, node->name)) continue;
+        for (int32_t d = 0; d < w->settings.n_devices; ++d)
+            if (strcmp(w->settings.devices[d].is.name, w->settings.hints[h].device) == 0) return d + 1;
+        return LN_CPU;
+    }
+    return -1;
 }
 
 /* ---- clusters ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* scopes.h - device scopes: which places of a plan fit the device string of a node (schema/linnet.fbs), and the error
- * for nodes that do not run in such a place. */
+/* scopes.h - device scopes: which places of a plan fit the device string of a node (schema/linnet.fbs), which place a
+ * hint names, and the error for nodes that do not run in such a place. */
 #ifndef LN_SCOPES_H
 #define LN_SCOPES_H
 
@@ -35,6 +35,8 @@ linnet_status ln_take_cluster(ln_pool *pool, const linnet_plan_config *config, c
 /* Returns the places that fit a scope, which may be NULL. Without a cluster a scope is a hint: what nothing fits fits
  * anywhere. */
 ln_places ln_scope_places(const struct ln_work *w, const char *scope);
+/* Returns the place that the first matching hint names for the node; -1: no hint names one. */
+int32_t ln_hinted_place(const struct ln_work *w, const struct ln_work_node *node);
 /* Fails if a cluster is given and a node does not run where its scope places it. `places` has the places of each node,
  * LN_ANYWHERE without a scope. Nodes for which `stays` is set always run on this machine. Errors: UNKNOWN_NAME,
  * UNSUPPORTED. */

@@ -2,6 +2,7 @@
  * device can run form an island. The island moves to the device if the time on the device, the transfers and the
  * conversions at the border together are less than the time on the CPU. */
 #include "kernel/cost.h"
+#include "plan/graph/body_nodes.h"
 #include "plan/graph/call.h"
 #include "plan/graph/device_nodes.h"
 #include "plan/graph/epilogue.h"
@@ -45,11 +46,6 @@ enum { AS_DENSE = 1 << LN_PREFER_DENSE, AS_LAST = 1 << LN_PREFER_CHANNELS_LAST, 
 
 static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_bytes(&ln_value_at(w, value)->tensor); }
 
-/* Returns the time of a step of the CPU on as many threads as it would get. */
-static double on_threads(const ln_work *w, double ns) {
-    return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
-}
-
 /* Tells whether the node is a copy that takes no time, because its result is part of its operand's memory. */
 static bool is_free(const choice *c, const ln_work_node *node) {
     const ln_work *w = c->w;
@@ -63,7 +59,8 @@ static bool is_free(const choice *c, const ln_work_node *node) {
 static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
     const ln_device *d = ln_device_at(c->w, c->place);
     *cost = -1;
-    if (ln_is_assign(node) || node->bodies[0] != NULL || (node->op->flags & LN_OP_DATA_DEPENDENT)) return LINNET_OK;
+    if (ln_is_assign(node) || (node->op->flags & LN_OP_DATA_DEPENDENT)) return LINNET_OK;
+    if (node->bodies[0] != NULL && (!d->limits.bodies || !ln_body_is_whole(c->w, node))) return LINNET_OK;
     for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
         const int32_t v = k < node->n_inputs ? node->inputs[k] : node->outputs[k - node->n_inputs];
         if (v < 0) continue;
@@ -162,12 +159,12 @@ static double converting(const choice *c, int32_t value, int readers, bool made_
     if (read_there) readers |= AS_DENSE;
     double ns = 0;
     if (ln_has_layouts(w, value) && readers & (c->last[value] && !made_there ? AS_DENSE : AS_LAST))
-        ns += on_threads(w, ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor));
+        ns += ln_on_threads(w, ln_conversion_cost(w->settings.machine, w->settings.features, &v->tensor));
     if (!ln_is_half(v->tensor.dtype)) return ns;
     /* Whether the value stays in f32, so that its maker needs no cast. */
     const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there;
     const int casts = (readers & AS_F32 ? 1 : 0) + (!made_there && maker >= 0 && c->wide[maker] && !kept);
-    return ns + casts * on_threads(w, cast_cost(w, &v->tensor));
+    return ns + casts * ln_on_threads(w, cast_cost(w, &v->tensor));
 }
 
 static void count_conversion(choice *c, int32_t value, int32_t home, bool made_there) {
@@ -191,43 +188,16 @@ static void count_conversions(choice *c) {
 
 /* ---- epilogues --------------------------------------------------------------------------------------------------- */
 
-/* Computes how much time the CPU saves if node i is the epilogue of the op before it. *op becomes the position of this
- * op, and *saved is 0 if nothing is saved. */
-static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *saved) {
-    ln_work *w = c->w;
-    const ln_work_node *map = ln_node_at(w, i);
-    *saved = 0;
-    for (int tile = 0; tile < map->n_inputs && *saved == 0; ++tile) {
-        const ln_work_node *heavy = ln_epilogue_op(w, c->made, map, i, tile, LN_CPU);
-        if (heavy == NULL || !ln_is_kernel(heavy)) continue;
-        if (c->costs[i] < 0 && c->costs[c->made[map->inputs[tile]]] < 0) continue; /* neither can move */
-        const int layout = c->last[map->inputs[tile]] ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE;
-        const ln_work_node *parts[] = {heavy, map, NULL};
-        ln_work_node *node;
-        double ns[3];
-        linnet_status status = ln_epilogue_node(w, heavy, map, tile, layout, &node);
-        if (status != LINNET_OK) return status;
-        if (node == NULL) continue;
-        parts[2] = node;
-        for (int k = 0; k < 3 && status == LINNET_OK; ++k) status = ln_node_cost(w, parts[k], layout, &ns[k]);
-        if (status != LINNET_OK) return status;
-        *op = c->made[map->inputs[tile]];
-        *saved = on_threads(w, ns[0]) + on_threads(w, ns[1]) - on_threads(w, ns[2]);
-        if (!(*saved > 0)) *saved = 0; /* NaN, too: no kernel can run both */
-    }
-    return LINNET_OK;
-}
-
 /* Subtracts the time that epilogues save from the cost of the CPU. If only one of the two nodes would move to the
  * device, the time that the CPU then loses is added to the cost of the device. */
 static linnet_status count_savings(choice *c) {
-    const ln_work *w = c->w;
+    ln_work *w = c->w;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY || !ln_is_kernel(node) || !ln_is_family(node, LN_FAMILY_MAP)) continue;
         int32_t op = -1;
         double saved;
-        const linnet_status status = saving(c, i, &op, &saved);
+        const linnet_status status = ln_epilogue_saving(w, c->made, c->costs, c->last, i, &op, &saved);
         if (status != LINNET_OK) return status;
         const int32_t home = island_of(c, i), from = island_of(c, op);
         if (home >= 0 && home == from)
@@ -368,9 +338,9 @@ static linnet_status ask_device(choice *c) {
         home->real |= !view;
         if (view) continue;
         double ns = 0;
-        status = ln_node_cost(w, ln_node_at(w, i), LN_LAYOUT_CHANNELS_LAST, &ns);
+        status = ln_body_cost(w, ln_node_at(w, i), &ns);
         if (status != LINNET_OK) return status;
-        home->cpu += on_threads(w, ns);
+        home->cpu += ns;
     }
     count_transfers(c);
     status = add_costs(c);
@@ -402,9 +372,7 @@ static linnet_status ask_device(choice *c) {
 /* Notes where a hint or the scope of the node permits it to run. */
 static void note_scope(choice *c, int32_t i) {
     const ln_work_node *node = ln_node_at(c->w, i);
-    const int32_t place = ln_hinted_place(c->w, node);
-    c->hinted[i] = place >= 0;
-    c->allowed[i] = c->hinted[i] ? (ln_places)1 << place : ln_scope_places(c->w, node->scope);
+    c->allowed[i] = ln_body_places(c->w, node, &c->hinted[i]);
     c->stays[i] = c->hinted[i] || ln_is_assign(node) || node->bodies[0] != NULL || is_free(c, node);
     for (int o = 0; o < node->n_outputs && !c->stays[i]; ++o)
         c->stays[i] = node->outputs[o] >= 0 && ln_count(&ln_value_at(c->w, node->outputs[o])->tensor) == 0;
@@ -440,6 +408,7 @@ linnet_status ln_pass_places(ln_work *w) {
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
         ln_node_at(w, i)->number = i;
+        ln_body_sweep(w, ln_node_at(w, i));
         if (ln_node_at(w, i)->state == LN_NODE_READY) note_scope(&c, i);
     }
     linnet_status status = LINNET_OK;

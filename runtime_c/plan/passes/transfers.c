@@ -150,7 +150,7 @@ static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t copy) {
         const ln_work_node *node = ln_node_at(w, i);
         const bool down = node->op == NULL && node->n_outputs == 1 && node->inputs[0] == move->value;
         if (node->state != LN_NODE_READY) continue;
-        if (node->bodies[0] != NULL) return false; /* a body may read variables */
+        if (node->bodies[0] != NULL && ln_is_kernel(node)) return false; /* a body may read variables */
         if (down && ln_on_cpu(ln_value_at(w, node->outputs[0])->device)) {
             if (host >= 0) return false;
             host = node->outputs[0];
