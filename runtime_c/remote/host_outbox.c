@@ -37,6 +37,15 @@ void ln_host_value_free(ln_host *host, host_value *value) {
     free(value);
 }
 
+unsigned char *ln_host_value_end(host_value *value, size_t *room) {
+    unsigned char *memory = value->memory;
+    const size_t end = LN_REMOTE_ANSWER_BYTES + (size_t)value->bytes;
+    memset(memory + end, 0, (8 - end % 8) % 8);
+    *room = (size_t)value->bytes + 64;
+    free(value);
+    return memory;
+}
+
 /* Takes the first value out of its channel. */
 static host_value *detach(host_connection *c, host_channel *channel) {
     host_value *value = channel->values;
@@ -110,7 +119,7 @@ linnet_status ln_host_send(host_connection *c, uint64_t channel, uint64_t number
     if (value == NULL) return (linnet_status)error->code;
     /* Once more: the buffer may have been freed during a wait. */
     const unsigned char *from = ln_host_span(c->client, buffer, offset, bytes, error);
-    if (from != NULL) memcpy(value->memory, from, (size_t)bytes);
+    if (from != NULL) memcpy(value->memory + LN_REMOTE_ANSWER_BYTES, from, (size_t)bytes);
     const linnet_status status = from != NULL ? put(c, channel, value, error) : (linnet_status)error->code;
     if (status != LINNET_OK) ln_host_value_free(c->host, value);
     return status;

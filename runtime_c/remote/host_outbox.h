@@ -17,6 +17,9 @@ void ln_host_note_lost(host_connection *connection, bool lost);
 linnet_status ln_host_take(host_connection *connection, uint64_t number_of, uint64_t channel, uint64_t number,
                            uint64_t bytes, host_value **value, linnet_error *error);
 void ln_host_value_free(ln_host *host, host_value *value);
+/* Frees the value, but not its memory, which it returns: `*room` bytes, with the value at LN_REMOTE_ANSWER_BYTES and
+ * zeros behind it up to a multiple of 8. */
+unsigned char *ln_host_value_end(host_value *value, size_t *room);
 /* With the client's lock: frees all that the connection has sent. */
 void ln_host_outbox_free(host_connection *connection);
 

@@ -40,7 +40,7 @@ typedef struct host_buffer {
 typedef struct host_value {
     struct host_value *next;
     uint64_t number, bytes;
-    unsigned char *memory; /* bytes + 64 of it */
+    unsigned char *memory; /* bytes + 64 of it; the value begins at LN_REMOTE_ANSWER_BYTES */
 } host_value;
 
 /* The values that one connection sends to one queue on another host, in the order of their numbers. */

@@ -101,13 +101,22 @@ static linnet_status fetch(host_connection *c, const unsigned char *at, linnet_e
     return status;
 }
 
+/* The memory of the first value becomes the answer, which it has room for. */
 static linnet_status take(host_connection *c, const unsigned char *at, linnet_error *error) {
     host_value *value;
+    const linnet_allocator *a = &c->host->allocator;
     const linnet_status status =
         ln_host_take(c, get64(at), get64(at + 8), get64(at + 16), get64(at + 24), &value, error);
     if (status != LINNET_OK) return status;
-    unsigned char *to = more(c, (size_t)value->bytes);
-    if (to != NULL) memcpy(to, value->memory, (size_t)value->bytes);
+    const size_t bytes = (size_t)value->bytes;
+    if (c->answer_size == LN_REMOTE_ANSWER_BYTES) {
+        a->free(a->context, c->answer, c->answer_room);
+        c->answer = ln_host_value_end(value, &c->answer_room);
+        c->answer_size += (bytes + 7) / 8 * 8;
+        return LINNET_OK;
+    }
+    unsigned char *to = more(c, bytes);
+    if (to != NULL) memcpy(to, value->memory + LN_REMOTE_ANSWER_BYTES, bytes);
     ln_host_value_free(c->host, value);
     return to != NULL ? LINNET_OK : no_room(error);
 }
