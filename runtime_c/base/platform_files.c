@@ -120,24 +120,25 @@ static bool write_sparse(int file, const char *data, size_t size, bool *hole) {
     return true;
 }
 
+void ln_file_drop(ln_new_file *f) {
+    if (f->file < 0) return;
+    unlink(f->temporary); /* removed before closing, because closing releases the lock */
+    close(f->file);
+    f->file = -1;
+}
+
 static linnet_status write_failure(ln_new_file *f, linnet_error *error) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     file_failure(error, LINNET_WRITE_FAILED, f->path, "cannot write the file; an existing file is unchanged");
-    if (f->file >= 0) {
-        unlink(f->temporary); /* removed before closing, because closing releases the lock */
-        close(f->file);
-    }
+    ln_file_drop(f);
     if (full) ln_expected(error, "%llu bytes free", (unsigned long long)f->bytes);
     ln_hint(error, full ? "free disk space, or use another path" : "use a path with write permission");
     return LINNET_WRITE_FAILED;
 }
 
-linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count,
-                            linnet_error *error) {
+linnet_status ln_file_begin(ln_new_file *f, const char *path, uint64_t bytes, linnet_error *error) {
     struct stat there;
-    f->file = -1;
-    f->bytes = 0;
-    for (int32_t i = 0; i < count; i++) f->bytes += parts[i].size;
+    *f = (ln_new_file){.file = -1, .bytes = bytes};
     if (realpath(path, f->path) == NULL) snprintf(f->path, sizeof f->path, "%s", path);
     errno = ENAMETOOLONG;
     if (strlen(path) >= sizeof f->path) return write_failure(f, error);
@@ -145,11 +146,16 @@ linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *par
     errno = EISDIR;
     if (stat(f->path, &there) == 0 && !S_ISREG(there.st_mode))
         return write_failure(f, error); /* the old file must stay */
-    if (!open_new(f) || ftruncate(f->file, 0) != 0) return write_failure(f, error);
-    bool hole = false;
-    for (int32_t i = 0; i < count; i++)
-        if (!write_sparse(f->file, parts[i].data, parts[i].size, &hole)) return write_failure(f, error);
-    return hole && ftruncate(f->file, (off_t)f->bytes) != 0 ? write_failure(f, error) : LINNET_OK;
+    return !open_new(f) || ftruncate(f->file, 0) != 0 ? write_failure(f, error) : LINNET_OK;
+}
+
+linnet_status ln_file_append(ln_new_file *f, const void *data, size_t size, linnet_error *error) {
+    return size == 0 || write_sparse(f->file, data, size, &f->hole) ? LINNET_OK : write_failure(f, error);
+}
+
+linnet_status ln_file_put(ln_new_file *f, const void *data, size_t size, linnet_error *error) {
+    if (f->hole && ftruncate(f->file, (off_t)f->bytes) != 0) return write_failure(f, error);
+    return lseek(f->file, 0, SEEK_SET) == 0 && write_all(f->file, data, size) ? LINNET_OK : write_failure(f, error);
 }
 
 linnet_status ln_file_commit(ln_new_file *f, linnet_error *error) {

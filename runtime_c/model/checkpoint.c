@@ -6,6 +6,7 @@
 #include "base/structs.h"
 #include "model/model.h"
 #include "model/store.h"
+#include "model/store_holders.h"
 #include "model/structure_reader.h"
 #include "linnet_ext.h"
 
@@ -87,9 +88,10 @@ typedef struct saver {
     ln_pool pool;
     const char **pairs; /* sorted by key */
     int32_t n_pairs, n_chosen;
-    bool *chosen; /* [variable]: it is saved */
+    bool *chosen;    /* [variable]: it is saved */
+    size_t *digests; /* per chosen variable: the position of its CRC in the structure */
     ln_new_file *file;
-    ln_span *parts;
+    void *buffer; /* for parts of a value that the store does not have; NULL: none was needed yet */
     linnet_error *error;
 } saver;
 
@@ -167,16 +169,15 @@ static void write_variables(saver *s, writer *w, size_t at) {
 }
 
 /* The vector of segments is last in the structure and has a known size, so the positions of the segments' data are
-   known. Returns the size of the file. */
-static uint64_t write_segments(saver *s, writer *w, size_t at) {
+   known. *data becomes the first of them. Returns the size of the file. */
+static uint64_t write_segments(saver *s, writer *w, size_t at, size_t *data) {
     const linnet_model *model = ln_store_model(s->store);
     const size_t n = (size_t)s->n_chosen;
-    size_t each = offsets(w, at, n);
-    ln_span *part = s->parts;
+    size_t each = offsets(w, at, n), *digest = s->digests;
     uint64_t place;
     align(w, 4);
     place = ln_round_up(w->used + 32 * n, LN_ALIGNMENT);
-    *part++ = (ln_span){w->data, (size_t)place};
+    *data = (size_t)place;
     for (int32_t i = 0; i < model->n_variables; i++) {
         const ln_variable *v = &model->variables[i];
         if (!s->chosen[i]) continue;
@@ -185,18 +186,37 @@ static uint64_t write_segments(saver *s, writer *w, size_t at) {
         table(w, SEGMENT);
         put(w, place, 8);
         put(w, v->bytes, 8);
-        put(w, linnet_crc32c(0, ln_store_data(s->store, i), (size_t)v->bytes), 8);
+        *digest++ = put(w, 0, 8);
         put(w, LN_DIGEST_CRC32C, 4);
-        /* Zeros follow every variable, up to the start of the next one. */
-        *part = (ln_span){ln_store_data(s->store, i), (size_t)ln_round_up(v->bytes, LN_ALIGNMENT)};
-        place += part++->size;
+        place += ln_round_up(v->bytes, LN_ALIGNMENT);
     }
     return place;
 }
 
+/* Writes the value, and zeros up to the next one. A value that another machine has comes in parts, so that it is never
+ * here as a whole. */
+static linnet_status write_value(saver *s, int32_t i, uint32_t *crc) {
+    enum { PART = 1 << 20 };
+    static const char zeros[LN_ALIGNMENT];
+    const size_t bytes = (size_t)ln_store_model(s->store)->variables[i].bytes;
+    linnet_status status = LINNET_OK;
+    if (s->buffer == NULL && ln_store_holder(s->store, i) != NULL && ln_store_unread(s->store, i) == NULL)
+        s->buffer = ln_pool_alloc(&s->pool, PART);
+    for (size_t at = 0; at < bytes && status == LINNET_OK; at += PART) {
+        const size_t size = bytes - at < PART ? bytes - at : PART;
+        const void *part = ln_store_part(s->store, i, at, size, s->buffer, s->error);
+        if (part == NULL) return (linnet_status)s->error->code;
+        *crc = linnet_crc32c(*crc, part, size);
+        status = ln_file_append(s->file, part, size, s->error);
+    }
+    if (status != LINNET_OK) return status;
+    return ln_file_append(s->file, zeros, (size_t)ln_round_up(bytes, LN_ALIGNMENT) - bytes, s->error);
+}
+
 static linnet_status write_file(saver *s, const char *path) {
     const linnet_model *model = ln_store_model(s->store);
-    size_t most = 512, root[4], each;
+    size_t most = 512, root[4], each, data;
+    linnet_status status;
     uint64_t size;
     uint32_t version = 1;
     writer w = {NULL, 0};
@@ -207,8 +227,8 @@ static linnet_status write_file(saver *s, const char *path) {
         }
     for (int32_t i = 0; i < s->n_pairs; i++) most += 48 + strlen(s->pairs[2 * i]) + strlen(s->pairs[2 * i + 1]);
     w.data = ln_pool_alloc(&s->pool, most);
-    s->parts = ln_pool_array(&s->pool, (int64_t)s->n_chosen + 1, sizeof *s->parts);
-    if (!w.data || !s->parts) return no_memory(s->error);
+    s->digests = ln_pool_array(&s->pool, (int64_t)s->n_chosen + 1, sizeof *s->digests);
+    if (!w.data || !s->digests) return no_memory(s->error);
     w.used = LN_HEADER_SIZE;
     put(&w, ROOT, 4);
     memcpy(w.data + w.used, "LNT1", 4);
@@ -228,13 +248,24 @@ static linnet_status write_file(saver *s, const char *path) {
         text(&w, key, s->pairs[2 * i]);
         text(&w, value, s->pairs[2 * i + 1]);
     }
-    size = write_segments(s, &w, root[2]);
+    size = write_segments(s, &w, root[2], &data);
+    status = ln_file_begin(s->file, path, size, s->error);
+    if (status == LINNET_OK) status = ln_file_append(s->file, w.data, data, s->error);
+    for (int32_t i = 0, n = 0; i < model->n_variables && status == LINNET_OK; i++) {
+        uint32_t crc = 0;
+        if (!s->chosen[i]) continue;
+        status = write_value(s, i, &crc);
+        memcpy(w.data + s->digests[n++], &crc, sizeof crc);
+    }
+    if (status != LINNET_OK) return ln_file_drop(s->file), status;
+    /* The header is written last, because it has the digests of the values. */
     ln_write_header(w.data, w.data + LN_HEADER_SIZE, w.used - LN_HEADER_SIZE, size, version);
-    return ln_file_write(s->file, path, s->parts, s->n_chosen + 1, s->error);
+    return ln_file_put(s->file, w.data, data, s->error);
 }
 
 linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *given,
                                 linnet_error *error) {
+    LN_WANT_ERROR(error);
     linnet_checkpoint_config taken;
     const linnet_checkpoint_config *config = given ? &taken : NULL;
     saver s = {.store = store, .error = error};
@@ -250,8 +281,6 @@ linnet_status linnet_store_save(linnet_store *store, const char *path, const lin
     if (status == LINNET_OK) {
         ln_store_lock(store, false);
         status = choose(&s, config);
-        for (int32_t i = 0; i < ln_store_model(store)->n_variables && status == LINNET_OK; i++)
-            if (s.chosen[i]) status = ln_store_fetch(store, i, NULL, error);
         if (status == LINNET_OK) status = write_file(&s, path);
         ln_store_unlock(store);
     }

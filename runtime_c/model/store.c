@@ -2,8 +2,9 @@
  * As soon as a snapshot follows the store, the store also has a copy of the last committed state. Sessions of several
  * plans may share a store. */
 #include "model/store.h"
+#include "model/store_holders.h"
+#include "model/store_state.h"
 
-#include "base/platform_files.h"
 #include "base/platform_locks.h"
 #include "kernel/parts.h"
 #include "model/model.h"
@@ -11,39 +12,9 @@
 
 #include <string.h>
 
-struct linnet_store {
-    ln_memory memory;
-    ln_references references;
-    linnet_model *model;
-    ln_lock lock;
-    char *block;
-    size_t block_bytes;
-    size_t *offsets; /* [variable]: place in the block; this array and the others lie in the struct's allocation */
-    uint64_t *versions;
-    /* For snapshots, see store.h. */
-    ln_lock committed_lock;
-    char **committed; /* [variable]: its value at the last commit; NULL: no snapshot reads it */
-    uint64_t *committed_versions;
-    atomic_size_t committed_bytes;
-    atomic_int followers;
-    atomic_uint_least64_t commits;
-    atomic_bool pending; /* a caller has written through linnet_store_data, and this is not committed yet */
-    bool writing;        /* a thread holds the exclusive lock */
-    uint64_t writes;     /* the sum of versions */
-    ln_packed_cache packed_cache;
-    /* Values that the store does not have. `holders` changes under the exclusive lock, or under the shared lock and
-       fetch_lock. */
-    ln_lock fetch_lock;   /* also protects `possible_holders` */
-    int possible_holders; /* sessions that may hold values */
-    ln_holder **holders;  /* [variable]: who has its value; NULL: the store has it */
-    ln_holder lost;       /* the holder of values that do not exist any more; its fetch fails */
-    atomic_int away;      /* number of entries of `holders` that are not NULL */
-    atomic_bool *exposed; /* [variable]: linnet_store_data has given its address to a caller */
-};
-
 static size_t struct_bytes(int32_t variables) {
-    const size_t each =
-        sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *) + sizeof(ln_holder *) + sizeof(atomic_bool);
+    const size_t each = sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *) + sizeof(ln_holder *) +
+                        sizeof(ln_store_source) + sizeof(atomic_bool);
     return sizeof(linnet_store) + (size_t)variables * each;
 }
 
@@ -54,19 +25,6 @@ size_t ln_store_bytes_for(const linnet_model *model) {
     return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
 }
 
-/* Copies values from a file in pieces, so that a large variable is never in memory twice. Pages of zeros are not
- * written, so they take no memory. */
-static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
-    /* Linux caches files in groups of pages (folios), so reading a piece may load the end of the previous one again. */
-    enum { PIECE = 4 << 20 };
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
-        ln_copy_sparse(to + at, from + at, size);
-        const size_t since = at < PIECE ? 0 : at - PIECE;
-        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from + since, at + size - since);
-    }
-}
-
 static bool init_locks(linnet_store *store) {
     ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->packed_cache.lock, &store->fetch_lock};
     for (int i = 0; i < 4; i++)
@@ -75,12 +33,6 @@ static bool init_locks(linnet_store *store) {
             return false;
         }
     return true;
-}
-
-static linnet_status fetch_lost(ln_holder *lost, int32_t i, linnet_error *error) {
-    (void)lost, (void)i;
-    ln_fail(error, LINNET_DEVICE_FAILED, "a device failed before the variable's new value reached the host");
-    return ln_hint(error, "load a checkpoint, or write the variable");
 }
 
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
@@ -100,8 +52,8 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     store->offsets = (size_t *)(store->committed_versions + model->n_variables);
     store->committed = (char **)(store->offsets + model->n_variables);
     store->holders = (ln_holder **)(store->committed + model->n_variables);
-    store->exposed = (atomic_bool *)(store->holders + model->n_variables);
-    store->lost.fetch = fetch_lost;
+    store->sources = (ln_store_source *)(store->holders + model->n_variables);
+    store->exposed = (atomic_bool *)(store->sources + model->n_variables);
     for (int32_t i = 0; i < model->n_variables; i++) {
         uint64_t bytes = model->variables[i].bytes;
         store->offsets[i] = total;
@@ -122,22 +74,13 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot create the store's locks");
     }
-    for (int32_t i = 0; i < model->n_variables; i++)
-        if (model->variables[i].tensor.data)
-            take_values(model, store->block + store->offsets[i], model->variables[i].tensor.data,
-                        (size_t)model->variables[i].bytes);
     atomic_init(&store->references.count, 1);
     store->memory = memory;
     ln_memory_init(&store->packed_cache.memory, &memory.allocator);
     store->model = ln_model_retain(model);
+    ln_store_holders_init(store);
     *out = store;
     return LINNET_OK;
-}
-
-void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v) {
-    ln_store_release(store, i);
-    take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
-    ln_store_bump(store, i);
 }
 
 static void forget_committed(linnet_store *store) {
@@ -158,6 +101,7 @@ void linnet_store_free(linnet_store *store) {
     linnet_model *model;
     if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1) return;
     model = store->model;
+    ln_store_holders_free(store);
     ln_lock_destroy(&store->lock);
     ln_lock_destroy(&store->committed_lock);
     ln_lock_destroy(&store->packed_cache.lock);
@@ -274,7 +218,7 @@ uint64_t ln_store_copy_committed(linnet_store *store, char *const *data, uint64_
 
 /* ---- variables ------------------------------------------------------------------------------------------------- */
 
-void *ln_store_data(linnet_store *store, int i) { return store->block + store->offsets[i]; }
+void *ln_store_data(linnet_store *store, int i) { return ln_store_value(store, i); }
 
 uint64_t ln_store_version(const linnet_store *store, int i) { return store->versions[i]; }
 
@@ -283,56 +227,19 @@ void ln_store_bump(linnet_store *store, int i) {
     store->writes++;
 }
 
-/* ---- values that the store does not have ------------------------------------------------------------------------- */
-
-bool ln_store_may_hold(const linnet_store *store, int32_t i) {
-    return LN_HAS_DEVICES && !atomic_load(&store->exposed[i]) && !store->committed[i];
-}
-
-void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder) {
-    ln_store_release(store, i);
-    store->holders[i] = holder;
-    atomic_fetch_add(&holder->count, 1);
-    atomic_fetch_add(&store->away, 1);
-}
-
-void ln_store_lose(linnet_store *store, int32_t i) { ln_store_hold(store, i, &store->lost); }
-
-const ln_holder *ln_store_holder(const linnet_store *store, int32_t i) { return store->holders[i]; }
-
-void ln_store_add_possible_holders(linnet_store *store, int change) {
-    ln_lock_exclusive(&store->fetch_lock);
-    store->possible_holders += change;
-    ln_unlock(&store->fetch_lock);
+void ln_store_take(linnet_store *store, int i, linnet_model *from, const ln_variable *v) {
+    const bool elsewhere = LN_HAS_DEVICES && store->holders[i] != NULL && ln_store_may_hold(store, i);
+    if (elsewhere && ln_store_may_be_held(store) && from->file_kind == LN_FILE_MAPPED) {
+        ln_store_leave(store, i, from, v->tensor.data);
+    } else {
+        ln_store_overwrite(store, i);
+        ln_store_take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
+    }
+    ln_store_bump(store, i);
 }
 
 bool ln_store_is_shared(const linnet_store *store) {
     return atomic_load(&((linnet_store *)(uintptr_t)store)->references.count) > 1;
-}
-
-void ln_store_release(linnet_store *store, int32_t i) {
-    ln_holder *holder = LN_HAS_DEVICES ? store->holders[i] : NULL;
-    if (!holder) return;
-    store->holders[i] = NULL;
-    atomic_fetch_sub(&store->away, 1); /* readers without fetch_lock see the value from now on */
-    atomic_fetch_sub(&holder->count, 1);
-}
-
-linnet_status ln_store_fetch(linnet_store *store, int32_t i, const ln_holder *own, linnet_error *error) {
-    linnet_status status = LINNET_OK;
-    const int32_t end = i < 0 ? store->model->n_variables : i + 1;
-    if (!LN_HAS_DEVICES || atomic_load(&store->away) == 0) return LINNET_OK;
-    ln_lock_exclusive(&store->fetch_lock);
-    for (int32_t v = i < 0 ? 0 : i; v < end && status == LINNET_OK; v++) {
-        ln_holder *holder = store->holders[v];
-        if (!holder || holder == own) continue;
-        atomic_fetch_add(&holder->count, 1);
-        status = holder->fetch(holder, i, error);
-        atomic_fetch_sub(&holder->count, 1);
-        if (status != LINNET_OK) ln_at_tensor(error, store->model->variables[v].name);
-    }
-    ln_unlock(&store->fetch_lock);
-    return status;
 }
 
 /* ---- variables, for callers -------------------------------------------------------------------------------------- */
@@ -407,22 +314,11 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     int32_t i = find(store, "linnet_store_write", name, data, bytes, error);
     if (i < 0) return status_of(error);
     ln_store_lock(store, true);
-    ln_store_release(store, i);
+    ln_store_overwrite(store, i);
     if (bytes) memcpy(ln_store_data(store, i), data, bytes);
     ln_store_bump(store, i);
     ln_store_unlock(store);
     return LINNET_OK;
-}
-
-/* Makes sure that the store has the value of variable i and that no holder gets the value later. Does not wait for
- * runs, so it returns false if somebody holds values or may hold them. */
-static bool expose(linnet_store *store, int32_t i) {
-    if (!LN_HAS_DEVICES || atomic_load(&store->exposed[i])) return true;
-    ln_lock_exclusive(&store->fetch_lock);
-    const bool nobody = store->possible_holders == 0 && atomic_load(&store->away) == 0;
-    if (nobody) atomic_store(&store->exposed[i], true);
-    ln_unlock(&store->fetch_lock);
-    return nobody;
 }
 
 void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error) {
@@ -431,7 +327,7 @@ void *linnet_store_data(linnet_store *store, const char *name, linnet_access acc
     i = ln_store_find(store, "linnet_store_data", name, error);
     if (i < 0) return NULL;
     linnet_status status = LINNET_OK;
-    if (access == LINNET_WRITE || !expose(store, i)) {
+    if (access == LINNET_WRITE || !ln_store_expose(store, i)) {
         ln_lock_exclusive(&store->lock);
         status = ln_store_fetch(store, i, NULL, error);
         atomic_store(&store->exposed[i], true);

@@ -4,8 +4,7 @@
 #ifndef LN_STORE_H
 #define LN_STORE_H
 
-#include "base/platform_locks.h"
-#include "model/graph.h"
+#include "model/store_types.h"
 
 /* Adds a reference and returns the store. linnet_store_free releases a reference. Needs no lock. */
 linnet_store *ln_store_retain(linnet_store *store);
@@ -43,8 +42,8 @@ uint64_t ln_store_commit_number(const linnet_store *store);
  * data[i] and updates versions[i]. Returns the number of the commit. Needs no lock. */
 uint64_t ln_store_copy_committed(linnet_store *store, char *const *data, uint64_t *versions);
 
-/* Returns the memory of variable i: 64-byte aligned, dense, in its declared dtype and shape. If a holder (see below)
- * has the value, the memory has an old value. */
+/* Returns the memory of variable i: 64-byte aligned, dense, in its declared dtype and shape. If a holder
+ * (store_holders.h) has the value, the memory has an old value. */
 void *ln_store_data(linnet_store *store, int i);
 /* ln_store_version returns the number of writes to variable i. A writer calls ln_store_bump, which increments this
  * number, under the exclusive lock. The number tells whether a packed copy of the variable is current. */
@@ -53,51 +52,14 @@ void ln_store_bump(linnet_store *store, int i);
 /* Returns the number of writes to all variables. If this number has not changed, no version has changed. */
 uint64_t ln_store_writes(const linnet_store *store);
 
-/* The packed copies of variables that sessions of this store share (run/packed_variables.c). */
-typedef struct ln_packed_cache {
-    ln_lock lock;              /* protects the list, the copies and `memory` */
-    struct ln_instance *first; /* the instances whose steps read packed copies */
-    ln_memory memory;
-    atomic_size_t bytes;        /* memory.bytes, for readers without the lock */
-    atomic_uint_least64_t made; /* how often a variable was packed */
-} ln_packed_cache;
 /* Returns the store's cache of packed copies. Needs no lock. */
 ln_packed_cache *ln_store_packed_cache(linnet_store *store);
 
-/* A holder has current values of variables that the store does not have: a session whose device has computed them
- * (run/device_variables.c). Before its first step, a run fetches the values that other sessions hold. So while a run is
- * in progress, no other session holds a value. */
-typedef struct ln_holder {
-    /* Copies the value of variable i to the store, or of all variables that this holder has if i is -1, and calls
-     * ln_store_release for each. Called under the store's lock, and by one thread at a time. */
-    linnet_status (*fetch)(struct ln_holder *holder, int32_t i, linnet_error *error);
-    atomic_int count; /* number of variables that it holds, plus 1 during `fetch`; 0: nobody uses the holder any more */
-} ln_holder;
-
-/* Tells whether a run may leave the new value of variable i with a holder. It may not if a caller of linnet_store_data
- * can read the store's memory directly, or if a snapshot follows the variable. Needs the exclusive lock. */
-bool ln_store_may_hold(const linnet_store *store, int32_t i);
-/* Says that `holder` has the value of variable i from now on. Needs the exclusive lock. */
-void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder);
-/* Says that the value of variable i does not exist any more. Until the variable is written, ln_store_fetch fails with
- * DEVICE_FAILED. Needs the exclusive lock. */
-void ln_store_lose(linnet_store *store, int32_t i);
-/* Returns the holder of variable i; NULL if the store has the value. */
-const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
-/* Says that the store has the value of variable i, or is about to get a new value. The caller has the exclusive lock,
- * or is a holder's `fetch`. */
-void ln_store_release(linnet_store *store, int32_t i);
-/* Adds `change` to the number of sessions that may hold values: 1 for a new session, -1 when a session ends. Needs no
- * lock. */
-void ln_store_add_possible_holders(linnet_store *store, int change);
 /* Tells whether the store has more than one reference. Needs no lock. */
 bool ln_store_is_shared(const linnet_store *store);
-/* Fetches the value of variable i into the store, or of all variables if i is -1. Values that the holder `own` has stay
- * there; `own` may be NULL. A shared lock is enough. Errors: DEVICE_FAILED. */
-linnet_status ln_store_fetch(linnet_store *store, int32_t i, const ln_holder *own, linnet_error *error);
-
-/* Sets variable i to the initial value that `from` has for its variable `v`. `from` may be a checkpoint. Needs the
- * exclusive lock. */
-void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v);
+/* Sets variable i to the initial value that `from` has for its variable `v`. `from` may be a checkpoint. If a session
+ * keeps values on its devices, and the store does not have the old value, the new one stays in the file until it is
+ * needed. Needs the exclusive lock. */
+void ln_store_take(linnet_store *store, int i, linnet_model *from, const ln_variable *v);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/platform_threads.h"
 #include "model/snapshot.h"
-#include "model/store.h"
+#include "model/store_types.h"
 #include "plan/graph/evaluate.h"
 #include "plan/plan.h"
 
@@ -170,6 +170,7 @@ struct linnet_session {
     bool left_out;         /* the last transfer was left out, because it was not necessary */
     bool defers_downloads; /* runs may leave new values of variables on devices, from which others fetch them */
     ln_holder holder;
+    uint64_t seen_left; /* ln_store_left when the session last read what it needs from files */
 };
 
 /* Offsets of the parts of a session's block. */

@@ -15,7 +15,7 @@
 
 /* Large values go in parts, each in a message of its own: one side copies a part while the other works on the one
  * before, and the parts stay in the caches of both. */
-enum { PART = 1 << 20 };
+enum { PART = 1 << 20, CONSTANT = 1 << 16 }; /* fewest bytes of a constant that the host may have already */
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 static ln_remote_event *event_of(linnet_handle handle) { return (ln_remote_event *)(uintptr_t)handle; }
@@ -132,25 +132,6 @@ static int settle(ln_remote_device *d, linnet_handle queue) {
     return ln_remote_settle(queue_of(queue), &error) == LINNET_OK ? 0 : ln_remote_code_of(d, &error);
 }
 
-static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
-                  const void *from) {
-    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
-    linnet_error error = {0};
-    const int code = settle(context, queue);
-    if (code != 0) return code;
-    for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
-        const uint64_t left = tensor->bytes - done, bytes = left < PART ? left : PART;
-        const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
-        unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
-        if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
-        done += bytes;
-        if (batch->size >= PART && ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK)
-            return ln_remote_code_of(context, &error);
-        if (tensor->bytes == 0) break;
-    }
-    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
-}
-
 static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
@@ -199,48 +180,95 @@ static unsigned char *put_spans(unsigned char *at, const linnet_span *spans, int
     return at;
 }
 
+/* How a piece is prepared. */
+typedef struct preparation {
+    const ln_piece *piece;
+    unsigned char digest[LN_SHA256];
+    uint64_t id;
+    int precision;
+    bool trace;
+} preparation;
+
 /* Asks the host to prepare the piece, and waits for its answer. */
-static linnet_status ask(ln_remote_queue *queue, const ln_piece *piece, const unsigned char *digest, uint64_t id,
-                         const linnet_work *work, int precision, linnet_error *error) {
+static linnet_status ask(ln_remote_queue *queue, const preparation *p, linnet_error *error) {
+    const ln_piece *piece = p->piece;
     const int spans = piece->input_count + piece->output_count;
-    const uint64_t numbers[8] = {id,
-                                 get64(digest),
-                                 get64(digest + 8),
-                                 get64(digest + 16),
-                                 get64(digest + 24),
-                                 (uint64_t)precision,
+    const uint64_t numbers[8] = {p->id,
+                                 get64(p->digest),
+                                 get64(p->digest + 8),
+                                 get64(p->digest + 16),
+                                 get64(p->digest + 24),
+                                 (uint64_t)p->precision,
                                  (uint64_t)piece->input_count,
                                  (uint64_t)piece->output_count};
     unsigned char *at = ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_PREPARE, numbers, 24 * (uint64_t)spans);
     if (at != NULL) {
-        if (work->trace) put32(at - sizeof numbers - 4, LN_REMOTE_TRACED);
+        if (p->trace) put32(at - sizeof numbers - 4, LN_REMOTE_TRACED);
         at = put_spans(at, piece->inputs, piece->input_count);
         put_spans(at, piece->outputs, piece->output_count);
     }
     return ln_remote_queue_finish(queue, error);
 }
 
+/* Prepares a piece, which is sent first if the host does not have it. */
+static linnet_status ask_or_ship(ln_remote_queue *queue, preparation *p, linnet_error *error) {
+    ln_piece_digest(p->piece, p->digest);
+    linnet_status status = ask(queue, p, error);
+    if ((int)status != LN_REMOTE_MISSING) return status;
+    status = ln_piece_ship(queue, p->piece, p->digest, error);
+    return status == LINNET_OK ? ask(queue, p, error) : status;
+}
+
 static int prepare(void *context, linnet_handle handle, const linnet_work *work, linnet_handle *state) {
     ln_remote_device *d = context;
-    ln_remote_queue *queue = queue_of(handle);
     linnet_error error = {0};
     ln_piece piece;
-    unsigned char digest[LN_SHA256];
-    const uint64_t id = number(d);
     linnet_status status = ln_piece_write(d->host, work, &piece) ? LINNET_OK : LINNET_OUT_OF_MEMORY;
-    if (status == LINNET_OK) {
-        const int precision = d->host->step_precision(work->steps[0]);
-        ln_piece_digest(&piece, digest);
-        status = ask(queue, &piece, digest, id, work, precision, &error);
-        if ((int)status == LN_REMOTE_MISSING) {
-            status = ln_piece_ship(queue, &piece, digest, &error);
-            if (status == LINNET_OK) status = ask(queue, &piece, digest, id, work, precision, &error);
-        }
-    }
+    preparation p = {.piece = &piece, .id = number(d), .trace = work->trace};
+    p.precision = d->host->step_precision(work->steps[0]);
+    if (status == LINNET_OK) status = ask_or_ship(queue_of(handle), &p, &error);
     ln_piece_free(&piece);
-    *state = id;
+    *state = p.id;
     if (status == LINNET_OUT_OF_MEMORY) return LINNET_DEVICE_FULL;
     return status == LINNET_OK ? 0 : ln_remote_code_of(d, &error);
+}
+
+/* Brings a constant of a file to the buffer as a piece of its own, so that a host that has the constant in its folder
+ * does not get it again. Returns LINNET_OUT_OF_MEMORY if this machine or the host has too little memory for that. */
+static linnet_status bring_constant(ln_remote_device *d, ln_remote_queue *queue, const linnet_device_tensor *tensor,
+                                    const linnet_span *to, linnet_error *error) {
+    ln_piece piece;
+    linnet_status status = ln_piece_constant(d->host, tensor, to, &piece) ? LINNET_OK : LINNET_OUT_OF_MEMORY;
+    preparation p = {.piece = &piece, .id = number(d)};
+    if (status == LINNET_OK) status = ask_or_ship(queue, &p, error);
+    ln_piece_free(&piece);
+    if (status != LINNET_OK) return status;
+    ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_RUN, &p.id, 0);
+    ln_remote_add(ln_remote_queue_batch(queue), LN_REMOTE_UNPREPARE, &p.id, 0);
+    return ln_remote_queue_flush(queue, error);
+}
+
+static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from) {
+    ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
+    linnet_error error = {0};
+    const int code = settle(context, queue);
+    if (code != 0) return code;
+    if (tensor->constant && tensor->bytes >= CONSTANT && ((ln_remote_device *)context)->welcome.keeps) {
+        const linnet_status status = bring_constant(context, queue_of(queue), tensor, to, &error);
+        if (status != LINNET_OUT_OF_MEMORY) return status == LINNET_OK ? 0 : ln_remote_code_of(context, &error);
+    }
+    for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
+        const uint64_t left = tensor->bytes - done, bytes = left < PART ? left : PART;
+        const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
+        unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
+        if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
+        done += bytes;
+        if (batch->size >= PART && ln_remote_queue_flush(queue_of(queue), &error) != LINNET_OK)
+            return ln_remote_code_of(context, &error);
+        if (tensor->bytes == 0) break;
+    }
+    return batch->failed ? (int)LINNET_DEVICE_FULL : 0;
 }
 
 static void unprepare(void *context, linnet_handle state) {

@@ -106,6 +106,7 @@ static bool welcome(host_connection *c, linnet_error *error) {
     put32(bytes + 16, (uint32_t)(config->threads > 0 ? config->threads : linnet_default_threads()));
     put32(bytes + 20, c->number);
     if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
+    put32(bytes + 24 + LN_REMOTE_NAME, config->folder != NULL ? LN_REMOTE_KEEPS : 0);
     ln_remote_link_open(c->link, c->chunk); /* first: the client may answer at once */
     return send_to(c, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
 }

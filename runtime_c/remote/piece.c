@@ -148,6 +148,15 @@ bool ln_piece_write(const linnet_host *host, const linnet_work *work, ln_piece *
     return write(&(ln_piece_graph){.host = host}, work, piece, &size);
 }
 
+bool ln_piece_constant(const linnet_host *host, const linnet_device_tensor *tensor, const linnet_span *to,
+                       ln_piece *piece) {
+    const linnet_work none = {0};
+    size_t size = 0;
+    if (!write(&(ln_piece_graph){.host = host, .constant = tensor}, &none, piece, &size)) return false;
+    piece->outputs[0] = *to;
+    return true;
+}
+
 bool ln_piece_sketch(const linnet_host *host, const linnet_step *const *steps, int count, ln_piece *piece,
                      size_t *size) {
     const linnet_work work = {.count = count, .steps = steps};

@@ -31,6 +31,9 @@ bool ln_piece_can(const linnet_host *host, const linnet_step *step);
  * part of it, and values that only steps of the work use stay inside it. Returns false if out of memory. The caller
  * calls ln_piece_free in both cases. */
 bool ln_piece_write(const linnet_host *host, const linnet_work *work, ln_piece *piece);
+/* Writes a piece that computes nothing: its output is the constant tensor->data. Otherwise like ln_piece_write. */
+bool ln_piece_constant(const linnet_host *host, const linnet_device_tensor *tensor, const linnet_span *to,
+                       ln_piece *piece);
 /* The SHA-256 of the whole file. */
 void ln_piece_digest(const ln_piece *piece, unsigned char digest[LN_SHA256]);
 /* Writes a sketch of the steps: the same model, but `bytes` ends after the tables, so it has no constants of more than

@@ -153,6 +153,7 @@ static bool collect(ln_piece_graph *g, int number, const linnet_work *work) {
     for (int i = 0; good && f.body != NULL && output_of(g->host, f.body, i, &tensor); i++)
         if (tensor.dtype != LINNET_NONE) f.outputs[f.output_count++] = value_of(g, &f, &tensor);
     if (good && f.body == NULL && g->sketch) find_ends(&f);
+    if (good && f.body == NULL && g->constant != NULL) f.outputs[f.output_count++] = value_of(g, &f, g->constant);
     g->functions[number] = f;
     return good;
 }

@@ -36,8 +36,9 @@ typedef struct ln_piece_graph {
     ln_piece_function *functions;
     linnet_span *inputs, *outputs; /* where the operands of function 0 are on the host */
     int function_count, room;
-    bool newer;  /* the file needs version 2 of the format */
-    bool sketch; /* spans are not known, and data is left out */
+    const linnet_device_tensor *constant; /* the output of a piece without steps; NULL: there are steps */
+    bool newer;                           /* the file needs version 2 of the format */
+    bool sketch;                          /* spans are not known, and data is left out */
 } ln_piece_graph;
 
 /* Collects the functions of the work. Returns false if out of memory, or if a body is not whole. The caller calls

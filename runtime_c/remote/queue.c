@@ -62,8 +62,10 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
     if (type != LN_REMOTE_WELCOME || queue->welcomed) return LN_NET_UNEXPECTED;
     if (size != LN_REMOTE_WELCOME_BYTES) return LN_NET_WRONG_LENGTH;
     if (get32(bytes) != LN_REMOTE_VERSION) return LN_NET_BAD_VERSION;
-    queue->welcome = (ln_remote_welcome){
-        .most_bytes = get64(bytes + 8), .threads = get32(bytes + 16), .connection = get32(bytes + 20)};
+    queue->welcome = (ln_remote_welcome){.most_bytes = get64(bytes + 8),
+                                         .threads = get32(bytes + 16),
+                                         .connection = get32(bytes + 20),
+                                         .keeps = (get32(bytes + 24 + LN_REMOTE_NAME) & LN_REMOTE_KEEPS) != 0};
     memcpy(queue->welcome.name, bytes + 24, LN_REMOTE_NAME);
     queue->welcomed = true;
     ln_remote_link_open(link, get32(bytes + 4));

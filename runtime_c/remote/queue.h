@@ -21,6 +21,7 @@ typedef struct ln_remote_welcome {
     uint64_t most_bytes;
     uint32_t threads, connection; /* the number of this connection at the host */
     char name[LN_REMOTE_NAME + 1];
+    bool keeps; /* pieces, in a folder */
 } ln_remote_welcome;
 
 typedef struct ln_remote_queue ln_remote_queue;

@@ -20,25 +20,34 @@ static uint32_t word(const unsigned char *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+/* One round. Instead of moving all eight numbers by one place, the caller turns their order. */
+static inline void round_of(const uint32_t w[16], int i, uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e,
+                            uint32_t f, uint32_t g, uint32_t *h) {
+    const uint32_t one =
+        *h + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + (g ^ (e & (f ^ g))) + rounds[i] + w[i % 16];
+    *d += one;
+    *h = one + (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) | (c & (a | b)));
+}
+
 static void block(uint32_t sum[8], const unsigned char *data) {
-    uint32_t w[64], s[8];
+    uint32_t w[16], a = sum[0], b = sum[1], c = sum[2], d = sum[3], e = sum[4], f = sum[5], g = sum[6], h = sum[7];
     for (int i = 0; i < 16; i++) w[i] = word(data + 4 * i);
-    for (int i = 16; i < 64; i++) {
-        const uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] =
-            w[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[i - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+    for (int i = 0; i < 64; i += 8) {
+        round_of(w, i, a, b, c, &d, e, f, g, &h);
+        round_of(w, i + 1, h, a, b, &c, d, e, f, &g);
+        round_of(w, i + 2, g, h, a, &b, c, d, e, &f);
+        round_of(w, i + 3, f, g, h, &a, b, c, d, &e);
+        round_of(w, i + 4, e, f, g, &h, a, b, c, &d);
+        round_of(w, i + 5, d, e, f, &g, h, a, b, &c);
+        round_of(w, i + 6, c, d, e, &f, g, h, a, &b);
+        round_of(w, i + 7, b, c, d, &e, f, g, h, &a);
+        for (int k = i; k < i + 8 && i < 48; k++) { /* the words of the rounds i + 16 to i + 23 */
+            const uint32_t x = w[(k + 1) % 16], y = w[(k + 14) % 16];
+            w[k % 16] +=
+                (turned(x, 7) ^ turned(x, 18) ^ x >> 3) + w[(k + 9) % 16] + (turned(y, 17) ^ turned(y, 19) ^ y >> 10);
+        }
     }
-    memcpy(s, sum, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        const uint32_t one = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
-                             ((s[4] & s[5]) ^ (~s[4] & s[6])) + rounds[i] + w[i];
-        const uint32_t two =
-            (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += one;
-        s[0] = one + two;
-    }
-    for (int i = 0; i < 8; i++) sum[i] += s[i];
+    sum[0] += a, sum[1] += b, sum[2] += c, sum[3] += d, sum[4] += e, sum[5] += f, sum[6] += g, sum[7] += h;
 }
 
 ln_sha256_state ln_sha256_begin(void) {

@@ -4,6 +4,7 @@
 
 #include "model/snapshot.h"
 #include "model/store.h"
+#include "model/store_holders.h"
 #include "plan/graph/refusals.h"
 #include "run/constants.h"
 #include "run/device_variables.h"
@@ -342,6 +343,22 @@ static bool is_current(const linnet_session *s, const ln_instance *instance, con
     return false;
 }
 
+/* Uploads the value of a variable, straight from its file if nobody has read it here. */
+static int upload_variable(const linnet_session *s, const ln_instance *instance, const ln_step *step,
+                           const ln_resolved_transfer *t, const void *stored) {
+    const linnet_device *d = &device_of(s, step->device)->is;
+    const int32_t variable = instance->program->devices[step->device].weights[step->weight].variable;
+    const void *file = ln_store_unread(s->store, variable);
+    const linnet_handle queue = queue_of(s, step->device)->queue;
+    if (file == NULL) return d->upload(d->context, queue, &t->tensor, &t->spans[1], stored);
+    linnet_device_tensor tensor = t->tensor;
+    tensor.data = file;
+    tensor.constant = true;
+    const int code = d->upload(d->context, queue, &tensor, &t->spans[1], file);
+    ln_store_forget(s->store, variable, file);
+    return code;
+}
+
 /* Copies from one device to another on the queue of the second. The two queues wait for each other, and the host does
  * not wait. */
 static int copy(linnet_session *s, const ln_instance *instance, const ln_step *step, const ln_resolved_transfer *t) {
@@ -398,8 +415,9 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
         if (s->left_out) return LINNET_OK;
         s->refreshed |= step->weight >= 0;
         q->busy = true;
-        code = t->binding != NULL
-                   ? d->copy(d->context, q->queue, &t->spans[1], d, &t->binding->span)
+        code = t->binding != NULL ? d->copy(d->context, q->queue, &t->spans[1], d, &t->binding->span)
+               : step->weight >= 0 && s->snapshot == NULL
+                   ? upload_variable(s, instance, step, t, resolved->buffers.inputs[0])
                    : d->upload(d->context, q->queue, &t->tensor, &t->spans[1], resolved->buffers.inputs[0]);
         break;
     case LN_STEP_DOWNLOAD:
@@ -427,22 +445,4 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
     }
     }
     return code == 0 ? LINNET_OK : ln_device_failed(device, code, doing[step->kind], step->name, error);
-}
-
-linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_error *error) {
-    const ln_program *p = instance->program;
-    for (int32_t i = 0; i < p->n_steps; ++i) {
-        const ln_step *step = &p->steps[i];
-        const ln_device *device = step->claim != NULL ? device_of(s, step->device) : NULL;
-        if (device == NULL || device->is.elapsed == NULL) continue;
-        const ln_resolved_claim *claim = &instance->on_devices.claims[step->claim->number];
-        uint64_t ns = 0;
-        const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
-        if (code != 0) return ln_device_failed(device, code, "report the time of a step", step->name, error);
-        instance->trace[i].device_ns += ns;
-        /* The loops and branches around the step. */
-        for (const ln_instance *at = instance; at->outer != NULL; at = at->outer)
-            at->outer->trace[at->runner - at->outer->steps].device_ns += ns;
-    }
-    return LINNET_OK;
 }

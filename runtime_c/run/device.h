@@ -33,7 +33,5 @@ linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refus
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_resolved_step *resolved,
                              linnet_error *error);
-/* Asks devices for the times of their steps, after a traced run. */
-linnet_status ln_device_times(linnet_session *session, ln_instance *instance, linnet_error *error);
 
 #endif

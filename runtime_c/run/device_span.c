@@ -1,5 +1,5 @@
-/* device_span.c - what a device has measured inside of a step. */
-#include "run/device.h"
+/* device_span.c - what a device has measured: the time of its steps, and what happened inside of them. */
+#include "run/device_span.h"
 
 #include "base/error.h"
 #include "base/structs.h"
@@ -16,4 +16,22 @@ linnet_status linnet_session_get_span(const linnet_session *s, int i, int number
         span.name == NULL)
         return LINNET_INVALID_ARGUMENT;
     return LN_GIVE(linnet_device_span, waited_bytes, &span, out);
+}
+
+linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const ln_program *p = instance->program;
+    for (int32_t i = 0; i < p->n_steps; ++i) {
+        const ln_step *step = &p->steps[i];
+        const ln_device *device = step->claim != NULL ? &s->plan->devices[step->device - 1] : NULL;
+        if (device == NULL || device->is.elapsed == NULL) continue;
+        const ln_resolved_claim *claim = &instance->on_devices.claims[step->claim->number];
+        uint64_t ns = 0;
+        const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
+        if (code != 0) return ln_device_failed(device, code, "report the time of a step", step->name, error);
+        instance->trace[i].device_ns += ns;
+        /* The loops and branches around the step. */
+        for (const ln_instance *at = instance; at->outer != NULL; at = at->outer)
+            at->outer->trace[at->runner - at->outer->steps].device_ns += ns;
+    }
+    return LINNET_OK;
 }

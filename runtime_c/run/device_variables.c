@@ -7,8 +7,10 @@
 #include "run/device_variables.h"
 
 #include "model/store.h"
+#include "model/store_holders.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static const ln_device *device_of(const linnet_session *s, uint8_t place) { return &s->plan->devices[place - 1]; }
 
@@ -96,9 +98,35 @@ static linnet_status fetch(ln_holder *holder, int32_t variable, linnet_error *er
     return status;
 }
 
+/* Copies a part of the value. A device's own layout has no parts that the host could read, so such a value is fetched.
+ */
+static linnet_status read_part(ln_holder *holder, int32_t variable, uint64_t offset, size_t bytes, void *to,
+                               linnet_error *error) {
+    linnet_session *s = (linnet_session *)(void *)((char *)holder - offsetof(linnet_session, holder));
+    const ln_program *p = &s->plan->program;
+    const ln_move *move = p->moves;
+    while (!holds(s, move) || variable_of(p, move) != variable) ++move;
+    const linnet_device *d = &device_of(s, move->from.device)->is;
+    linnet_device_tensor part = s->root.on_devices.transfers[move->transfer].tensor;
+    linnet_span from = copy_of(&s->root, move);
+    if (part.layout != 0) {
+        const linnet_status status = fetch(holder, variable, error);
+        if (status == LINNET_OK) memcpy(to, (const char *)ln_store_data(s->store, variable) + offset, bytes);
+        return status;
+    }
+    from.offset += offset;
+    from.bytes = part.bytes = bytes;
+    part.dtype = LINNET_U8, part.bits = 8;
+    part.rank = 1, part.shape[0] = (int64_t)bytes, part.strides[0] = 1;
+    int code = d->download(d->context, s->queues[move->from.device - 1].queue, &part, to, &from);
+    if (code == 0) code = complete(s, move->from.device);
+    return code == 0 ? LINNET_OK : failed(s, move, code, error);
+}
+
 void ln_device_variables_prepare(linnet_session *s) {
     const ln_program *p = &s->plan->program;
     s->holder.fetch = fetch;
+    s->holder.read = read_part;
     for (int32_t i = 0; i < p->n_moves; ++i) s->defers_downloads |= p->moves[i].transfer >= 0;
     if (s->defers_downloads) ln_store_add_possible_holders(s->store, 1);
 }

@@ -3,6 +3,7 @@
 #include "run/drive.h"
 
 #include "model/store.h"
+#include "model/store_holders.h"
 #include "run/instance.h"
 #include "run/packed_variables.h"
 #include "run/operand.h"
@@ -46,7 +47,9 @@ void ln_run_commit(linnet_session *s, const ln_instance *instance) {
     if (instance->parent != NULL) ln_run_commit(s, instance->parent);
     for (int32_t i = 0; i < instance->program->n_commits; ++i) {
         const ln_port *port = &instance->program->commits[i];
-        if (port->bytes > 0 && !(port->alone && ln_store_may_hold(s->store, port->index)))
+        const bool stays = port->alone && ln_store_may_hold(s->store, port->index);
+        if (!stays) ln_store_overwrite(s->store, port->index);
+        if (!stays && port->bytes > 0)
             memcpy(ln_store_data(s->store, port->index), ln_instance_pointer(s, instance, &port->operand),
                    (size_t)port->bytes);
         ln_store_bump(s->store, port->index);

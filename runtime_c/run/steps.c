@@ -6,6 +6,7 @@
 #include "model/store.h"
 #include "plan/continue.h"
 #include "run/device.h"
+#include "run/device_span.h"
 #include "run/flush.h"
 #include "run/fork.h"
 #include "run/operand.h"
