@@ -28,6 +28,7 @@ from tests.native import build
 from tests.remote_host import Host, host
 
 ROUNDS = 3000
+SECONDS = 5.0  # of each measurement of pipelined
 VALUE = 2048  # bytes of the input and of the output of the small node
 
 
@@ -186,7 +187,7 @@ print(1e6 * statistics.median(times))
 """
 
 
-def runs_a_second(sessions: Sequence[linnet.Session], feeds: dict[str, Any], seconds: float = 5) -> float:
+def runs_a_second(sessions: Sequence[linnet.Session], feeds: dict[str, Any], seconds: float = SECONDS) -> float:
     """Of all sessions together, each with a thread of its own."""
     for session in sessions:
         session.run(feeds)
@@ -205,18 +206,29 @@ def runs_a_second(sessions: Sequence[linnet.Session], feeds: dict[str, Any], sec
     return sum(counts) / seconds
 
 
-def halved(task: Task) -> dict[str, str]:
-    """Nodes on the first and on the second of two hosts: of the cuts that divide the modelled time by 45 to 55 %, the one
-    that the fewest bytes cross."""
+def halved(task: Task, feeds: dict[str, Any]) -> dict[str, str]:
+    """Nodes on the first and on the second of two hosts: of the cuts between fused steps that divide the measured time by 46
+    to 54 %, the one that the fewest bytes cross."""
     costs = task.costs
-    done = np.cumsum([node.ns[0] for node in costs.nodes])
+    session = linnet.Session(task.model, threads=1, trace=True)
+    for _ in range(30):
+        session.run(feeds)
+    at = {node.name: i for i, node in enumerate(costs.nodes)}
+    ns, whole = np.zeros(len(at)), np.ones(len(at), bool)
+    for step in session.steps:
+        names = [name for name in (step.name, *step.fused.split("+")) if name in at]
+        if names:
+            begin, end = min(map(at.__getitem__, names)), max(map(at.__getitem__, names))
+            ns[end] += step.ms
+            whole[begin:end] = False
+    done = np.cumsum(ns) / ns.sum()
     last = {value: i for i, node in enumerate(costs.nodes) for value in node.reads}
 
     def crossing(cut: int) -> int:
         return sum(costs.sizes[v] for v, made in costs.makers.items() if made <= cut < last.get(v, -1))
 
-    cuts = [i for i, ns in enumerate(done) if 0.45 <= ns / done[-1] <= 0.55]
-    best = min(cuts, key=crossing, default=int(np.searchsorted(done, done[-1] / 2)))
+    cuts = [i for i in range(len(at)) if whole[i] and 0.46 <= done[i] <= 0.54]
+    best = min(cuts, key=crossing, default=int(np.abs(done - 0.5).argmin()))
     return task.places([1 if i <= best else 2 for i in range(len(done))])
 
 
@@ -228,7 +240,7 @@ def pipelined_network(name: str, flying: int = 4) -> dict[str, float]:
     feeds, found = zoo.inputs(name), {}
     with host("127.0.0.1:0", "--threads", "1") as one, host("127.0.0.1:0", "--threads", "1") as two:
         task = Task(graph, "infer", {}, linnet.SessionOptions.of(None, threads=1, devices=(one.name, two.name)))
-        halves = halved(task)
+        halves = halved(task, feeds)
         for label, placements in {
             "one host": [{"*": one.name}],
             "a half each": [{**halves, "*": two.name}],
@@ -247,7 +259,7 @@ def pipelined_network(name: str, flying: int = 4) -> dict[str, float]:
             found[label] = runs_a_second(sessions, feeds)
             after = (time.process_time(), one.processor_seconds(), two.processor_seconds())
             for who, *took in zip(("client", "one", "two"), before, after, strict=True):
-                found[f"{label}: {who}, ms"] = 1e3 * (took[1] - took[0]) / (5 * found[label] + flying)
+                found[f"{label}: {who}, ms"] = 1e3 * (took[1] - took[0]) / (SECONDS * found[label] + flying)
     found["a half each / one host"] = found["a half each"] / found["one host"]
     found["all of it each / one host"] = found["all of it each"] / found["one host"]
     return found

@@ -191,16 +191,23 @@ static bool may_spin(ln_remote_link *link, uint64_t now) {
     return link->waits++ % PROBE == 0 || link->score > 0;
 }
 
-/* Looks for something to move for SPIN_NS. Whoever else wants to run on this processor may. */
+/* Looks for something to move for SPIN_NS. Whoever else wants to run on this processor may; if that takes longer, the
+ * processors have enough to do. */
 static linnet_status spin(ln_remote_link *const *links, int count, uint64_t now, bool *moved, linnet_error *error) {
     const uint64_t until = now + SPIN_NS;
     linnet_status status = LINNET_OK;
+    int *score = &links[0]->score;
     while (status == LINNET_OK && !*moved && now < until) {
         sched_yield();
         status = move_all(links, count, moved, error);
         now = ln_remote_now_ns();
     }
-    links[0]->score += *moved ? links[0]->score < MOST_SCORE : -(links[0]->score > 0);
+    if (now > until + SPIN_NS)
+        *score = 0;
+    else if (*moved)
+        *score += *score < MOST_SCORE;
+    else
+        *score -= *score > 0;
     return status;
 }
 
