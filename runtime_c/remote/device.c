@@ -34,13 +34,15 @@ static uint64_t number(ln_remote_device *d) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Runs one command by the control connection. ALLOCATE, with which a session begins, is tried again on a new one. */
+/* Runs one command by the control connection. ALLOCATE, with which a session begins, is tried again on a new one. The
+ * host may have executed the first one, so the buffer of this number is released before. */
 static linnet_status control(ln_remote_device *d, ln_remote_code code, const uint64_t *numbers, linnet_error *error) {
     linnet_status status = LINNET_OK;
     pthread_mutex_lock(&d->lock);
     for (int attempt = 0; attempt < 2; attempt++) {
         if (attempt > 0) status = ln_remote_reconnect(d, error);
         if (status != LINNET_OK) break;
+        if (attempt > 0) ln_remote_add(ln_remote_queue_batch(d->control), LN_REMOTE_RELEASE, numbers, 0);
         ln_remote_add(ln_remote_queue_batch(d->control), code, numbers, 0);
         status = ln_remote_queue_finish(d->control, error);
         if (ln_remote_queue_works(d->control) || code != LN_REMOTE_ALLOCATE) break;

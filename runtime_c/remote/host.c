@@ -40,6 +40,7 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
                               size_t size) {
     host_connection *c = context;
     size_t room;
+    unsigned char *constant;
     if (c->joined && type != LN_REMOTE_SUBMIT) return LN_NET_UNEXPECTED;
     switch (type) {
     case LN_REMOTE_HELLO:
@@ -65,7 +66,8 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
         return LN_NET_FINE;
     case LN_REMOTE_CONSTANT:
         ln_host_recipe_constant(c, bytes, size);
-        give(c->host, ln_remote_link_take(link, &room), room); /* the next one may be much smaller */
+        constant = ln_remote_link_take(link, &room);
+        give(c->host, constant, room); /* the next one may be much smaller */
         return LN_NET_FINE;
     default: return LN_NET_UNEXPECTED;
     }
@@ -217,6 +219,8 @@ linnet_status ln_host_run(ln_host *host, linnet_error *error) {
         while (ln_net_accept(host->listener, &transport, &ignored) == LINNET_OK && transport != NULL)
             begin(host, transport);
     }
+    ln_net_listener_free(host->listener); /* whoever connects now must not wait for the end of the last run */
+    host->listener = NULL;
     const struct timespec moment = {0, 5000000};
     while (atomic_load(&host->connections) > 0) nanosleep(&moment, NULL);
     return LINNET_OK;

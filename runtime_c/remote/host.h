@@ -6,7 +6,7 @@
 
 /* Listens. *out is NULL after an error. */
 linnet_status ln_host_create(const ln_host_config *config, ln_host **out, linnet_error *error);
-/* Returns the address, with the port that the system chose. */
+/* Returns the address, with the port that the system chose. Call it before ln_host_run. */
 const char *ln_host_address(const ln_host *host);
 /* Serves clients until ln_host_stop, each connection on a thread of its own. */
 linnet_status ln_host_run(ln_host *host, linnet_error *error);

@@ -44,6 +44,11 @@ if(LINNET_REMOTE) # tests/test_remote_fuzz.py runs it
   linnet_test_program(ping_remote linnet_sync_static tests/c/ping_remote.c)
   target_sources(ping_remote PRIVATE ${LINNET_REMOTE_FILES})
   target_sources(fuzz_remote_host PRIVATE ${LINNET_REMOTE_HOST} runtime_c/remote/batch.c)
+  if(NOT APPLE) # tests/test_host_sim.py runs it; the linker lets its wire make and open the connections
+    file(GLOB LINNET_HOST_SIMULATOR CONFIGURE_DEPENDS tests/sim_hosts/*.c)
+    linnet_test_program(host_sim linnet_sync_static ${LINNET_HOST_SIMULATOR} ${LINNET_REMOTE_HOST} ${LINNET_REMOTE_DEVICE})
+    target_link_options(host_sim PRIVATE -Wl,--wrap=ln_net_transport_new -Wl,--wrap=ln_net_connect)
+  endif()
 endif()
 
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|aarch64" AND NOT CMAKE_CROSSCOMPILING AND
