@@ -41,7 +41,7 @@ class PyDevice(Device):
         self._next, self._fields = 1, fields
         self._name = ffi.new("char[]", name.encode())
         self._text = ffi.new("char[]", b"told to fail")
-        self._keep: list[Any] = []
+        self._alive: list[Any] = []
         self.struct = ffi.new("linnet_device *", {
             "struct_size": ffi.sizeof("linnet_device"), "version": VERSION, "name": self._name,
         })  # fmt: skip
@@ -60,8 +60,8 @@ class PyDevice(Device):
         def raised(_: object, fault: BaseException, __: object) -> None:
             self.faults.append(fault)
 
-        self._keep.append(ffi.callback(kind, call, onerror=raised))
-        return self._keep[-1]
+        self._alive.append(ffi.callback(kind, call, onerror=raised))
+        return self._alive[-1]
 
     def count(self, field: str) -> int:
         return self.calls.count(field)

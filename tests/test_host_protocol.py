@@ -4,6 +4,7 @@ from the page's tables, and a client that was written from the page and works wi
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import struct
 import time
@@ -22,7 +23,7 @@ from tests.test_remote import small, values
 
 _REMOTE = ROOT / "runtime_c" / "remote"
 _WIRE = (_REMOTE / "wire.h").read_text()
-_STATUS = {"OUT_OF_MEMORY": 401, "PROTOCOL_ERROR": 604}
+_STATUS = {"NOT_FOUND": 201, "CORRUPT": 206, "OUT_OF_MEMORY": 401, "PROTOCOL_ERROR": 604}
 
 
 def _size(title: str) -> int:
@@ -286,3 +287,43 @@ def test_another_version_is_refused() -> None:
         with pytest.raises(Refused) as refused:
             Client(there.address, version=2)
         assert page.rows("Refusals", 4)[refused.value.code - 1][1] == "BAD_VERSION"
+
+
+def test_a_host_keeps_two_values_of_a_variable(tmp_path: Path) -> None:
+    """Under the client's token, also when the host has started again; it never gives an older or damaged value."""
+    keep = {"name": bytes(range(16)), "buffer": 7, "offset": 0, "bytes": 12}
+    folder = ["--folder", str(tmp_path)]
+    with host("127.0.0.1:0", *folder) as there:
+        one = Client(there.address)
+        one.submit(part("ALLOCATE", buffer=7, bytes=64))
+        for number in (1, 2, 3, 3):
+            one.submit(upload(7, bytes([number]) * 12), part("KEEP", **keep, number=number))
+    with host("127.0.0.1:0", *folder) as there:
+        again, other = Client(there.address, token=one.token), Client(there.address)
+        again.submit(part("ALLOCATE", buffer=7, bytes=64))
+        other.submit(part("ALLOCATE", buffer=7, bytes=64))
+        download = part("DOWNLOAD", buffer=7, offset=0, bytes=12)
+        for number in (3, 2):
+            assert again.submit(part("RECALL", **keep, number=number), download, downloads=[12]) == [
+                bytes([number]) * 12
+            ]
+        for client_, number in ((again, 1), (again, 4), (other, 3)):
+            with pytest.raises(Failed, match="has not kept") as failed:
+                client_.submit(part("RECALL", **keep, number=number))
+            assert failed.value.status == _STATUS["NOT_FOUND"]
+        (path,) = tmp_path.glob("*.kept")
+        data = bytearray(path.read_bytes())
+        data[4096] ^= 1  # the first slot has the even number
+        path.write_bytes(data)
+        with pytest.raises(Failed, match="damaged") as failed:
+            again.submit(part("RECALL", **keep, number=2))
+        assert failed.value.status == _STATUS["CORRUPT"]
+        again.submit(part("RECALL", **keep, number=3))
+    os.utime(path, (time.time() - 2 * 86400,) * 2)  # nobody has written it for two days
+    with host("127.0.0.1:0", *folder):
+        assert not list(tmp_path.glob("*.kept"))
+    with host("127.0.0.1:0") as there:
+        one = Client(there.address)
+        one.submit(part("ALLOCATE", buffer=7, bytes=64))
+        with pytest.raises(Failed, match="no folder"):
+            one.submit(part("KEEP", **keep, number=1))

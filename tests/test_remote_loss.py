@@ -171,6 +171,108 @@ def killed(victim: Host, after: float) -> Iterator[None]:
         victim.process.wait()
 
 
+class Kept:
+    """Hosts that keep variables in folders, and may be started again at the same addresses."""
+
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, count: int) -> None:
+        self._stack, self._folder = stack, folder
+        self.hosts: list[Host] = []
+        for i in range(count):
+            (folder / str(i)).mkdir(parents=True)
+            self.start(i)
+        self.names = [each.name + ",lease=30,keep=on" for each in self.hosts]
+
+    def start(self, i: int) -> None:
+        here = self._folder / str(i)
+        self.hosts[i : i + 1] = [self._stack.enter_context(host(f"unix:{here}/host", "--folder", str(here)))]
+
+
+def test_a_host_that_comes_back_has_its_variables(tmp_path: Path) -> None:
+    """It is killed between two runs, so only its folder has the new values; no run downloads them."""
+    graph = trained(2)
+    with contextlib.ExitStack() as stack:
+        kept = Kept(stack, tmp_path, 2)
+        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        for step in range(9):
+            session.run(batch(step))
+            if step in (2, 5):
+                kill(kept.hosts[step % 2])
+                kept.start(step % 2)
+        assert {name.partition(",")[0] for name in kept.names} <= {step.device for step in session.steps}
+        assert same(session.variables.as_dict(), undisturbed(graph, 9))
+
+
+@pytest.mark.parametrize("moment", ["before its new values are kept", "after that", "while a slot is written"])
+def test_a_step_counts_once(tmp_path: Path, moment: str) -> None:
+    """A host dies before or after it has kept the values of a step. Whether the step counts is decided by the client, which
+    sends it again, and the host comes back with the values of the step before."""
+    graph = trained(1)
+    with contextlib.ExitStack() as stack:
+        kept = Kept(stack, tmp_path, 1)
+        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        for step in range(3):
+            session.run(batch(step))
+        files = sorted((tmp_path / "0").glob("*.kept"))
+        assert files
+        before = [path.read_bytes() for path in files]
+        session.run(batch(3))
+        kill(kept.hosts[0])
+        for path, data in zip(files, before, strict=True):
+            new = bytearray(path.read_bytes())
+            slot = max(range(2), key=lambda i, new=new: int.from_bytes(new[16 * i : 16 * i + 8], "little"))
+            assert int.from_bytes(new[16 * slot : 16 * slot + 8], "little") > max(
+                int.from_bytes(data[16 * i : 16 * i + 8], "little") for i in range(2)
+            )
+            if moment == "while a slot is written":  # of step 4, which fails: it takes the place of step 2
+                new[16 * (1 - slot) : 16 * (1 - slot) + 16] = bytes(16)
+                new[4096 + (len(new) - 4096) // 2 * (1 - slot) :][:64] = b"?" * 64
+                path.write_bytes(new)
+            elif moment == "after that":  # step 4 was kept, and then another host failed
+                new[16 * (1 - slot) : 16 * (1 - slot) + 8] = (
+                    int.from_bytes(new[16 * slot : 16 * slot + 8], "little") + 1
+                ).to_bytes(8, "little")
+                path.write_bytes(new)
+        kept.start(0)
+        session.run(batch(4))
+        assert same(session.variables.as_dict(), undisturbed(graph, 5))
+
+
+def test_a_value_that_is_not_kept_is_an_error_that_says_so(tmp_path: Path) -> None:
+    graph = trained(1)
+    with contextlib.ExitStack() as stack:
+        kept = Kept(stack, tmp_path, 1)
+        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        session.run(batch(0))
+        kill(kept.hosts[0])
+        for path in (tmp_path / "0").glob("*.kept"):
+            path.unlink()
+        kept.start(0)
+        with pytest.raises(linnet.DeviceError, match=r"has not kept this value.*load a checkpoint"):
+            session.run(batch(1))
+    with host() as one, pytest.raises(linnet.FileError, match=r"it has no folder.*--folder"):
+        linnet.Session(graph, "train", devices=[one.name + ",keep=on"])
+
+
+@pytest.mark.soak
+def test_hosts_that_keep_variables_may_die_at_any_moment(tmp_path: Path) -> None:
+    """200 times, one of three hosts dies at some moment of the training and is started again."""
+    graph, rng, steps = trained(3), random.Random(8), 0
+    with contextlib.ExitStack() as stack:
+        kept = Kept(stack, tmp_path, 3)
+        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        for _ in range(200):
+            victim = rng.randrange(3)
+            back = threading.Timer(0.1, kept.start, [victim])
+            with killed(kept.hosts[victim], rng.uniform(0, 0.03)):
+                back.start()
+                end = time.monotonic() + 0.15
+                while time.monotonic() < end:
+                    session.run(batch(steps))
+                    steps += 1
+            back.join()
+        assert same(session.variables.as_dict(), undisturbed(graph, steps))
+
+
 @pytest.mark.soak
 def test_hosts_that_die_at_any_moment_leave_no_step_half_done(tmp_path: Path) -> None:
     """50 times, one of three hosts dies at some moment of the training; then it is started again, or left out."""

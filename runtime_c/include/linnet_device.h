@@ -571,6 +571,14 @@ struct linnet_device {
      * the whole execution, the next ones are steps within it. `name` stays NULL past the last one. Called only with
      * work->trace. */
     int (*span)(void *context, const linnet_work *work, linnet_handle state, int i, linnet_device_span *out);
+    /* Optional, both or none: for a device that may lose its memory and come back, such as another machine. `keep`
+     * submits work that stores the value of a variable where it survives. `number` grows with each new value. Until the
+     * next call of `keep` has ended, the value before this one must stay, because the run may still fail elsewhere. The
+     * library calls `keep` for the new values that stay on the device, at the end of each run and before it changes any
+     * variable. `recall` submits work that brings back the value with exactly this number. It is called on a new queue,
+     * after the device has failed. */
+    int (*keep)(void *context, linnet_handle queue, const char *variable, uint64_t number, const linnet_span *from);
+    int (*recall)(void *context, linnet_handle queue, const char *variable, uint64_t number, const linnet_span *to);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */

@@ -73,10 +73,30 @@ static linnet_status fetch_lost(ln_holder *lost, int32_t i, linnet_error *error)
     return ln_hint(error, "load a checkpoint, or write the variable");
 }
 
+/* The value stays with its device until it has come. */
+static linnet_status fetch_kept(ln_holder *kept, int32_t i, linnet_error *error) {
+    linnet_store *store = (linnet_store *)(void *)((char *)kept - offsetof(linnet_store, kept));
+    linnet_status status = LINNET_OK;
+    const int32_t end = i < 0 ? store->model->n_variables : i + 1;
+    for (int32_t v = i < 0 ? 0 : i; v < end && status == LINNET_OK; v++) {
+        if (store->holders[v] != kept) continue;
+        status = store->recall(store, v, store->sources[v].device, error);
+        if (status == LINNET_OK) ln_store_release(store, v);
+    }
+    return status;
+}
+
+void ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall) {
+    ln_store_hold(store, i, &store->kept);
+    store->sources[i].device = device;
+    store->recall = recall;
+}
+
 void ln_store_holders_init(linnet_store *store) {
     const linnet_model *model = store->model;
     store->lost.fetch = fetch_lost;
     store->unread.fetch = read_file;
+    store->kept.fetch = fetch_kept;
     for (int32_t i = 0; i < model->n_variables; i++) {
         const ln_variable *v = &model->variables[i];
         if (v->tensor.data == NULL || v->bytes == 0) continue;

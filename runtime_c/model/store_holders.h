@@ -13,6 +13,8 @@ void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder);
 /* Says that the value of variable i does not exist any more. Until the variable is written, ln_store_fetch fails with
  * DEVICE_FAILED. Needs the exclusive lock. */
 void ln_store_lose(linnet_store *store, int32_t i);
+/* Says that the device has kept the value of variable i, which `recall` fetches. Needs the exclusive lock. */
+void ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall);
 /* Returns the holder of variable i; NULL if the store has the value. */
 const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
 /* Says that the store has the value of variable i, or is about to get a new value. The caller has the exclusive lock,

@@ -8,7 +8,8 @@
  * reader with the shared lock may use the address. */
 typedef struct ln_store_source {
     const void *data;
-    linnet_model *file; /* NULL: the store's own model */
+    linnet_model *file;                 /* NULL: the store's own model */
+    const struct linnet_device *device; /* of a value that a device keeps */
 } ln_store_source;
 
 struct linnet_store {
@@ -39,6 +40,8 @@ struct linnet_store {
     ln_holder lost;             /* the holder of values that do not exist any more; its fetch fails */
     ln_holder unread;           /* the holder of values that are still only in a file; changes under fetch_lock */
     ln_store_source *sources;   /* [variable]: where that is */
+    ln_holder kept;             /* the holder of values that devices keep (run/kept_variables.c) */
+    ln_store_recall *recall;    /* fetches them */
     atomic_uint_least64_t left; /* how often a value was left in a file */
     atomic_int away;            /* number of entries of `holders` that are not NULL */
     atomic_bool *exposed;       /* [variable]: linnet_store_data has given its address to a caller */

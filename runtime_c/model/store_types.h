@@ -18,6 +18,10 @@ typedef struct ln_holder {
     atomic_int count; /* number of variables that it holds, plus 1 during `fetch`; 0: nobody uses the holder any more */
 } ln_holder;
 
+/* Fetches the value of variable i from what the device has kept. */
+typedef linnet_status ln_store_recall(linnet_store *store, int32_t i, const struct linnet_device *device,
+                                      linnet_error *error);
+
 /* The packed copies of variables that sessions of this store share (run/packed_variables.c). */
 typedef struct ln_packed_cache {
     ln_lock lock;              /* protects the list, the copies and `memory` */

@@ -4,6 +4,7 @@
 
 #include "net/bytes.h"
 #include "remote/device_cost.h"
+#include "remote/device_kept.h"
 #include "remote/device_peer.h"
 #include "remote/device_trace.h"
 #include "remote/piece.h"
@@ -334,5 +335,10 @@ const linnet_device *ln_remote_device_new(const linnet_host *host, const ln_remo
     };
     ln_remote_cost_functions(&d->functions);
     ln_remote_trace_functions(&d->functions);
+    if (ln_remote_kept_functions(d, error) != LINNET_OK) {
+        ln_remote_queue_free(d->control);
+        free(d);
+        return NULL;
+    }
     return &d->functions;
 }

@@ -8,6 +8,7 @@
 #include "net/transport_listen.h"
 #include "remote/clock.h"
 #include "remote/host_client.h"
+#include "remote/host_folder.h"
 #include "remote/host_memory.h"
 #include "remote/host_recipe.h"
 #include "remote/host_wait.h"
@@ -193,6 +194,7 @@ linnet_status ln_host_create(const ln_host_config *config, ln_host **out, linnet
     if (host == NULL) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a host");
     host->config = *config;
     host->allocator = ln_host_allocator(host);
+    ln_host_folder_clean(config);
     pthread_mutex_init(&host->lock, NULL);
     if (pipe(host->wake) != 0) {
         free(host);

@@ -1,5 +1,5 @@
 /* host_folder.c - the folder in which a host keeps pieces: a file of the name DIGEST.lnt for each, and files whose
- * names begin with part- for those that are arriving. */
+ * names begin with part- for those that are arriving. Variables that are kept are in files of the name DIGEST.kept. */
 #define _POSIX_C_SOURCE 200809L
 #include "remote/host_folder.h"
 
@@ -10,18 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { DIGITS = 2 * LN_SHA256 };
+enum { DIGITS = 2 * LN_SHA256, DAY = 86400 };
 
-static const char part[] = "part-";
+static const char part[] = "part-", kept[] = ".kept";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while room for a file is made */
 
-static bool path_of(const ln_host_config *config, const unsigned char *digest, char path[LN_HOST_PATH]) {
+static bool path_to(const ln_host_config *config, const unsigned char *digest, const char *ending,
+                    char path[LN_HOST_PATH]) {
     char hex[DIGITS + 1];
     if (config->folder == NULL) return false;
     for (int i = 0; i < LN_SHA256; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-    return snprintf(path, LN_HOST_PATH, "%s/%s.lnt", config->folder, hex) < LN_HOST_PATH;
+    return snprintf(path, LN_HOST_PATH, "%s/%s%s", config->folder, hex, ending) < LN_HOST_PATH;
+}
+
+static bool path_of(const ln_host_config *config, const unsigned char *digest, char path[LN_HOST_PATH]) {
+    return path_to(config, digest, ".lnt", path);
 }
 
 bool ln_host_folder_find(const ln_host_config *config, const unsigned char digest[LN_SHA256], char path[LN_HOST_PATH]) {
@@ -31,9 +37,13 @@ bool ln_host_folder_find(const ln_host_config *config, const unsigned char diges
 
 void ln_host_folder_remove(const char *path) { unlink(path); }
 
+static bool is_kept(const char *name) {
+    return strspn(name, "0123456789abcdef") == DIGITS && strcmp(name + DIGITS, kept) == 0;
+}
+
 /* Tells whether a host has made the file. */
 static bool is_ours(const char *name) {
-    if (strncmp(name, part, sizeof part - 1) == 0) return true;
+    if (strncmp(name, part, sizeof part - 1) == 0 || is_kept(name)) return true;
     return strspn(name, "0123456789abcdef") == DIGITS && strcmp(name + DIGITS, ".lnt") == 0;
 }
 
@@ -107,4 +117,30 @@ void ln_host_folder_store(const ln_host_config *config, const unsigned char dige
         written = n > 0 || (n < 0 && errno == EINTR);
     }
     if (close(file) != 0 || !written || !ln_host_folder_keep(config, digest, made)) unlink(made);
+}
+
+int ln_host_folder_kept(const ln_host_config *config, const unsigned char digest[LN_SHA256], uint64_t bytes) {
+    char path[LN_HOST_PATH], made[LN_HOST_PATH];
+    if (!path_to(config, digest, kept, path)) return -1;
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file >= 0 || bytes == 0) return file;
+    file = ln_host_folder_make(config, bytes, made);
+    if (file < 0 || rename(made, path) == 0) return file;
+    close(file);
+    unlink(made);
+    return -1;
+}
+
+void ln_host_folder_clean(const ln_host_config *config) {
+    char path[LN_HOST_PATH];
+    DIR *files = config->folder != NULL ? opendir(config->folder) : NULL;
+    if (files == NULL) return;
+    const time_t before = time(NULL) - DAY;
+    for (const struct dirent *file; (file = readdir(files)) != NULL;) {
+        struct stat about;
+        if (!is_kept(file->d_name)) continue;
+        if (snprintf(path, sizeof path, "%s/%s", config->folder, file->d_name) >= (int)sizeof path) continue;
+        if (stat(path, &about) == 0 && about.st_mtim.tv_sec < before) unlink(path);
+    }
+    closedir(files);
 }

@@ -16,6 +16,11 @@ void ln_host_folder_remove(const char *path);
 int ln_host_folder_make(const ln_host_config *config, uint64_t bytes, char path[LN_HOST_PATH]);
 /* Gives that file the name of its piece. */
 bool ln_host_folder_keep(const ln_host_config *config, const unsigned char digest[LN_SHA256], const char *made);
+/* Opens the file in which a client's variable is kept. If there is none and `bytes` is not 0, creates it. Returns its
+ * descriptor; -1: there cannot be such a file. */
+int ln_host_folder_kept(const ln_host_config *config, const unsigned char digest[LN_SHA256], uint64_t bytes);
+/* Removes files of kept variables that nobody has written for a day: their client does not come back. */
+void ln_host_folder_clean(const ln_host_config *config);
 /* Stores a piece. A failure has no effect: the piece is then only in memory. */
 void ln_host_folder_store(const ln_host_config *config, const unsigned char digest[LN_SHA256], const void *bytes,
                           size_t size);

@@ -7,6 +7,7 @@
 #include "net/error.h"
 #include "remote/clock.h"
 #include "remote/host_constants.h"
+#include "remote/host_kept.h"
 #include "remote/host_memory.h"
 #include "remote/host_outbox.h"
 #include "remote/host_peer.h"
@@ -102,6 +103,15 @@ static linnet_status fetch(host_connection *c, const unsigned char *at, linnet_e
 }
 
 /* The memory of the first value becomes the answer, which it has room for. */
+static linnet_status keep_or_recall(host_connection *c, uint32_t code, const unsigned char *at, linnet_error *error) {
+    const host_kept kept = {.name = at,
+                            .number = get64(at + 16),
+                            .buffer = get64(at + 24),
+                            .offset = get64(at + 32),
+                            .bytes = get64(at + 40)};
+    return code == LN_REMOTE_KEEP ? ln_host_keep(c, &kept, error) : ln_host_recall(c, &kept, error);
+}
+
 static linnet_status take(host_connection *c, const unsigned char *at, linnet_error *error) {
     host_value *value;
     const linnet_allocator *a = &c->host->allocator;
@@ -190,6 +200,8 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, l
         return ln_host_send(c, get64(at), get64(at + 8), get64(at + 16), get64(at + 24), get64(at + 32), error);
     case LN_REMOTE_FETCH: return fetch(c, at, error);
     case LN_REMOTE_TAKE: return take(c, at, error);
+    case LN_REMOTE_KEEP:
+    case LN_REMOTE_RECALL: return keep_or_recall(c, code, at, error);
     case LN_REMOTE_TIMES:
     case LN_REMOTE_STEPS: return times(c, code, at, error);
     default: return LINNET_OK;

@@ -23,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The words of options, and where each is read. */
 typedef struct settings {
-    char text[1024], *address, *key, *identity, *certificate, *private_key, *authority, *server_name, *lease;
+    char text[1024], *address, *key, *identity, *certificate, *private_key, *authority, *server_name, *lease, *keep;
 } settings;
 
 static const char *read_option(settings *s, char *word) {
@@ -39,6 +39,7 @@ static const char *read_option(settings *s, char *word) {
         {"authority", offsetof(settings, authority)},
         {"server_name", offsetof(settings, server_name)},
         {"lease", offsetof(settings, lease)},
+        {"keep", offsetof(settings, keep)},
     };
     char *equals = strchr(word, '=');
     if (equals != NULL) *equals = 0;
@@ -69,11 +70,12 @@ static const char *read_options(settings *s, const char *options) {
         if (bad == NULL) continue;
         snprintf(why, sizeof why,
                  "'%.40s' is not an option of a host; the options are key, identity, certificate, private_key, "
-                 "authority, server_name and lease, each with = and a value",
+                 "authority, server_name, lease and keep, each with = and a value",
                  bad);
         return why;
     }
     if (s->lease != NULL && read_lease(s->lease) == 0) return "lease is a number of seconds from 0.1 to 86400";
+    if (s->keep != NULL && strcmp(s->keep, "on") != 0 && strcmp(s->keep, "off") != 0) return "keep is on or off";
     return s->address != NULL && *s->address != 0 ? NULL : "give the address of a host, such as remote:pi1:7700";
 }
 
@@ -85,7 +87,8 @@ static bool fill_token(unsigned char *token) {
 }
 
 static const linnet_device *connect_to(const linnet_host *host, const settings *s, linnet_error *error) {
-    ln_remote_place place = {.lease_ms = s->lease != NULL ? read_lease(s->lease) : LEASE_MS};
+    ln_remote_place place = {.lease_ms = s->lease != NULL ? read_lease(s->lease) : LEASE_MS,
+                             .keep = s->keep != NULL && strcmp(s->keep, "on") == 0};
     const ln_net_security_config config = {
         .key_file = s->key,
         .identity = s->identity,

@@ -15,13 +15,14 @@ typedef struct ln_remote_place {
     unsigned char token[LN_REMOTE_TOKEN]; /* by which the host knows all connections of this client */
     int lease_ms;                         /* how long it may say nothing while somebody waits for it */
     _Atomic uint32_t losses;              /* how often it has: connections from before such a loss are broken */
+    bool keep;                            /* new values of variables, in the folder of the host */
 } ln_remote_place;
 
 typedef struct ln_remote_welcome {
     uint64_t most_bytes;
     uint32_t threads, connection; /* the number of this connection at the host */
     char name[LN_REMOTE_NAME + 1];
-    bool keeps; /* pieces, in a folder */
+    bool keeps; /* the host has a folder */
 } ln_remote_welcome;
 
 typedef struct ln_remote_queue ln_remote_queue;

@@ -8,6 +8,7 @@
 
 #include "model/store.h"
 #include "model/store_holders.h"
+#include "run/kept_variables.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -134,10 +135,11 @@ void ln_device_variables_prepare(linnet_session *s) {
 static void give(linnet_session *s) {
     const ln_program *p = &s->plan->program;
     ln_store_lock(s->store, true);
-    /* If this fails, later reads of the store fail. */
-    if (ln_store_is_shared(s->store)) (void)fetch(&s->holder, -1, NULL);
+    /* If a device fails, later reads of its values fail, or recall them. */
+    for (uint8_t place = 1; ln_store_is_shared(s->store) && place <= s->plan->n_devices; ++place)
+        (void)fetch_from(s, place, -1, NULL);
     for (int32_t i = 0; i < p->n_moves; ++i)
-        if (holds(s, &p->moves[i])) ln_store_lose(s->store, variable_of(p, &p->moves[i]));
+        if (holds(s, &p->moves[i])) ln_lose_or_keep(s, p->moves[i].from.device, variable_of(p, &p->moves[i]));
     ln_store_unlock(s->store);
 }
 
@@ -165,9 +167,8 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
         if (code == 0) code = complete(s, place);
         if (code == 0) {
             ln_store_release(s->store, variable_of(p, move)); /* another session may hold the previous value */
-        } else {
+        } else if (!ln_lose_or_keep(s, place, variable_of(p, move))) {
             status = failed(s, move, code, status == LINNET_OK ? error : NULL);
-            ln_store_lose(s->store, variable_of(p, move));
         }
     }
     return status;

@@ -7,6 +7,7 @@
 #include "run/device.h"
 #include "run/drive.h"
 #include "run/device_variables.h"
+#include "run/kept_variables.h"
 #include "run/store_lock.h"
 
 linnet_status ln_drain(linnet_session *s, linnet_error *error) {
@@ -43,6 +44,7 @@ linnet_status ln_run_with_devices(linnet_session *s, bool submits, linnet_error 
     if (s->staged) status = ln_device_bindings_fetch(s, error);
     if (status == LINNET_OK) status = ln_run_segments(s, &last, error);
     if (status == LINNET_OK && s->staged) status = ln_device_bindings_store(s, error);
+    if (status == LINNET_OK && s->exclusive) status = ln_keep_new_values(s, last, error);
     if (status == LINNET_OK && s->exclusive) ln_run_commit(s, last);
     status = end_on_devices(s, last, status, error);
     ln_run_end(s);

@@ -113,6 +113,13 @@ static void add_command(fuzz *z, ln_remote_batch *batch) {
         if (at != NULL && size > 0) memcpy(at, z->m.bytes, size);
         break;
     }
+    case LN_REMOTE_KEEP:
+    case LN_REMOTE_RECALL: {
+        const uint64_t kept[6] = {below(z, 2), 0,          below(z, 8) ? below(z, 4) : any_bytes(z),
+                                  numbers[0],  numbers[1], below(z, 8) ? 4096 : numbers[4]};
+        ln_remote_add(batch, code, kept, 0);
+        break;
+    }
     case LN_REMOTE_TIMES:
     case LN_REMOTE_STEPS: {
         const uint64_t times[3] = {any_id(z), below(z, 8) ? below(z, 4) : any_bytes(z),

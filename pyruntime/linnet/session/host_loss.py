@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _DEVICE_FULL = 1000001  # LINNET_DEVICE_FULL: the host answers, and has no memory
-_LOST = re.compile("(clos|end)ed the connection|did not ans|connection (was|is) lost|reset by peer|cannot connect")
+_LOST = re.compile(
+    "(clos|end)ed the connection|did not ans|connection (was|is) lost|connection failed|reset by peer|cannot connect"
+    r"|sent no value: (unix|shm|\S+:\d)"  # the reason begins with the address of the other host, and may be cut off
+    "|the host at .{70,}; "  # the address leaves no room for the reason
+)
 _PAUSE = 0.1  # seconds between two attempts to reach a host
 
 
@@ -42,7 +46,8 @@ class Losing(Protocol):
 
 def prepare(session: Losing) -> None:
     """Lets each run of a session that goes on after a loss write the new values of variables to the store, so that no host
-    has the only copy. Raises UsageError for a session with bounds, whose memory is sized for one plan."""
+    has the only copy, unless each host keeps them where they survive it. Raises UsageError for a session with bounds, whose
+    memory is sized for one plan."""
     if session._options.on_loss == "fail" or not _hosts(session._options):
         return
     if session.bound is not None:
@@ -50,6 +55,10 @@ def prepare(session: Losing) -> None:
             f"a session with bounds cannot use on_loss={session._options.on_loss!r}", code=101, expected="on_loss='fail'",
             hint="leave out bounds",
         )  # fmt: skip
+    if session._options.on_loss == "retry" and all(
+        device.pointer.keep != ffi.NULL for device in _hosts(session._options)
+    ):
+        return  # a host that comes back has the values
     error = ffi.new("linnet_error *")
     for name in session.variables:
         if library().linnet_store_data(session.variables.pointer, name.encode(), 0, error) == ffi.NULL and error.code:

@@ -39,7 +39,7 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
                d->finish && d->create_event && d->free_event && d->record && d->wait && d->upload && d->download &&
                d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept &&
                !d->propose == !(d->layout_bytes || d->describe) && !d->map == !d->unmap &&
-               !d->host_acquire == !d->host_release && !d->allocate_host == !d->release_host;
+               !d->host_acquire == !d->host_release && !d->allocate_host == !d->release_host && !d->keep == !d->recall;
     }
     if (!good) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
