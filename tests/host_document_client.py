@@ -87,9 +87,14 @@ class Client:
     def __init__(
         self, address: str, *, token: bytes | None = None, version: int = 1, chunk: int = 1 << 20, first: str = "HELLO"
     ) -> None:
-        host, port = address.rsplit(":", 1)
         self.token = token or os.urandom(16)
-        self.sock = socket.create_connection((host, int(port)), timeout=60)
+        if address.startswith("unix:"):
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(60)
+            self.sock.connect(address.removeprefix("unix:"))
+        else:
+            host, port = address.rsplit(":", 1)
+            self.sock = socket.create_connection((host, int(port)), timeout=60)
         self.sock.sendall(frame(first, part(first, version=version, chunk=chunk, token=self.token)))
         self.welcome = unpack(TITLES["WELCOME"], self.receive("WELCOME"))
         self.chunk = min(chunk, int(self.welcome["chunk"]))

@@ -100,17 +100,14 @@ bool ln_net_stream_bulk(ln_net_stream *stream, const ln_net_header *header, cons
     return ln_net_stream_shared(stream, header, data, size, tag, NULL, 0);
 }
 
-bool ln_net_stream_shared(ln_net_stream *stream, const ln_net_header *header, const void *data, uint64_t size,
-                          uint64_t tag, uint32_t *sums, uint32_t chunk) {
-    if (stream->failure || !stream->open) return false;
+/* Queues a message whose bytes and checksums the caller then sets; NULL: there is no place. */
+static stream_message *queue_message(ln_net_stream *stream, const ln_net_header *header, uint64_t tag) {
+    if (stream->failure || !stream->open) return NULL;
     for (int i = 0; i < stream->places; i++) {
         stream_message *message = &stream->messages[i];
         if (message->used) continue;
         *message = (stream_message){
-            .data = data,
-            .size = size,
             .tag = tag,
-            .sums = chunk == stream->chunk ? sums : NULL,
             .step = header->step,
             .tensor = header->tensor,
             .flags = header->flags,
@@ -119,9 +116,27 @@ bool ln_net_stream_shared(ln_net_stream *stream, const ln_net_header *header, co
             .used = true,
         };
         queue(stream, i);
-        return true;
+        return message;
     }
-    return false;
+    return NULL;
+}
+
+bool ln_net_stream_shared(ln_net_stream *stream, const ln_net_header *header, const void *data, uint64_t size,
+                          uint64_t tag, uint32_t *sums, uint32_t chunk) {
+    stream_message *message = queue_message(stream, header, tag);
+    if (message == NULL) return false;
+    message->data = data, message->size = size;
+    message->sums = chunk == stream->chunk ? sums : NULL;
+    return true;
+}
+
+bool ln_net_stream_gather(ln_net_stream *stream, const ln_net_header *header, const ln_net_slice *head,
+                          const ln_net_slice *rest, uint64_t tag) {
+    stream_message *message = queue_message(stream, header, tag);
+    if (message == NULL) return false;
+    message->head = head->data, message->head_size = head->size;
+    message->data = rest->data, message->size = head->size + rest->size;
+    return true;
 }
 
 bool ln_net_stream_cancel(ln_net_stream *stream, uint64_t tag) {
@@ -170,9 +185,11 @@ static void begin_controls(ln_net_stream *stream) {
 static void begin_chunk(ln_net_stream *stream) {
     const int i = stream->order[stream->first];
     stream_message *message = &stream->messages[i];
-    const uint64_t left = message->size - message->begun;
+    const bool in_head = message->begun < message->head_size;
+    const uint64_t left = (in_head ? message->head_size : message->size) - message->begun;
     const uint32_t length = left < stream->chunk ? (uint32_t)left : stream->chunk;
-    const unsigned char *data = message->data + message->begun;
+    const unsigned char *data =
+        in_head ? message->head + message->begun : message->data + (message->begun - message->head_size);
     ln_net_header header = agreed(stream, &(ln_net_header){.type = message->type,
                                                            .flags = message->flags,
                                                            .encoding = message->encoding,

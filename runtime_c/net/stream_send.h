@@ -24,6 +24,9 @@ bool ln_net_stream_bulk(ln_net_stream *stream, const ln_net_header *header, cons
  * stream with another length of chunks does not use `sums`. `sums` must stay valid as long as the bytes. */
 bool ln_net_stream_shared(ln_net_stream *stream, const ln_net_header *header, const void *data, uint64_t size,
                           uint64_t tag, uint32_t *sums, uint32_t chunk);
+/* Does the same for a message that lies in two places. No chunk has bytes of both. */
+bool ln_net_stream_gather(ln_net_stream *stream, const ln_net_header *header, const ln_net_slice *head,
+                          const ln_net_slice *rest, uint64_t tag);
 /* Queues REFUSE as the last frame. Chunks that were already begun are still sent; all other chunks are dropped, and all
  * messages are released. From now on the stream accepts no input. Does nothing if the stream has already failed.
  * `text` may be NULL. The owner closes the connection when the stream is idle, or after a short time limit. */

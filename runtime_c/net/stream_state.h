@@ -19,8 +19,8 @@ enum {
 /* A bulk message. Its first `begun` bytes have been made into frames; `flying` of these frames are not completely sent
  * yet. */
 typedef struct stream_message {
-    const unsigned char *data;
-    uint64_t size, begun, tag, step;
+    const unsigned char *head, *data; /* the first head_size bytes lie at head, and all others at data */
+    uint64_t head_size, size, begun, tag, step;
     uint32_t *sums; /* checksums that are shared with other streams; NULL: this message computes its own */
     uint32_t tensor, flying;
     uint16_t flags;

@@ -264,6 +264,12 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
     for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
         const uint64_t left = tensor->bytes - done, bytes = left < PART ? left : PART;
         const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
+        if (bytes == PART && batch->size == 0) { /* without a copy */
+            if (ln_remote_queue_upload(queue_of(queue), numbers, (const char *)from + done, &error) != LINNET_OK)
+                return ln_remote_code_of(context, &error);
+            done += bytes;
+            continue;
+        }
         unsigned char *at = ln_remote_add(batch, LN_REMOTE_UPLOAD, numbers, bytes);
         if (at != NULL && bytes > 0) memcpy(at, (const char *)from + done, (size_t)bytes);
         done += bytes;

@@ -74,6 +74,23 @@ static ln_net_refusal receive(void *context, ln_remote_link *link, uint8_t type,
     }
 }
 
+/* Lets the value of an UPLOAD that is alone in its message arrive in its buffer, if nothing else of the client runs.
+ * From then on nothing else does until the message is executed, so only a client on this machine may do this. */
+static unsigned char *direct(void *context, const ln_remote_arriving *message) {
+    host_connection *c = context;
+    const unsigned char *at = message->bytes;
+    linnet_error ignored;
+    if (c->placed != NULL) return c->placed + (message->arrived - LN_REMOTE_UPLOAD_BYTES);
+    if (!c->local || c->client == NULL || c->joined || message->type != LN_REMOTE_SUBMIT) return NULL;
+    if (message->arrived != LN_REMOTE_UPLOAD_BYTES || get32(at) != LN_REMOTE_UPLOAD) return NULL;
+    const uint64_t bytes = get64(at + 24);
+    if (bytes != message->total - LN_REMOTE_UPLOAD_BYTES || bytes % 8 != 0) return NULL;
+    if (pthread_mutex_trylock(&c->client->work) != 0) return NULL;
+    c->placed = ln_host_span(c->client, get64(at + 8), get64(at + 16), bytes, &ignored);
+    if (c->placed == NULL) pthread_mutex_unlock(&c->client->work);
+    return c->placed;
+}
+
 static bool is_gone(host_client *client) {
     pthread_mutex_lock(&client->lock);
     const bool gone = client->gone;
@@ -131,8 +148,9 @@ static void *serve(void *context) {
         }
         if (c->work == NULL && !c->work_dropped) continue;
         const bool alone = !c->joined && !ln_host_is_asked(c); /* another host only takes what was sent */
-        if (alone) pthread_mutex_lock(&c->client->work);
+        if (alone && c->placed == NULL) pthread_mutex_lock(&c->client->work);
         const bool answered = ln_host_work(c);
+        c->placed = NULL;
         if (alone) pthread_mutex_unlock(&c->client->work);
         give(host, c->work, c->work_room);
         c->work = NULL;
@@ -147,6 +165,7 @@ static void *serve(void *context) {
     }
     if (atomic_load(&host->stopping)) ln_remote_link_refuse(c->link, LN_NET_SHUTTING_DOWN, "the host is stopped");
     ln_remote_link_free(c->link);
+    if (c->placed != NULL) pthread_mutex_unlock(&c->client->work);
     ln_host_leave(c);
     ln_host_recipe_free(c);
     give(host, c->work, c->work_room);
@@ -173,6 +192,8 @@ static void begin(ln_host *host, ln_net_transport *transport) {
         free(c);
         return;
     }
+    c->local = strncmp(host->config.address, "unix:", 5) == 0 || strncmp(host->config.address, "shm:", 4) == 0;
+    ln_remote_link_set_direct(c->link, direct);
     atomic_fetch_add(&host->connections, 1);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

@@ -95,6 +95,8 @@ struct host_connection {
     unsigned char *work; /* a SUBMIT or a RECIPE that has arrived; NULL: none */
     uint8_t work_type;
     size_t work_size, work_room;
+    bool local;            /* the way from the client is memory, so what has begun to arrive will soon be there */
+    unsigned char *placed; /* not NULL: the value of an UPLOAD arrives there, and this connection holds client->work */
     bool work_dropped, piece_dropped; /* the last one arrived, but there was no memory for it */
     unsigned char *piece;             /* the last PIECE, until it is prepared; NULL: none */
     size_t piece_size, piece_room;

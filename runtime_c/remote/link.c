@@ -24,6 +24,7 @@ struct ln_remote_link {
     ln_net_transport *transport;
     ln_net_stream *stream;
     ln_remote_receive *receive;
+    ln_remote_direct *direct; /* NULL: all messages arrive in memory of the link */
     void *context;
     ln_remote_memory memory;
     unsigned char *message; /* the one that is arriving, of `total` bytes */
@@ -53,7 +54,13 @@ static ln_net_refusal place(void *context, ln_net_stream *stream, const ln_net_h
     }
     if (header->type != link->type || header->total != link->total || header->offset != link->arrived)
         return LN_NET_MALFORMED;
-    if (link->message != NULL) *destination = link->message + link->arrived;
+    if (link->message == NULL) return LN_NET_FINE;
+    *destination = link->message + link->arrived;
+    if (link->direct != NULL && link->arrived > 0) {
+        const ln_remote_arriving message = {link->message, link->arrived, link->total, link->type};
+        unsigned char *elsewhere = link->direct(link->context, &message);
+        if (elsewhere != NULL) *destination = elsewhere;
+    }
     return LN_NET_FINE;
 }
 
@@ -118,6 +125,8 @@ void ln_remote_link_free(ln_remote_link *link) {
     link->memory.give(link->memory.context, link->message, link->size);
     free(link);
 }
+
+void ln_remote_link_set_direct(ln_remote_link *link, ln_remote_direct *direct) { link->direct = direct; }
 
 void ln_remote_link_open(ln_remote_link *link, uint32_t chunk) { ln_net_stream_open(link->stream, 0, 0, 0, chunk); }
 
@@ -237,6 +246,13 @@ linnet_status ln_remote_link_begin(ln_remote_link *link, uint8_t type, const voi
         if (!link->sending) status = lose(link, NULL, error);
     }
     return link->broken.code != 0 ? lose(link, &link->broken, error) : status;
+}
+
+linnet_status ln_remote_link_gather(ln_remote_link *link, uint8_t type, const ln_net_slice *head,
+                                    const ln_net_slice *rest, linnet_error *error) {
+    const ln_net_header header = {.type = type};
+    if (link->broken.code == 0) link->sending = ln_net_stream_gather(link->stream, &header, head, rest, 1);
+    return link->sending && link->broken.code == 0 ? LINNET_OK : lose(link, &link->broken, error);
 }
 
 bool ln_remote_link_sends(const ln_remote_link *link) {

@@ -21,11 +21,21 @@ typedef struct ln_remote_memory {
     void (*give)(void *context, void *memory, size_t size);
 } ln_remote_memory;
 
+/* The message that is arriving: its first `arrived` bytes are there, or where ln_remote_direct has put them. */
+typedef struct ln_remote_arriving {
+    const unsigned char *bytes;
+    uint64_t arrived, total;
+    uint8_t type;
+} ln_remote_arriving;
+/* Says where the next chunk of a message belongs instead of behind the others; NULL: behind the others. */
+typedef unsigned char *ln_remote_direct(void *context, const ln_remote_arriving *message);
+
 /* Creates a link over a connection, which it owns from then on, also if it fails: the result is then NULL. `memory`
  * NULL: malloc. */
 ln_remote_link *ln_remote_link_new(ln_net_transport *transport, const ln_remote_memory *memory,
                                    ln_remote_receive *receive, void *context);
 void ln_remote_link_free(ln_remote_link *link);
+void ln_remote_link_set_direct(ln_remote_link *link, ln_remote_direct *direct);
 /* Ends the handshake: from now on messages may have chunks of so many bytes. */
 void ln_remote_link_open(ln_remote_link *link, uint32_t chunk);
 /* Stops the delivery of messages, or continues it. The callback may stop it; it must not continue it. */
@@ -38,6 +48,9 @@ linnet_status ln_remote_link_send(ln_remote_link *link, uint8_t type, const void
 /* Begins to send a message, whose bytes must stay until ln_remote_link_sends says false. */
 linnet_status ln_remote_link_begin(ln_remote_link *link, uint8_t type, const void *bytes, size_t size,
                                    linnet_error *error);
+/* Does the same for a message of a bulk type that lies in two places, which go in chunks of their own. */
+linnet_status ln_remote_link_gather(ln_remote_link *link, uint8_t type, const ln_net_slice *head,
+                                    const ln_net_slice *rest, linnet_error *error);
 /* Tells whether something is left to send. */
 bool ln_remote_link_sends(const ln_remote_link *link);
 /* Moves what can be moved. If nothing can, waits for at most `timeout_ms` (-1: no limit). */

@@ -178,9 +178,10 @@ static linnet_status turn(ln_remote_queue *queue, int timeout_ms, linnet_error *
     return ln_remote_links_turn(links, count, timeout_ms, error);
 }
 
-/* Sends a message that the host answers. The downloads of the batch are those of the answer. */
-static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, const void *bytes, size_t size,
-                                   linnet_error *error) {
+/* Sends a message that the host answers. The downloads of the batch are those of the answer. rest: the end of the
+ * message, or NULL. */
+static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, const ln_net_slice *bytes,
+                                   const ln_net_slice *rest, linnet_error *error) {
     ln_remote_batch *batch = &queue->batch;
     linnet_status status = LINNET_OK;
     while (status == LINNET_OK && queue->sent - queue->answered == UNDER_WAY) status = turn(queue, -1, error);
@@ -193,7 +194,9 @@ static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, 
         queue->way[way].count = batch->download_count;
         batch->downloads = spare, batch->download_room = room;
         ++queue->sent;
-        status = ln_remote_link_begin(queue->link, (uint8_t)type, bytes, size, error);
+        status = rest != NULL
+                     ? ln_remote_link_gather(queue->link, (uint8_t)type, bytes, rest, error)
+                     : ln_remote_link_begin(queue->link, (uint8_t)type, bytes->data, (size_t)bytes->size, error);
     }
     while (status == LINNET_OK && ln_remote_link_sends(queue->link)) status = turn(queue, -1, error);
     ln_remote_batch_clear(batch);
@@ -203,7 +206,8 @@ static linnet_status send_answered(ln_remote_queue *queue, ln_remote_type type, 
 
 static linnet_status send_batch(ln_remote_queue *queue, linnet_error *error) {
     const ln_remote_batch *batch = &queue->batch;
-    return batch->size == 0 ? LINNET_OK : send_answered(queue, LN_REMOTE_SUBMIT, batch->bytes, batch->size, error);
+    const ln_net_slice bytes = {batch->bytes, batch->size};
+    return batch->size == 0 ? LINNET_OK : send_answered(queue, LN_REMOTE_SUBMIT, &bytes, NULL, error);
 }
 
 linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error) {
@@ -217,6 +221,17 @@ linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error)
     }
     for (ln_remote_queue *q = queue->next; q != queue; q = q->next) (void)send_batch(q, &ignored);
     return send_batch(queue, error);
+}
+
+linnet_status ln_remote_queue_upload(ln_remote_queue *queue, const uint64_t to[3], const void *from,
+                                     linnet_error *error) {
+    unsigned char command[LN_REMOTE_UPLOAD_BYTES];
+    const ln_net_slice head = {command, sizeof command}, rest = {from, (size_t)to[2]};
+    const linnet_status status = ln_remote_queue_flush(queue, error);
+    if (status != LINNET_OK) return status;
+    put32(command, LN_REMOTE_UPLOAD), put32(command + 4, 0);
+    for (int i = 0; i < 3; i++) put64(command + 8 + 8 * i, to[i]);
+    return send_answered(queue, LN_REMOTE_SUBMIT, &head, &rest, error);
 }
 
 uint64_t ln_remote_queue_mark(const ln_remote_queue *queue) { return queue->sent + (queue->batch.size > 0); }
@@ -257,7 +272,8 @@ linnet_status ln_remote_queue_recipe(ln_remote_queue *queue, const void *bytes, 
         ln_remote_batch_clear(batch);
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory for a message to a host");
     }
-    status = send_answered(queue, LN_REMOTE_RECIPE, bytes, size, error);
+    const ln_net_slice recipe = {bytes, size};
+    status = send_answered(queue, LN_REMOTE_RECIPE, &recipe, NULL, error);
     return status != LINNET_OK ? status : ln_remote_queue_wait(queue, queue->sent, -1, &answered, error);
 }
 

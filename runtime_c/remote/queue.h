@@ -67,6 +67,9 @@ ln_remote_batch *ln_remote_queue_batch(ln_remote_queue *queue);
 void ln_remote_queue_join(ln_remote_queue *queue, ln_remote_queue *other);
 /* Sends the commands of the queue, and those of all queues that were joined with it. */
 linnet_status ln_remote_queue_flush(ln_remote_queue *queue, linnet_error *error);
+/* Flushes, and sends UPLOAD, whose numbers are `to`, as a message of its own, without a copy of the bytes. */
+linnet_status ln_remote_queue_upload(ln_remote_queue *queue, const uint64_t to[3], const void *from,
+                                     linnet_error *error);
 /* The number of the message that has the last command so far, which stands for the work up to now. */
 uint64_t ln_remote_queue_mark(const ln_remote_queue *queue);
 /* Waits until the host has answered the message of this number, for at most `timeout_ms` (-1: no limit), and sends it

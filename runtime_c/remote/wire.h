@@ -61,6 +61,10 @@ typedef enum ln_remote_code {
     LN_REMOTE_CODES
 } ln_remote_code;
 
+/* Of UPLOAD, before the bytes. A client that sends these bytes in a frame of their own, and nothing behind the value,
+ * lets the host receive the value where it belongs. */
+enum { LN_REMOTE_UPLOAD_BYTES = 32 };
+
 /* Number of u64 after the first 8 bytes of each command. */
 extern const unsigned char ln_remote_words[LN_REMOTE_CODES];
 
