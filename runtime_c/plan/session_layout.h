@@ -46,7 +46,9 @@ typedef struct ln_resolved_transfer {
 typedef struct ln_queue {
     linnet_handle queue, event; /* `event` is recorded where the host waits for all work */
     bool open, has_event;
-    bool busy; /* work was submitted that the host has not waited for */
+    bool busy;       /* work was submitted that the host has not waited for */
+    bool leaves_out; /* of the end of the last run: new values stay on the device ... */
+    int code;        /* ... and what the device said when they were put in place */
 } ln_queue;
 
 /* The objects of devices that belong to an instance. Everything is 0 until it exists. */

@@ -174,14 +174,13 @@ static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_erro
     return status;
 }
 
-/* Copies the new values over the device's copies of the variables. */
-static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
+/* Submits copies of the new values over the device's copies of the variables, and lets the device begin. */
+static void begin_commit(linnet_session *s, ln_instance *instance, uint8_t place) {
     const ln_program *p = instance->program;
     const ln_device_memory *m = &p->devices[place];
     const linnet_device *d = &device_of(s, place)->is;
     ln_queue *q = &s->queues[place - 1];
-    bool left_out = false;
-    int code = 0;
+    q->leaves_out = false, q->code = 0;
     for (int32_t i = 0; i < p->n_moves; ++i) {
         const ln_move *move = &p->moves[i];
         if (move->from.device != place) continue;
@@ -195,11 +194,22 @@ static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t
          * run reports the failure. */
         instance->on_devices.versions[m->first_weight + move->weight] =
             copied == 0 ? 1 + ln_store_version(s->store, variable_of(p, move)) : 0;
-        left_out |= leaves_out(s, p, move);
-        if (leaves_out(s, p, move) && code == 0) code = copied;
+        q->leaves_out |= leaves_out(s, p, move);
+        if (leaves_out(s, p, move) && q->code == 0) q->code = copied;
     }
-    if (!left_out) return LINNET_OK;
-    if (code == 0) code = complete(s, place);
+    if (!q->leaves_out || q->code != 0) return;
+    q->code = d->record(d->context, q->queue, q->event);
+    if (q->code == 0 && d->flush != NULL) q->code = d->flush(d->context, q->queue);
+}
+
+/* Waits for the copies. */
+static linnet_status end_commit(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
+    const ln_program *p = instance->program;
+    const ln_device_memory *m = &p->devices[place];
+    const linnet_device *d = &device_of(s, place)->is;
+    ln_queue *q = &s->queues[place - 1];
+    if (!q->leaves_out) return LINNET_OK;
+    const int code = q->code == 0 ? d->wait(d->context, q->event) : q->code;
     if (code == 0) q->busy = false;
     for (int32_t i = 0; i < p->n_moves; ++i) {
         const ln_move *move = &p->moves[i];
@@ -216,8 +226,10 @@ linnet_status ln_device_commit(linnet_session *s, ln_instance *instance, linnet_
     linnet_status status = LINNET_OK;
     /* The last steps of the run have waited for all work. */
     for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false;
+    /* Devices work side by side: for hosts, this is one way there and back, however many they are. */
+    for (uint8_t place = 1; place <= instance->program->n_devices; ++place) begin_commit(s, instance, place);
     for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
-        const linnet_status one = commit_on(s, instance, place, status == LINNET_OK ? error : NULL);
+        const linnet_status one = end_commit(s, instance, place, status == LINNET_OK ? error : NULL);
         if (status == LINNET_OK) status = one;
     }
     return status;

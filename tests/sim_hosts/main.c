@@ -1,7 +1,7 @@
 /* main.c - many runs of a client and its hosts, each from its own seed. Checks that a run has the bits of one process,
  * or fails with one error that names a host and changes no variable; that the client can go on; and that hosts keep
  * nothing of a client that has gone. Usage: host_sim FOLDER FIRST COUNT [loud]. FOLDER holds the model that
- * tests/test_host_sim.py made. */
+ * tests/test_host_sim.py made, and a folder `pieces` for one of the hosts. */
 #define _POSIX_C_SOURCE 200809L
 #include "sim.h"
 
@@ -47,7 +47,7 @@ static bool may_stop, stopped[HOSTS], loud;
 static uint64_t seed, tokens, lucky, failures, repeated;
 static linnet_model *model;
 static reference alone;
-static char folder[150];
+static char folder[150], pieces[160];
 
 _Noreturn static void fail(const char *format, ...) {
     va_list arguments;
@@ -89,7 +89,11 @@ static void *serve(void *context) {
 
 static void start(machine *m) {
     linnet_error error = {0};
-    const ln_host_config config = {.address = m->address, .threads = 1, .max_bytes = 1 << 28, .send_timeout = 600};
+    const ln_host_config config = {.address = m->address,
+                                   .threads = 1,
+                                   .max_bytes = 1 << 28,
+                                   .send_timeout = 600,
+                                   .folder = m == &machines[HOSTS - 1] ? pieces : NULL};
     if (ln_host_create(&config, &m->host, &error) != LINNET_OK) fail("a host does not start: %s", error.what);
     if (pthread_create(&m->thread, NULL, serve, m) != 0) fail("no thread for a host");
 }
@@ -392,6 +396,7 @@ int main(int count, char **words) {
     loud = count > 4;
     snprintf(folder, sizeof folder, "%s", words[1]);
     snprintf(path, sizeof path, "%s/model.lnt", folder);
+    snprintf(pieces, sizeof pieces, "%s/pieces", folder); /* of the last host */
     if (linnet_model_open(path, NULL, &model, &error) != LINNET_OK) fail("%s", error.what);
     signal(SIGALRM, hangs);
     wire_begin(&(wire_plan){0});
