@@ -12,7 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, ROUNDS = 5, FEW = 1 << 16, MANY = 1 << 20, UNKNOWN_RATE = 100, SLOW_NS = 5000000 };
+enum {
+    ALIGNMENT = 64,
+    ROUNDS = 5,
+    FEW = 1 << 16,
+    MANY = 1 << 20,
+    UNKNOWN_RATE = 100,
+    SLOW_NS = 5000000,
+    PAUSE_NS = 1000000
+};
 
 /* What a host has said of a sketch. */
 typedef struct ln_remote_prediction {
@@ -25,8 +33,9 @@ typedef struct ln_remote_prediction {
 
 /* ---- the way to the host ----------------------------------------------------------------------------------------- */
 
-/* Returns in *ns the least time of a few messages, which read `bytes` bytes from a buffer of the host if that is not 0:
- * a client that has shipped its model before sends little until its first result. */
+/* Returns in *ns the least time of a few messages. Before each, both sides fall asleep, as they do in a run that
+ * computes something: waking up is a part of what a message takes. The messages read `bytes` bytes from a buffer of the
+ * host if that is not 0: a client that has shipped its model before sends little until its first result. */
 static linnet_status measure(ln_remote_device *d, uint64_t bytes, int rounds, uint64_t *ns, linnet_error *error) {
     const uint64_t buffer = ++d->last, made[] = {buffer, bytes};
     ln_remote_batch *batch = ln_remote_queue_batch(d->control);
@@ -39,6 +48,7 @@ static linnet_status measure(ln_remote_device *d, uint64_t bytes, int rounds, ui
         status = ln_remote_queue_finish(d->control, error);
     }
     for (int i = 0; i < rounds && status == LINNET_OK; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         if (bytes > 0)
             ln_remote_add_download(batch, buffer, 0, bytes, to);
         else

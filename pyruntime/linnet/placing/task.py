@@ -16,16 +16,23 @@ from linnet.session.cluster import HERE
 from linnet.session.options import SessionOptions
 from linnet.session.planner import Planner
 
-GAIN = 1.05  # what a placement on several machines must gain over one machine
+# What a placement on several machines must gain over one machine: the predictions may be wrong by a part, and by the tens of
+# microseconds for which threads that wait for each other sleep too long.
+GAIN, GAIN_MS = 1.05, 0.05
 CLOSE = 1.1  # placements whose times differ less are compared by their plans
 SHARES = (1.0, 0.8, 0.6, 0.45, 0.3)  # of a machine's memory that weights may take: the plan says what else is needed
+
+
+def needed(ms: float, chosen: Sequence[int]) -> float:
+    """The milliseconds of a placement, and what it must gain besides if it uses several machines."""
+    return ms * GAIN + GAIN_MS if len(set(chosen)) > 1 else ms
 
 
 def better(one: Placement | None, other: Placement | None) -> Placement | None:
     """The placement that takes less time; a cut must gain more than the predictions may be wrong."""
     if one is None or other is None:
         return one or other
-    times = [each.ms * (GAIN if len(set(each.chosen)) > 1 else 1.0) for each in (one, other)]
+    times = [needed(each.ms, each.chosen) for each in (one, other)]
     return one if times[0] <= times[1] else other
 
 
@@ -80,11 +87,10 @@ class Task:
             seen: dict[tuple[int, ...], float] = {}
             for first in candidates(self.costs, share):
                 made = tuple(first)
-                gain = GAIN if len(set(made)) > 1 else 1.0
-                seen.setdefault(made, schedule(self.costs, made).ns * gain)
+                seen.setdefault(made, needed(schedule(self.costs, made).ns / 1e6, made))
             found: Placement | None = None
             for made in sorted(seen, key=lambda made: seen[made])[: 1 + len(self.costs.machines)]:
-                if math.isfinite(seen[made]) and (found is None or seen[made] < 1e6 * CLOSE * found.ms):
+                if math.isfinite(seen[made]) and (found is None or seen[made] < CLOSE * found.ms):
                     found = better(found, self.placement(made))
             if found is not None:
                 return found
