@@ -22,7 +22,7 @@ import numpy as np
 import linnet
 from linnet import ops
 from linnet.placing.task import Task
-from tests import zoo
+from tests import bench_sync, zoo
 from tests.bench_clusters import clusters
 from tests.native import build
 from tests.remote_host import Host, host
@@ -99,19 +99,24 @@ def small() -> dict[str, dict[str, float]]:
     return found
 
 
-def large() -> dict[str, float]:
-    """Milliseconds of a run with an input of 100 MB, without those of the same run in this process."""
+def large() -> dict[str, dict[str, float]]:
+    """Milliseconds of a run with an input of 100 MB, without those of the same run in this process, beside a null step of the
+    sync library that moves 100 MB over the same transport."""
     found, graph = {}, linnet.Graph()
     x = graph.placeholder("x", (25_000_000,))
     graph.signature("infer", {"x": x}, {"y": ops.max(x)})
     feeds = {"x": np.ones(25_000_000, np.float32)}
     here = linnet.Session(graph, threads=1)
-    alone = median_us(lambda: here.run(feeds), 7)
+    alone = median_us(lambda: here.run(feeds), 15)
+    engines = {"TCP": "linnet", "Unix socket": "linnet_unix", "shared memory": "linnet_shm"}
     with tempfile.TemporaryDirectory() as folder:
         for medium, listen in listens(folder).items():
             with host(listen, "--threads", "1") as there:
                 session = linnet.Session(graph, threads=1, **there.all)
-                found[medium] = (median_us(lambda s=session: s.run(feeds), 7) - alone) / 1e3
+                session.run(feeds)
+                ms = (median_us(lambda s=session: s.run(feeds), 15) - alone) / 1e3
+            sync = bench_sync.run_case("dense", 1, [engines[medium]], 5, Path(folder))["ms"][engines[medium]]
+            found[medium] = {"run_ms": ms, "sync_ms": sync, "rate / rate of sync": sync / ms}
     return found
 
 
