@@ -12,29 +12,54 @@ static int32_t variable_of(const ln_program *p, const ln_move *move) {
     return p->devices[move->from.device].weights[move->weight].variable;
 }
 
-linnet_status ln_keep_new_values(linnet_session *s, ln_instance *instance, linnet_error *error) {
+static bool keeps(const linnet_session *s, const ln_program *p, const ln_move *move) {
+    return device_of(s, move->from.device)->is.keep != NULL && move->transfer >= 0 &&
+           ln_store_may_hold(s->store, variable_of(p, move));
+}
+
+/* Submits what one device shall keep, and lets it begin. *last is the last of these variables; NULL: there are none. */
+static int submit(linnet_session *s, const ln_instance *instance, uint8_t place, const char **last) {
     const ln_program *p = instance->program;
-    for (uint8_t place = 1; place <= p->n_devices; ++place) {
-        const linnet_device *d = &device_of(s, place)->is;
-        const ln_queue *q = &s->queues[place - 1];
-        const char *last = NULL;
-        int code = 0;
-        for (int32_t i = 0; d->keep != NULL && i < p->n_moves && code == 0; ++i) {
-            const ln_move *move = &p->moves[i];
-            const int32_t variable = variable_of(p, move);
-            if (move->from.device != place || move->transfer < 0 || !ln_store_may_hold(s->store, variable)) continue;
-            const linnet_span from = {.buffer =
-                                          instance->on_devices.chunks[p->devices[place].first_chunk + move->from.index],
-                                      .offset = move->from.offset,
-                                      .bytes = move->bytes};
-            last = p->model->variables[variable].name;
-            code = d->keep(d->context, q->queue, last, 1 + ln_store_version(s->store, variable), &from);
-        }
-        if (last != NULL && code == 0) code = d->record(d->context, q->queue, q->event);
-        if (last != NULL && code == 0) code = d->wait(d->context, q->event);
-        if (code != 0)
-            return ln_device_failed(device_of(s, place), code, "keep the new value of a variable", last, error);
+    const linnet_device *d = &device_of(s, place)->is;
+    const ln_queue *q = &s->queues[place - 1];
+    int code = 0;
+    *last = NULL;
+    for (int32_t i = 0; i < p->n_moves && code == 0; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device != place || !keeps(s, p, move)) continue;
+        const int32_t variable = variable_of(p, move);
+        const linnet_span from = {.buffer =
+                                      instance->on_devices.chunks[p->devices[place].first_chunk + move->from.index],
+                                  .offset = move->from.offset,
+                                  .bytes = move->bytes};
+        *last = p->model->variables[variable].name;
+        code = d->keep(d->context, q->queue, *last, 1 + ln_store_version(s->store, variable), &from);
     }
+    if (*last != NULL && code == 0) code = d->record(d->context, q->queue, q->event);
+    if (*last != NULL && code == 0 && d->flush != NULL) code = d->flush(d->context, q->queue);
+    return code;
+}
+
+/* Waits until one device has kept everything. */
+static int wait_for(linnet_session *s, const ln_instance *instance, uint8_t place, const char **last) {
+    const ln_program *p = instance->program;
+    const linnet_device *d = &device_of(s, place)->is;
+    *last = NULL;
+    for (int32_t i = 0; i < p->n_moves; ++i)
+        if (p->moves[i].from.device == place && keeps(s, p, &p->moves[i]))
+            *last = p->model->variables[variable_of(p, &p->moves[i])].name;
+    return *last != NULL ? d->wait(d->context, s->queues[place - 1].event) : 0;
+}
+
+linnet_status ln_keep_new_values(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const uint8_t places = (uint8_t)instance->program->n_devices;
+    for (int waits = 0; waits < 2; ++waits) /* devices work side by side */
+        for (uint8_t place = 1; place <= places; ++place) {
+            const char *last;
+            const int code = (waits ? wait_for : submit)(s, instance, place, &last);
+            if (code != 0)
+                return ln_device_failed(device_of(s, place), code, "keep the new value of a variable", last, error);
+        }
     return LINNET_OK;
 }
 

@@ -1,7 +1,7 @@
 /* main.c - many runs of a client and its hosts, each from its own seed. Checks that a run has the bits of one process,
  * or fails with one error that names a host and changes no variable; that the client can go on; and that hosts keep
  * nothing of a client that has gone. Usage: host_sim FOLDER FIRST COUNT [loud]. FOLDER holds the model that
- * tests/test_host_sim.py made, and a folder `pieces` for one of the hosts. */
+ * tests/test_host_sim.py made, and folders `pieces1` and `pieces2` for two of the hosts. */
 #define _POSIX_C_SOURCE 200809L
 #include "sim.h"
 
@@ -12,6 +12,7 @@
 
 #include "linnet_device.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ enum { STEPS = 4, MOST = 32, WITHIN_S = 120, PHASES = 3 + STEPS, SHORT_MS = 150,
 typedef struct machine {
     ln_host *host;
     pthread_t thread;
-    char address[200], name[220];
+    char address[200], name[220], folder[200];
 } machine;
 
 /* What one process computes: the outputs of each step, and the variables before and after each. */
@@ -44,10 +45,11 @@ typedef struct client {
 static machine machines[HOSTS];
 static pthread_mutex_t stopping = PTHREAD_MUTEX_INITIALIZER;
 static bool may_stop, stopped[HOSTS], loud;
+static bool keeps; /* the hosts with a folder keep variables, and no other host has tasks */
 static uint64_t seed, tokens, lucky, failures, repeated;
 static linnet_model *model;
 static reference alone;
-static char folder[150], pieces[160];
+static char folder[150];
 
 _Noreturn static void fail(const char *format, ...) {
     va_list arguments;
@@ -93,7 +95,7 @@ static void start(machine *m) {
                                    .threads = 1,
                                    .max_bytes = 1 << 28,
                                    .send_timeout = 600,
-                                   .folder = m == &machines[HOSTS - 1] ? pieces : NULL};
+                                   .folder = m == &machines[0] ? NULL : m->folder};
     if (ln_host_create(&config, &m->host, &error) != LINNET_OK) fail("a host does not start: %s", error.what);
     if (pthread_create(&m->thread, NULL, serve, m) != 0) fail("no thread for a host");
 }
@@ -136,6 +138,20 @@ static bool keeps_something(ln_host *host) {
     return keeps || atomic_load(&host->connections) > 0 || atomic_load(&host->used) > 0;
 }
 
+/* Hosts keep variables for a day, under the token of their client. */
+static void forget_kept(void) {
+    for (int i = 1; i < HOSTS; i++) {
+        char path[600];
+        DIR *files = opendir(machines[i].folder);
+        for (const struct dirent *one; files != NULL && (one = readdir(files)) != NULL;) {
+            const char *end = strrchr(one->d_name, '.');
+            snprintf(path, sizeof path, "%s/%s", machines[i].folder, one->d_name);
+            if (end != NULL && strcmp(end, ".kept") == 0) unlink(path);
+        }
+        if (files != NULL) closedir(files);
+    }
+}
+
 /* Every client has gone: a host forgets it as soon as its threads see that. */
 static void check_hosts(void) {
     const struct timespec moment = {0, 100000};
@@ -152,7 +168,7 @@ static void check_hosts(void) {
 
 static linnet_status connect_to(client *c, int lease_ms, linnet_error *error) {
     for (int i = 0; i < HOSTS; i++) {
-        ln_remote_place place = {.lease_ms = lease_ms};
+        ln_remote_place place = {.lease_ms = lease_ms, .keep = keeps && i > 0};
         snprintf(place.address, sizeof place.address, "%s", machines[i].address);
         tokens++; /* as linnet_device_open, which draws one for each attempt */
         for (int k = 0; k < LN_REMOTE_TOKEN; k++)
@@ -241,12 +257,14 @@ static int check_variables(client *c, int steps, bool *late) {
         const bool new = read && steps < STEPS && memcmp(value, alone.variables[steps + 1][i], info.bytes) == 0;
         lost += !read, before += old && !new, after += new && !old;
         if (read && !old && !new) fail("after %d steps, the variable %s has other bits", steps, info.name);
+        if (new && !old) say("  %s is from after the step", info.name);
         free(value);
     }
     say("variables: %d from before the step, %d from after it, %d lost", before, after, lost);
     if (before > 0 && after > 0)
         fail("of the variables, %d are from before a step and %d from after it", before, after);
     if (after > 0 && lost == 0) fail("a step fails and has changed all variables");
+    if (keeps && lost > 0) fail("hosts that keep variables have lost %d", lost);
     *late = after > 0;
     return lost;
 }
@@ -329,9 +347,13 @@ static void simulate(void) {
     for (int i = 0; i < plan.faults; i++)
         if (plan.kind[i] == SILENCE) lease_ms = SHORT_MS;
     const int shift = (int)below(&drawn, HOSTS), used = 2 + (int)below(&drawn, 2);
-    for (int k = 0; k < 3; k++) places[k] = below(&drawn, 12) ? (k % used + shift) % HOSTS : HOSTS;
-    say("seed %llu: faults from phase %d on: %d; tasks at %d, %d and %d", (unsigned long long)seed, phase, plan.faults,
-        places[0], places[1], places[2]);
+    keeps = below(&drawn, 3) == 0;
+    for (int k = 0; k < 3; k++) {
+        places[k] = below(&drawn, 12) ? (k % used + shift) % HOSTS : HOSTS;
+        if (keeps && places[k] == 0) places[k] = 1;
+    }
+    say("seed %llu: faults from phase %d on: %d; tasks at %d, %d and %d%s", (unsigned long long)seed, phase,
+        plan.faults, places[0], places[1], places[2], keeps ? ", which keep variables" : "");
     for (int i = 0; i < plan.faults; i++) say("  at transfer %d: %d", (int)plan.at[i], (int)plan.kind[i]);
 
     wire_begin(&plan);
@@ -366,6 +388,7 @@ static void simulate(void) {
         lucky++;
     }
     heal();
+    if (status != LINNET_OK && keeps) leave_session(&c); /* what it cannot fetch is asked of those who keep it */
     const int lost = check_variables(&c, done, &late);
     if (status != LINNET_OK) { /* the client goes on, where it was if nothing is lost */
         leave_session(&c);
@@ -387,6 +410,7 @@ static void simulate(void) {
     }
     leave(&c);
     check_hosts();
+    if (keeps) forget_kept();
 }
 
 int main(int count, char **words) {
@@ -396,7 +420,6 @@ int main(int count, char **words) {
     loud = count > 4;
     snprintf(folder, sizeof folder, "%s", words[1]);
     snprintf(path, sizeof path, "%s/model.lnt", folder);
-    snprintf(pieces, sizeof pieces, "%s/pieces", folder); /* of the last host */
     if (linnet_model_open(path, NULL, &model, &error) != LINNET_OK) fail("%s", error.what);
     signal(SIGALRM, hangs);
     wire_begin(&(wire_plan){0});
@@ -404,6 +427,7 @@ int main(int count, char **words) {
     for (int i = 0; i < HOSTS; i++) {
         snprintf(machines[i].address, sizeof machines[i].address, "unix:%s/host%d", folder, i);
         snprintf(machines[i].name, sizeof machines[i].name, "remote:%s", machines[i].address);
+        snprintf(machines[i].folder, sizeof machines[i].folder, "%s/pieces%d", folder, i);
         start(&machines[i]);
     }
     const uint64_t first = strtoull(words[2], NULL, 10), runs = strtoull(words[3], NULL, 10);

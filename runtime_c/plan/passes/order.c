@@ -169,13 +169,21 @@ static linnet_status find_checks(order *s) {
 
 /* ---- what may be written over its variable ------------------------------------------------------------------- */
 
+/* Tells whether a device keeps new values (linnet_device.keep). It may fail after the last step, so that no step may
+ * overwrite a variable. */
+static bool devices_keep(const ln_work *w) {
+    for (int32_t d = 0; d < ln_device_count(w->settings.n_devices); ++d)
+        if (w->settings.devices[d].is.keep != NULL) return true;
+    return false;
+}
+
 static linnet_status find_updates(order *s) {
     ln_updates *updates = &s->w->updates;
     updates->variable = ln_pool_array(&s->w->pool, s->w->values.count, sizeof *updates->variable);
     if (updates->variable == NULL) return ln_work_no_memory(s->w);
     updates->n = s->w->values.count;
     for (int32_t v = 0; v < updates->n; ++v) updates->variable[v] = -1;
-    for (int32_t i = 0; i < s->n; ++i) {
+    for (int32_t i = 0; i < s->n && !devices_keep(s->w); ++i) {
         const ln_work_node *node = s->nodes[i];
         if (!ln_is_assign(node)) continue;
         const int32_t variable = ln_value_at(s->w, node->inputs[0])->variable;
