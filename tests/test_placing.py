@@ -21,6 +21,7 @@ from linnet.placing.search import local
 from tests.command import run_here
 from tests.remote_host import host
 from tests.test_remote import same, small
+from tests.test_remote_loops import CASES, SIDE, graph_of, square
 
 
 def mock(seed: int, nodes: int = 8, machines: int = 3) -> Costs:
@@ -192,3 +193,23 @@ def test_a_host_predicts_by_its_own_rates(tmp_path: Path) -> None:
     with host() as fast, host("127.0.0.1:0", "--tuning", str(tmp_path / "slow.tuning")) as slow:
         found = linnet.place(small(512), [fast.name, slow.name], options=linnet.SessionOptions(threads=1))
     assert found.machines[2].alone_ms > 20 * found.machines[1].alone_ms and found.machines[2].nodes == 0
+
+
+def test_loops_and_branches_are_nodes() -> None:
+    """Their time is that of all iterations, their weights are those of the bodies, and a host may get them."""
+    graph, _ = graph_of(CASES["counted_loop"])
+    once, _ = graph_of(lambda g, x: (x @ square(g, 2)).sum(-1))
+    with host("127.0.0.1:0", "--threads", "1") as there:
+        loop, single = (
+            linnet.place(g, [there.name], options=linnet.SessionOptions(threads=1)).costs for g in (graph, once)
+        )
+        (node,) = [node for node in loop.nodes if node.op == "while"]
+        assert node.ns[0] > 10 * max(node.ns[0] for node in single.nodes)
+        assert math.isfinite(node.ns[1]) and max(node.weights.values()) == 4 * SIDE * SIDE
+        branch, feeds = graph_of(CASES["branches"])
+        found = linnet.place(branch, [there.name])
+        assert [node.op for node in found.costs.nodes].count("if") == 2
+        moved = {node.name: there.name if node.op == "if" else "cpu" for node in found.costs.nodes}
+        session = linnet.Session(branch, devices=[there.name], placement=moved)
+        assert {step.op for step in session.steps if step.device == there.name} == {"if", "transfer"}
+        assert same(session.run(feeds), linnet.Session(branch).run(feeds))

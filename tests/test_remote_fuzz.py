@@ -4,22 +4,40 @@ everything back. The driver (tests/fuzz/fuzz_remote_host.c) has sanitizers."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import linnet
+from linnet import ops
 from tests.native import build, run
 from tests.remote_host import host
 from tests.test_remote import small
 
 
-@pytest.fixture(scope="module")
-def piece(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _loops() -> linnet.Graph:
+    """Another piece of the same inputs and outputs: a branch in a loop, so it has four functions."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (8, 64))
+
+    def step(state: Any) -> Any:
+        i, y = state
+        return i + 1, linnet.cond(y.sum() > 600.0, lambda: y * 0.5, lambda: ops.relu(y @ w) + x)
+
+    w = graph.constant(np.full((64, 64), 1 / 32, np.float32), "w")
+    _, y = linnet.while_loop(lambda state: state[1].max() < 30.0, step, (0, x), maximum=9)
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+@pytest.fixture(scope="module", params=["layers", "loops"])
+def piece(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A piece as a client sends it."""
     folder = tmp_path_factory.mktemp("pieces")
+    graph = small(64) if request.param == "layers" else _loops()
     with host("127.0.0.1:0", "--folder", str(folder)) as there:
-        linnet.Session(small(64), **there.all).run({"x": np.ones((8, 64), np.float32)})
+        linnet.Session(graph, **there.all).run({"x": np.ones((8, 64), np.float32)})
     (path,) = folder.glob("*.lnt")
     return path
 
@@ -31,11 +49,11 @@ def _fuzz(count: int, seed: int, piece: Path, *folder: Path) -> None:
 
 
 def test_changed_commands(piece: Path) -> None:
-    _fuzz(4_000, 1, piece)
+    _fuzz(3_000, 1, piece)
 
 
 def test_changed_commands_with_a_folder(piece: Path, tmp_path: Path) -> None:
-    _fuzz(2_000, 2, piece, tmp_path)
+    _fuzz(1_500, 2, piece, tmp_path)
 
 
 @pytest.mark.soak

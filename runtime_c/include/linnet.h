@@ -413,6 +413,11 @@ typedef struct linnet_plan_config {
                                          * or device fits is UNKNOWN_NAME. Without a cluster, scopes that name a job or
                                          * a task are ignored, and others are hints. `placement` overrules scopes */
     int32_t cluster_count;
+    int32_t reserved;    /* 0 */
+    bool whole_branches; /* an `if` whose condition a run computes becomes one step, as in the bodies of loops, if its
+                          * branches give the same shapes. The plan then has the memory and the packed weights of both
+                          * branches. false: a run plans the branch that it takes, unless a device of the plan runs
+                          * branches whole (linnet_device.h) */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with

@@ -142,8 +142,9 @@ typedef struct linnet_step_counts {
 static inline void linnet_step_counts_init(linnet_step_counts *counts) {
     linnet_device_struct_init(counts, sizeof *counts);
 }
-/* Fills the counts of a step, for a device's `cost`. The planner compares the device's time with `cpu_ns`.
- * Errors: INVALID_ARGUMENT, UNSUPPORTED (a build without devices). */
+/* Fills the counts of a step, for a device's `cost`. The planner compares the device's time with `cpu_ns`. The counts
+ * of a loop are those of as many iterations as its bound allows, or of one if planning knows no bound. Errors:
+ * INVALID_ARGUMENT, UNSUPPORTED (a build without devices). */
 LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out);
 
 /* Computes the step with kernels of the CPU, on the calling thread. Operands are dense and in host memory. inputs[i]

@@ -27,7 +27,7 @@ struct linnet_plan {
     ln_plan_output *outputs;
     int threads;
     ln_features features;
-    bool reference, separate, reads_variables, writes_variables;
+    bool reference, separate, whole_branches, reads_variables, writes_variables;
     bool forked, apart; /* forked: steps run side by side; apart: they do not, because max_bytes has no room for that */
     bool unpacked;      /* variables are packed in each run, because max_bytes has no room for copies */
     bool *read_only;    /* [variable]: no run changes it, so kernels may pack it; NULL: no variable is packed */

@@ -165,6 +165,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     if (c->reference) plan->features = LN_ISA_SCALAR;
     plan->reference = c->reference != 0;
     plan->separate = c->separate_outputs != 0;
+    plan->whole_branches = c->whole_branches;
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
@@ -176,6 +177,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     }
     const bool placed = c->device_count + c->placement_count + c->cluster_count > 0;
     linnet_status status = placed ? resolve_devices(plan, c, error) : LINNET_OK;
+    for (int32_t d = 0; d < ln_device_count(plan->n_devices); ++d)
+        plan->whole_branches |= plan->devices[d].limits.bodies;
     if (status == LINNET_OK) status = resolve_steady(plan, error);
     if (status == LINNET_OK && c->tuning != NULL)
         status = ln_tuning_read(c->tuning, &plan->pool, &plan->model->log, &plan->tuning, &plan->machine, error);
@@ -265,6 +268,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
         .precision = plan->info.precision,
         .max_bytes = plan->max_bytes,
         .reference = plan->reference,
+        .whole_branches = plan->whole_branches,
         .unpacked = plan->unpacked,
         .read_only = plan->read_only,
         .devices = plan->devices,

@@ -12,6 +12,7 @@ linnet_status ln_host_plan(ln_host *host, linnet_model *model, int precision, li
     config.threads = given->threads;
     config.allocator = &host->allocator;
     config.separate_outputs = true;
+    config.whole_branches = true; /* a run of a piece plans nothing */
     config.precision = precision;
     config.tuning = given->tuning;
     config.max_bytes = given->max_bytes;

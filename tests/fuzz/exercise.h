@@ -247,6 +247,7 @@ static void choose(fuzz *f, linnet_model *model, int signature, wishes *w, linne
     config->separate_outputs = mutant_below(&f->m, 3) == 0;
     /* Choices of their own would change the meaning of the corpus. */
     config->passes = config->separate_outputs;
+    config->whole_branches = config->separate_outputs;
     config->precision = 2 * config->separate_outputs + config->snapshot;
     config->shapes = w->shapes;
     const bool bounds = mutant_below(&f->m, 8) == 0;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -102,7 +103,7 @@ class _Observer(Device):
                   "record", "wait", "upload", "download", "run")  # fmt: skip
         for field, kind in ffi.typeof("linnet_device").fields:
             if field in needed:
-                own = {"limits": lambda *_: 0, "cost": self._cost}.get(field, lambda *_: 1)
+                own = {"limits": self._limits, "cost": self._cost}.get(field, lambda *_: 1)
                 self._keep.append(
                     ffi.callback(kind.type, own, error=-1.0 if field == "cost" else None, onerror=self._note)
                 )
@@ -111,13 +112,41 @@ class _Observer(Device):
     def _note(self, _: object, fault: BaseException, __: object) -> None:
         self.failed = self.failed or fault
 
+    def _limits(self, _: object, limits: Any) -> int:
+        limits.bodies = True  # it sees loops and branches, and not only what is in them
+        return 0
+
     def _operand(self, step: Any, i: int, output: bool) -> Any:
         lib = library()
         (lib.linnet_step_get_output if output else lib.linnet_step_get_input)(step, i, self._tensor)
         return self._tensor
 
+    def _inside(self, step: Any, known: Set[int]) -> dict[int, int]:
+        """The bytes of the constants in the bodies of a loop or a branch, by numbers that no value has. known: addresses of
+        the constants around them, which the bodies read as parameters."""
+        lib, found = library(), dict[int, int]()
+        bodies = [body for k in range(2) if (body := lib.linnet_step_body(step, k)) != ffi.NULL]
+        if bodies:
+            count = lib.linnet_step_input_count(step)
+            operands = [int(ffi.cast("intptr_t", self._operand(step, i, False).data)) for i in range(count)]
+            known = known | set(operands)
+        for body in bodies:
+            for inner in itertools.takewhile(
+                lambda inner: inner != ffi.NULL, (lib.linnet_body_step(body, i) for i in itertools.count())
+            ):
+                for i in range(lib.linnet_step_input_count(inner)):
+                    t = self._operand(inner, i, False)
+                    address = int(ffi.cast("intptr_t", t.data))
+                    if address and address not in known:
+                        found[-address] = int(t.bytes)
+                found |= self._inside(inner, known)
+        return found
+
     def _cost(self, _: object, step: Any) -> float:
         lib, reads, writes, weights = library(), list[int](), list[int](), dict[int, int]()
+        name = string_of(lib.linnet_step_name(step))
+        if name in self.nodes:  # in the body of a loop, which is asked about after the nodes around it
+            return -1.0
         for i in range(lib.linnet_step_input_count(step)):
             t = self._operand(step, i, False)
             if t.dtype < 0 or (t.rank == 0 and t.bytes == 0):
@@ -126,15 +155,15 @@ class _Observer(Device):
                 weights[int(t.value)] = int(t.bytes)
             else:
                 reads.append(int(t.value))
-            self.sizes[int(t.value)] = int(t.bytes)
+            self.sizes.setdefault(int(t.value), int(t.bytes))
+        weights |= self._inside(step, set())
         for i in range(lib.linnet_step_output_count(step)):
             t = self._operand(step, i, True)
             if t.bytes:
                 writes.append(int(t.value))
-                self.sizes[int(t.value)] = int(t.bytes)
+                self.sizes.setdefault(int(t.value), int(t.bytes))
         counts = new_struct("linnet_step_counts")
         lib.linnet_step_get_counts(step, counts)
-        name = string_of(lib.linnet_step_name(step))
         ns = [0.0] * (1 + len(self.devices))
         if name in self.steps:
             ns = [float(counts.cpu_ns), *(_on_device(device, step) for device in self.devices)]
@@ -177,6 +206,10 @@ def observe(source: Any, signature: str, shapes: Mapping[str, Sequence[int]], op
     planner = Planner(source, signature, **open_ended.fields)
     wanted = {name: tuple(shape) for name, shape in shapes.items()}
     planner.plan(wanted)
+    if planner.plan_info["segments"] > 1:  # with hosts, branches are planned beforehand
+        planner = Planner(source, signature, **dataclasses.replace(open_ended, devices=(_Observer((), set()),)).fields)
+        with quiet():
+            planner.plan(wanted)
     steps = {name for step in planner.steps for name in (step.name, *step.fused.split("+"))}
     observer = _Observer(devices, steps)
     observed = Planner(source, signature, **dataclasses.replace(open_ended, devices=(observer,)).fields)

@@ -7,7 +7,7 @@
 /* Turns a `while` into one node whose body is planned once if the shapes of the carried values do not change;
  * otherwise unrolls it. */
 linnet_status ln_loop(ln_work *w, ln_work_node *node);
-/* Inside a body, turns an `if` whose branches return the same shapes into one node. Any other `if` waits until a run
+/* Turns an `if` whose branches return the same shapes into one node, and sets *done. Any other `if` waits until a run
  * has computed its condition. */
 linnet_status ln_branch(ln_work *w, ln_work_node *node, bool *done);
 

@@ -42,7 +42,8 @@ static linnet_status expand_if(ln_work *w, ln_work_node *node) {
     const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
     if (!condition->known) return ln_work_append(w, node);
     if (condition->undecided) return inline_both(w, node);
-    if (condition->tensor.data == NULL && w->kind == LN_WORK_BODY) {
+    const bool whole = w->kind == LN_WORK_SIGNATURE && w->settings.whole_branches && w->request.frame == NULL;
+    if (condition->tensor.data == NULL && (w->kind == LN_WORK_BODY || whole)) {
         bool done;
         const linnet_status status = ln_branch(w, node, &done);
         if (status != LINNET_OK || done) return status;

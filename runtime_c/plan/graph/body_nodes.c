@@ -22,9 +22,7 @@ int32_t ln_carried(const ln_work_node *node) {
 
 int64_t ln_body_trips(const ln_work *w, const ln_work_node *node) {
     const bool bounded = node->bodies[1] == NULL && node->n_inputs > 0 && node->inputs[0] >= 0;
-    const ln_tensor *trips = bounded ? &ln_value_at(w, node->inputs[0])->tensor : NULL;
-    const int64_t most = trips != NULL && trips->data != NULL ? ln_load_i64(trips->data, trips->dtype, 0) : 1;
-    return most > INT32_MAX ? 1 : ln_max(most, 1); /* exporters write the largest number for "no bound" */
+    return ln_trips(bounded ? &ln_value_at(w, node->inputs[0])->tensor : NULL);
 }
 
 void ln_body_sweep(const ln_work *w, const ln_work_node *node) {
@@ -73,11 +71,11 @@ bool ln_body_is_whole(const ln_work *w, const ln_work_node *node) {
 }
 
 ln_places ln_body_places(const ln_work *w, const ln_work_node *node, bool *hinted) {
-    const int32_t named = ln_hinted_place(w, node);
+    bool inner = false, exact = false;
+    const int32_t named = ln_hinted_place(w, node, &exact);
     ln_places places = named >= 0 ? (ln_places)1 << named : ln_scope_places(w, node->scope);
-    bool inner = false;
     *hinted = named >= 0;
-    if (node->bodies[0] == NULL) return places;
+    if (node->bodies[0] == NULL || exact) return places;
     for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
         const ln_work *b = node->bodies[k];
         for (int32_t i = 0; i < b->nodes.count; ++i) {

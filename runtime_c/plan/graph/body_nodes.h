@@ -18,7 +18,8 @@ void ln_body_sweep(const ln_work *w, const ln_work_node *node);
  * operand of the node, no shape depends on data, and nothing is assigned. */
 bool ln_body_is_whole(const ln_work *w, const ln_work_node *node);
 /* Returns the places that the node's hint or scope permits, and sets *hinted to whether it is a hint. A node with
- * bodies may run where all nodes in them may run as well, or on the CPU if there is no such place. */
+ * bodies that is not hinted by its own name may run where all nodes in them may run as well, or on the CPU if there is
+ * no such place. */
 ln_places ln_body_places(const ln_work *w, const ln_work_node *node, bool *hinted);
 /* Computes the modelled nanoseconds of the node on the CPU, with the threads of the plan and the nodes of its bodies.
  */

@@ -152,10 +152,8 @@ double ln_on_threads(const ln_work *w, double ns) {
     return ln_threads_ns(w->settings.machine, ns, ln_best_threads(w->settings.machine, ns, w->settings.threads));
 }
 
-linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out) {
+static linnet_step_counts count_op(const linnet_step *step) {
     enum { MOST = 2 * LN_MAX_OPERANDS };
-    if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;
-    if (step == NULL) return LINNET_INVALID_ARGUMENT;
     ln_counts counts;
     ln_count_call(&step->call, &counts);
     linnet_step_counts own = {.operations = counts.work[LN_RATE_MAP] + counts.work[LN_RATE_MOVE],
@@ -178,5 +176,43 @@ linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts
     } else {
         ln_choose_kernel(&call, false, &own.cpu_ns);
     }
+    return own;
+}
+
+int64_t ln_trips(const ln_tensor *bound) {
+    const int64_t most = bound != NULL && bound->data != NULL ? ln_load_i64(bound->data, bound->dtype, 0) : 1;
+    return most > INT32_MAX ? 1 : ln_max(most, 1); /* exporters write the largest number for "no bound" */
+}
+
+/* A loop has the counts of all of its iterations, and a branch those of the side that takes longer. */
+static linnet_step_counts count_step(const linnet_step *step) {
+    linnet_step_counts own = {.cpu_ns = 0};
+    if (step->bodies[0] == NULL) return count_op(step);
+    for (int k = 0; k < 2 && step->bodies[k] != NULL; ++k) {
+        linnet_step_counts sum = {.cpu_ns = 0};
+        for (int32_t i = 0; i < step->bodies[k]->n_steps; ++i) {
+            const linnet_step_counts one = count_step(&step->bodies[k]->steps[i]);
+            sum.macs += one.macs;
+            sum.operations += one.operations;
+            sum.read += one.read;
+            sum.written += one.written;
+            sum.cpu_ns += one.cpu_ns;
+        }
+        if (k == 0 || sum.cpu_ns > own.cpu_ns) own = sum;
+    }
+    const bool bounded = step->bodies[1] == NULL && step->call.n_inputs > 0;
+    const double trips = (double)ln_trips(bounded ? &step->call.inputs[0] : NULL);
+    own.macs *= trips;
+    own.operations *= trips;
+    own.read *= trips;
+    own.written *= trips;
+    own.cpu_ns *= trips;
+    return own;
+}
+
+linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out) {
+    if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;
+    if (step == NULL) return LINNET_INVALID_ARGUMENT;
+    const linnet_step_counts own = count_step(step);
     return LN_GIVE(linnet_step_counts, cpu_ns, &own, out);
 }

@@ -19,6 +19,10 @@ linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, dou
 /* Returns how long a step of the CPU takes on as many threads as it would get, if it takes `ns` on one. */
 double ln_on_threads(const ln_work *w, double ns);
 
+/* Returns the iterations that are assumed for a loop when times are modelled: its bound, if the tensor has its value;
+ * else 1. */
+int64_t ln_trips(const ln_tensor *bound);
+
 /* Tells whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
 /* Sets *wide to whether the CPU should run such a node in f32 between casts, because only this form has a fast

@@ -131,11 +131,13 @@ static bool matches(const char *pattern, const char *text) {
 }
 
 /* plan_create.c has checked the names of the devices. */
-int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
+int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node, bool *exact) {
     for (int32_t h = 0; h < w->settings.n_hints; ++h) {
-        if (!matches(w->settings.hints[h].node, node->name)) continue;
+        const linnet_placement *hint = &w->settings.hints[h];
+        if (!matches(hint->node, node->name)) continue;
+        *exact = strcmp(hint->node, node->name) == 0;
         for (int32_t d = 0; d < w->settings.n_devices; ++d)
-            if (strcmp(w->settings.devices[d].is.name, w->settings.hints[h].device) == 0) return d + 1;
+            if (strcmp(w->settings.devices[d].is.name, hint->device) == 0) return d + 1;
         return LN_CPU;
     }
     return -1;

@@ -35,8 +35,9 @@ linnet_status ln_take_cluster(ln_pool *pool, const linnet_plan_config *config, c
 /* Returns the places that fit a scope, which may be NULL. Without a cluster a scope is a hint: what nothing fits fits
  * anywhere. */
 ln_places ln_scope_places(const struct ln_work *w, const char *scope);
-/* Returns the place that the first matching hint names for the node; -1: no hint names one. */
-int32_t ln_hinted_place(const struct ln_work *w, const struct ln_work_node *node);
+/* Returns the place that the first matching hint names for the node, and sets *exact to whether the hint has the node's
+ * name and is no pattern; -1: no hint names one. */
+int32_t ln_hinted_place(const struct ln_work *w, const struct ln_work_node *node, bool *exact);
 /* Fails if a cluster is given and a node does not run where its scope places it. `places` has the places of each node,
  * LN_ANYWHERE without a scope. Nodes for which `stays` is set always run on this machine. Errors: UNKNOWN_NAME,
  * UNSUPPORTED. */

@@ -143,6 +143,7 @@ typedef struct ln_settings {
     int precision;         /* linnet_precision, for kernels; planning itself computes in f32 */
     uint64_t max_bytes;    /* 0: no bound */
     bool reference;        /* steps run reference kernels */
+    bool whole_branches;   /* outside of bodies, too, an `if` may be one node */
     bool unpacked;         /* there is no memory for packed copies of variables */
     const bool *read_only; /* per variable: no run of the signature changes it, so kernels may pack it; NULL: none */
     const ln_device *devices;
