@@ -98,13 +98,12 @@ static bool is_gone(host_client *client) {
     return gone;
 }
 
-/* Sends a message. Returns false if the peer is gone, or reads nothing of it for so long that it holds a thread and
- * memory for nothing. Another host reads its answer soon. */
-static bool send_to(host_connection *c, uint8_t type, const void *bytes, size_t size, linnet_error *error) {
+/* Sends the rest of a message. Returns false if the peer is gone, or reads nothing of it for so long that it holds a
+ * thread and memory for nothing. Another host reads its answer soon. */
+static bool send_rest(host_connection *c, linnet_error *error) {
     const ln_host_config *config = &c->host->config;
     const int64_t end = c->joined && config->timeout > 0 ? ln_host_wait_end(c, 0) + GREETING_S * 1000 : INT64_MAX;
     int64_t moved = ln_remote_now_ms();
-    if (ln_remote_link_begin(c->link, type, bytes, size, error) != LINNET_OK) return false;
     while (ln_remote_link_sends(c->link)) {
         const uint64_t sent = ln_remote_link_sent(c->link);
         if (ln_remote_link_turn(c->link, LN_HOST_TICK_MS, error) != LINNET_OK) return false;
@@ -128,7 +127,8 @@ static bool welcome(host_connection *c, linnet_error *error) {
     if (uname(&system) == 0) snprintf((char *)bytes + 24, LN_REMOTE_NAME, "%.30s", system.machine);
     put32(bytes + 24 + LN_REMOTE_NAME, config->folder != NULL ? LN_REMOTE_KEEPS : 0);
     ln_remote_link_open(c->link, c->chunk); /* first: the client may answer at once */
-    return send_to(c, LN_REMOTE_WELCOME, bytes, sizeof bytes, error);
+    return ln_remote_link_begin(c->link, LN_REMOTE_WELCOME, bytes, sizeof bytes, error) == LINNET_OK &&
+           send_rest(c, error);
 }
 
 static void *serve(void *context) {
@@ -149,14 +149,17 @@ static void *serve(void *context) {
         if (c->work == NULL && !c->work_dropped) continue;
         const bool alone = !c->joined && !ln_host_is_asked(c); /* another host only takes what was sent */
         if (alone && c->placed == NULL) pthread_mutex_lock(&c->client->work);
-        const bool answered = ln_host_work(c);
+        /* As much as can be sent at once is sent before other work of the client may take this processor. */
+        const bool answered =
+            ln_host_work(c) &&
+            ln_remote_link_begin(c->link, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error) == LINNET_OK &&
+            ln_remote_link_turn(c->link, 0, &error) == LINNET_OK;
         c->placed = NULL;
         if (alone) pthread_mutex_unlock(&c->client->work);
         give(host, c->work, c->work_room);
         c->work = NULL;
         c->work_dropped = false;
-        if (!answered) break;
-        if (!send_to(c, LN_REMOTE_ANSWER, c->answer, c->answer_size, &error)) break;
+        if (!answered || !send_rest(c, &error)) break;
         if (c->answer_room > LARGE && c->answer_size < c->answer_room / 8) { /* an earlier one was much larger */
             give(host, c->answer, c->answer_room);
             c->answer = NULL, c->answer_room = 0;
