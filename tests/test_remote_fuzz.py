@@ -21,11 +21,12 @@ def _loops() -> linnet.Graph:
     graph = linnet.Graph()
     x = graph.placeholder("x", (8, 64))
 
+    w = [graph.constant(np.full((64, 64), 1 / scale, np.float32), f"w{scale}") for scale in (32, 48)]
+
     def step(state: Any) -> Any:
         i, y = state
-        return i + 1, linnet.cond(y.sum() > 600.0, lambda: y * 0.5, lambda: ops.relu(y @ w) + x)
+        return i + 1, linnet.cond(y.sum() > 600.0, lambda: y @ w[1], lambda: ops.relu(y @ w[0]) + x)
 
-    w = graph.constant(np.full((64, 64), 1 / 32, np.float32), "w")
     _, y = linnet.while_loop(lambda state: state[1].max() < 30.0, step, (0, x), maximum=9)
     graph.signature("infer", {"x": x}, {"y": y})
     return graph
