@@ -161,6 +161,8 @@ struct linnet_session {
     struct ln_run_error run_error;
     ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
+    bool binds_all;  /* inputs and outputs have only memory that is bound */
+    int32_t unbound; /* with `binds_all`: inputs and outputs that are not bound yet */
     bool pending;    /* work may be in queues: of submitted runs, or of a run that the caller has ended */
     bool staged;     /* at least one of `device_bindings` is staged */
     int32_t waits;   /* number of waits at the end of the program; a submitted run leaves them to linnet_session_wait */

@@ -125,6 +125,7 @@ static linnet_status make_session(host_connection *c, const host_prepare *prepar
     linnet_session_config config;
     linnet_session_config_init(&config);
     config.trace = prepare->traced;
+    config.binds_all = true; /* to memory of the client's buffers */
     linnet_status status = ln_host_plan(c->host, piece->model->model, prepare->precision, &plan, error);
     if (status != LINNET_OK) return status;
     if (linnet_plan_input_count(plan) != prepare->input_count ||

@@ -30,7 +30,7 @@ static linnet_status plan_it(ln_host *host, void *file, const host_sketch *sketc
     if (status == LINNET_OK) status = ln_host_plan(host, model, sketch->precision, &plan, error);
     if (status == LINNET_OK) status = linnet_plan_get_info(plan, &info);
     predicted[0] = info.modelled_ns;
-    predicted[1] = info.total;
+    predicted[1] = info.total - info.io; /* inputs and outputs are in buffers of the client */
     linnet_plan_free(plan);
     linnet_model_free(model);
     return status;

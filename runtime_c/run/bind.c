@@ -50,6 +50,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, char *data, size_t 
     }
     s->host_bindings[i] = data;
     s->has_host_bindings = true;
+    ln_count_bindings(s);
     if (ln_device_count(s->plan->n_devices) > 0) ln_device_binding_clear(s, i);
     ln_instance_rebind(s, &s->root);
     ln_instance_publish(s, &s->root);

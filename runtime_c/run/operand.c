@@ -36,6 +36,7 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
     case LN_REGION_IO: {
         void *given =
             session->has_host_bindings && instance == &session->root ? bound_memory(session, o->offset) : NULL;
+        if (given == NULL && session->binds_all && instance == &session->root) return NULL;
         return given != NULL ? given : ln_at(instance->io, o->offset);
     }
     case LN_REGION_ARENA: return ln_on_cpu(o->device) ? ln_at(instance->arena, o->offset) : NULL;
@@ -62,4 +63,40 @@ const char *ln_cannot_bind(const linnet_session *s, int32_t i) {
     if (i >= s->plan->program.n_inputs && !s->plan->separate)
         return "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
     return NULL;
+}
+
+/* Counts the inputs and outputs without memory. */
+static int32_t count_unbound(const linnet_session *s) {
+    const ln_program *p = &s->plan->program;
+    int32_t count = 0;
+    for (int32_t i = 0; s->binds_all && i < p->n_inputs + p->n_outputs; ++i)
+        count += s->host_bindings[i] == NULL && ln_port_at(p, i)->bytes > 0;
+    return count;
+}
+
+void ln_count_bindings(linnet_session *s) { s->unbound = count_unbound(s); }
+
+linnet_status ln_expect_bindings(linnet_session *s, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    for (int32_t i = 0; i < p->n_inputs + p->n_outputs; ++i) {
+        const char *what = ln_cannot_bind(s, i);
+        if (what == NULL) continue;
+        ln_fail(error, LINNET_UNSUPPORTED, "%s", what);
+        ln_at_tensor(error, ln_port_at(p, i)->name);
+        return ln_hint(error, "leave out linnet_session_config.binds_all"), LINNET_UNSUPPORTED;
+    }
+    ln_count_bindings(s);
+    return LINNET_OK;
+}
+
+linnet_status ln_check_bindings(const linnet_session *s, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    int32_t i = 0;
+    if (s->unbound == 0) return LINNET_OK;
+    while (s->host_bindings[i] != NULL || ln_port_at(p, i)->bytes == 0) ++i;
+    ln_fail(error, LINNET_MISSING_INPUT, "the session has binds_all, and no memory is bound to this %s",
+            i < p->n_inputs ? "input" : "output");
+    ln_at_tensor(error, ln_port_at(p, i)->name);
+    return ln_hint(error, "call linnet_session_bind_input and linnet_session_bind_output before the first run"),
+           LINNET_MISSING_INPUT;
 }

@@ -19,4 +19,11 @@ int32_t ln_port_of_output(const linnet_session *session, int i);
 /* Returns why no memory of the caller can replace that of port i; NULL: it can. */
 const char *ln_cannot_bind(const linnet_session *session, int32_t i);
 
+/* For sessions with `binds_all`. ln_expect_bindings checks that memory can be bound to all inputs and outputs
+ * (UNSUPPORTED), ln_count_bindings notes how many have none, and ln_check_bindings fails with MISSING_INPUT if one has
+ * none. */
+linnet_status ln_expect_bindings(linnet_session *session, linnet_error *error);
+void ln_count_bindings(linnet_session *session);
+linnet_status ln_check_bindings(const linnet_session *session, linnet_error *error);
+
 #endif

@@ -1,10 +1,12 @@
 /* run.c - linnet_run: takes the conditions that may end the run, and calls the session's driver. */
 #include "run/run.h"
 
+#include "run/operand.h"
 #include "run/watch.h"
 
 linnet_status ln_run(linnet_session *s, const linnet_run_config *config, bool submits, linnet_error *error) {
-    const linnet_status status = ln_watch_begin(&s->watch, config, error);
+    const linnet_status status =
+        s->unbound > 0 ? ln_check_bindings(s, error) : ln_watch_begin(&s->watch, config, error);
     return status == LINNET_OK ? s->run(s, submits, error) : status;
 }
 

@@ -46,6 +46,7 @@ size_t linnet_session_bytes(const linnet_session *s) {
 static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
     const linnet_plan *plan = s->plan;
     int32_t owner = -1;
+    if (s->binds_all) return ln_expect_bindings(s, error);
     s->io_size = (size_t)plan->program.io;
     if (s->io_size == 0) return LINNET_OK;
     for (int32_t d = ln_device_count(plan->n_devices); d-- > 0;)
@@ -106,11 +107,11 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
                             ln_refusals *refusals, linnet_session **out, linnet_error *error) {
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
-    const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
+    const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0,
+                   io = config->binds_all ? 0 : plan->program.io;
     linnet_status status = check_arena(plan, config, error);
     if (status == LINNET_OK)
-        status = ln_memory_check(&memory, arena + plan->program.io + plan->info.loop_values + linnet_plan_share(plan),
-                                 error);
+        status = ln_memory_check(&memory, arena + io + plan->info.loop_values + linnet_plan_share(plan), error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
     if (status != LINNET_OK) return status;
 
@@ -130,6 +131,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     s->parallel = parallel;
     s->trace = config->trace != 0;
     s->count_special = config->count_special != 0;
+    s->binds_all = config->binds_all;
     s->exclusive = plan->writes_variables;
     s->queues = (ln_queue *)(block + at.queues);
     s->host_bindings = (char **)(block + at.host_bindings);
@@ -269,7 +271,9 @@ linnet_status linnet_session_set(linnet_session *s, const char *input, const voi
                    p->inputs[i].bytes, bytes);
         return ln_hint(error, "to use another shape, create a new plan");
     }
-    if (bytes > 0) memcpy(ln_instance_pointer(s, &s->root, &p->inputs[i].operand), data, bytes);
+    void *to = ln_instance_pointer(s, &s->root, &p->inputs[i].operand);
+    if (bytes > 0 && to == NULL) return ln_check_bindings(s, error);
+    if (bytes > 0) memcpy(to, data, bytes);
     return LINNET_OK;
 }
 

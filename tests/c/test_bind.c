@@ -180,6 +180,41 @@ static void memory_of_the_caller_is_used(void) {
     close_all(&o);
 }
 
+static void a_session_may_have_only_memory_of_the_caller(void) {
+    counting c = {0};
+    const linnet_allocator allocator = counting_allocator(&c);
+    opened o = open_all(&allocator, NULL, 0, "y", 1);
+    const linnet_plan_info info = info_of(o.plan);
+    const size_t live = c.live;
+    linnet_session_config config;
+    linnet_session_config_init(&config);
+    config.binds_all = true;
+    linnet_session *s = NULL;
+    linnet_session_free(o.session);
+    o.session = NULL;
+    CHECK_INT(linnet_session_create(o.plan, NULL, &config, &s, &o.error), LINNET_OK);
+    CHECK_INT(c.live, live - info.io);
+    CHECK(linnet_session_input(s, 0) == NULL && linnet_session_output(s, 0) == NULL);
+    CHECK_INT(linnet_session_set(s, "x", x, sizeof x, &o.error), LINNET_MISSING_INPUT);
+    CHECK_INT(linnet_run(s, &o.error), LINNET_MISSING_INPUT);
+    CHECK_TEXT(o.error.tensor, "x");
+    CHECK_INT(linnet_session_bind_input(s, 0, x, sizeof x, &o.error), LINNET_OK);
+    CHECK_INT(linnet_run(s, &o.error), LINNET_MISSING_INPUT);
+    CHECK_TEXT(o.error.tensor, "y");
+    CHECK_INT(linnet_session_bind_output(s, 0, z, sizeof z, &o.error), LINNET_OK);
+    memset(z, 0, sizeof z);
+    CHECK_INT(linnet_run(s, &o.error), LINNET_OK);
+    CHECK(near(z, y));
+    CHECK_INT(linnet_session_bind_output(s, 0, NULL, 0, &o.error), LINNET_OK);
+    CHECK_INT(linnet_run(s, &o.error), LINNET_MISSING_INPUT);
+    linnet_session_free(s);
+    close_all(&o);
+    o = open_all(NULL, NULL, 0, "y", 0); /* its output may share memory with another tensor */
+    CHECK_INT(linnet_session_create(o.plan, NULL, &config, &s, &o.error), LINNET_UNSUPPORTED);
+    CHECK(s == NULL);
+    close_all(&o);
+}
+
 static void what_cannot_be_bound_is_refused(void) {
     opened o = open_all(NULL, NULL, 0, NULL, 1); /* r and y */
     linnet_session *s = o.session;
@@ -251,6 +286,7 @@ int main(void) {
     wrong_feeds_are_refused();
     every_allocation_may_fail();
     memory_of_the_caller_is_used();
+    a_session_may_have_only_memory_of_the_caller();
     what_cannot_be_bound_is_refused();
     outputs_are_separate();
     return check_end("test_bind");
