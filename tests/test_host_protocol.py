@@ -126,6 +126,11 @@ def test_the_client_of_the_page_runs_a_piece(file: bytes) -> None:
             part("DOWNLOAD", buffer=8, offset=SIZE + 64, bytes=12), downloads=[12],
         )  # fmt: skip
         assert copied == y[:12]
+        (zeroed,) = one.submit(
+            part("ZERO", buffer=8, offset=SIZE + 68, bytes=4),
+            part("DOWNLOAD", buffer=8, offset=SIZE + 64, bytes=12), downloads=[12],
+        )  # fmt: skip
+        assert zeroed == y[:4] + bytes(4) + y[8:12]
         assert not other.prepare(4, file, [(7, 0, SIZE)], [(8, SIZE, SIZE)])  # the host has the piece
         with pytest.raises(Failed, match="bound") as failed:
             one.submit(part("NOTHING"), part("RELEASE", buffer=8))

@@ -158,6 +158,22 @@ def test_initial_values_do_not_travel_twice(model: str, tmp_path: Path, source: 
     assert losses[0] == losses[1] == [float(here.run(feeds(i))["loss"]) for i in range(2)]
 
 
+def test_zeros_do_not_travel() -> None:
+    """The slots of an optimizer begin with zeros, as a table may."""
+    graph = linnet.Graph(seed=1)
+    x, t = graph.placeholder("x", (16,), "i32"), graph.placeholder("t", (16,), "i32")
+    table = graph.variable("table", np.zeros((ROWS, WIDTH), "f4"))
+    loss = linnet.softmax_cross_entropy(linnet.nn.dense(linnet.ops.gather(table, x), 4), t).mean()
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.Adam(0.1).minimize(loss))
+    alone = linnet.Session(graph, "train")
+    with host("127.0.0.1:0") as one, counted(one.address) as counts:
+        session = linnet.Session(graph, "train", devices=[counts.name], placement={"*": counts.name})
+        for i in range(3):
+            assert session.run(feeds(i))["loss"] == alone.run(feeds(i))["loss"]
+        assert counts.by["HELLO"].sizes["SUBMIT"] < 64 << 10
+        assert np.array_equal(session.variables["table"], alone.variables["table"])
+
+
 def test_a_host_with_little_memory_still_gets_initial_values(model: str, tmp_path: Path) -> None:
     """The message with a whole constant does not fit, so the value goes in parts."""
     here = linnet.Session(model, "loss")

@@ -16,7 +16,11 @@
 
 /* Large values go in parts, each in a message of its own: one side copies a part while the other works on the one
  * before, and the parts stay in the caches of both. */
-enum { PART = 1 << 20, CONSTANT = 1 << 16 }; /* fewest bytes of a constant that the host may have already */
+enum {
+    PART = 1 << 20,
+    CONSTANT = 1 << 16,
+    ZEROS = 256
+}; /* fewest bytes of a constant that the host may have already */
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 static ln_remote_event *event_of(linnet_handle handle) { return (ln_remote_event *)(uintptr_t)handle; }
@@ -251,6 +255,8 @@ static linnet_status bring_constant(ln_remote_device *d, ln_remote_queue *queue,
     return ln_remote_queue_flush(queue, error);
 }
 
+static bool is_zero(const char *bytes, size_t size) { return *bytes == 0 && memcmp(bytes, bytes + 1, size - 1) == 0; }
+
 static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
                   const void *from) {
     ln_remote_batch *batch = ln_remote_queue_batch(queue_of(queue));
@@ -264,6 +270,11 @@ static int upload(void *context, linnet_handle queue, const linnet_device_tensor
     for (uint64_t done = 0; done < tensor->bytes || done == 0;) {
         const uint64_t left = tensor->bytes - done, bytes = left < PART ? left : PART;
         const uint64_t numbers[] = {to->buffer, to->offset + done, bytes};
+        if (bytes >= ZEROS && is_zero((const char *)from + done, (size_t)bytes)) { /* a new slot of an optimizer */
+            ln_remote_add(batch, LN_REMOTE_ZERO, numbers, 0);
+            done += bytes;
+            continue;
+        }
         if (bytes == PART && batch->size == 0) { /* without a copy */
             if (ln_remote_queue_upload(queue_of(queue), numbers, (const char *)from + done, &error) != LINNET_OK)
                 return ln_remote_code_of(context, &error);

@@ -142,6 +142,14 @@ static linnet_status download(host_connection *c, const unsigned char *at, linne
     return LINNET_OK;
 }
 
+static linnet_status zero(host_connection *c, const unsigned char *at, linnet_error *error) {
+    const uint64_t bytes = get64(at + 16);
+    unsigned char *to = ln_host_span(c->client, get64(at), get64(at + 8), bytes, error);
+    if (to == NULL) return (linnet_status)error->code;
+    memset(to, 0, (size_t)bytes);
+    return LINNET_OK;
+}
+
 static linnet_status copy(host_connection *c, const unsigned char *at, linnet_error *error) {
     const uint64_t bytes = get64(at + 32);
     const unsigned char *from = ln_host_span(c->client, get64(at), get64(at + 8), bytes, error);
@@ -195,6 +203,7 @@ static int execute(host_connection *c, uint32_t code, const unsigned char *at, l
     case LN_REMOTE_RUN: return ln_host_run_piece(c, get64(at), error);
     case LN_REMOTE_DOWNLOAD: return download(c, at, error);
     case LN_REMOTE_COPY: return copy(c, at, error);
+    case LN_REMOTE_ZERO: return zero(c, at, error);
     case LN_REMOTE_PREDICT: return predict(c, at, error);
     case LN_REMOTE_PEER: return peer(c, at, error);
     case LN_REMOTE_SEND:

@@ -24,7 +24,7 @@ const unsigned char ln_remote_words[LN_REMOTE_CODES] = {
     [LN_REMOTE_UPLOAD] = 3,   [LN_REMOTE_RUN] = 1,     [LN_REMOTE_DOWNLOAD] = 3, [LN_REMOTE_COPY] = 5,
     [LN_REMOTE_NOTHING] = 0,  [LN_REMOTE_PREDICT] = 3, [LN_REMOTE_PEER] = 4,     [LN_REMOTE_SEND] = 5,
     [LN_REMOTE_FETCH] = 7,    [LN_REMOTE_TAKE] = 4,    [LN_REMOTE_KEEP] = 6,     [LN_REMOTE_RECALL] = 6,
-    [LN_REMOTE_TIMES] = 3,    [LN_REMOTE_STEPS] = 3,
+    [LN_REMOTE_ZERO] = 3,     [LN_REMOTE_TIMES] = 3,   [LN_REMOTE_STEPS] = 3,
 };
 
 void ln_remote_record_write(const linnet_error *error, unsigned char record[LN_REMOTE_RECORD]) {

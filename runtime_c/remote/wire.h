@@ -55,6 +55,7 @@ typedef enum ln_remote_code {
     LN_REMOTE_TAKE,         /* only after JOIN: connection, channel, number, bytes */
     LN_REMOTE_KEEP,         /* name (16 bytes), number, buffer, offset, bytes: writes the bytes to the folder */
     LN_REMOTE_RECALL,       /* name (16 bytes), number, buffer, offset, bytes: reads them */
+    LN_REMOTE_ZERO,         /* buffer, offset, bytes */
     LN_REMOTE_TIMES = 30,   /* piece, step, count. To the answer: LN_REMOTE_RUN_BYTES about the last run of the piece,
                                then LN_REMOTE_TIME_BYTES for each of `count` steps, from `step` on */
     LN_REMOTE_STEPS = 31,   /* piece, step, count. To the answer: LN_REMOTE_TEXT_BYTES for each of these steps */
