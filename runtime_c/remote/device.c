@@ -16,11 +16,9 @@
 
 /* Large values go in parts, each in a message of its own: one side copies a part while the other works on the one
  * before, and the parts stay in the caches of both. */
-enum {
-    PART = 1 << 20,
-    CONSTANT = 1 << 16,
-    ZEROS = 256
-}; /* fewest bytes of a constant that the host may have already */
+enum { PART = 1 << 20 };
+/* Fewest bytes of a constant that the host may have already, and of zeros that are not sent. */
+enum { CONSTANT = 1 << 16, ZEROS = 256 };
 
 static ln_remote_queue *queue_of(linnet_handle handle) { return (ln_remote_queue *)(uintptr_t)handle; }
 static ln_remote_event *event_of(linnet_handle handle) { return (ln_remote_event *)(uintptr_t)handle; }
