@@ -535,10 +535,10 @@ typedef struct linnet_session_config {
     bool bind_threads; /* each worker of the session binds itself to a core of the largest cluster, from the second core
                           on, if the system allows it. The calling thread can take the first core with
                           linnet_bind_thread(0) */
-    uint8_t reserved[7]; /* 0 */
-    bool binds_all; /* the caller binds memory to all inputs and outputs (linnet_ext.h) before the first run, so the
-                     * session allocates none for them (linnet_plan_info.io). UNSUPPORTED if one cannot be bound; a run
-                     * with one that is not bound is MISSING_INPUT */
+    int32_t reserved;  /* 0 */
+    bool binds_all;    /* the caller binds memory to all inputs and outputs (linnet_ext.h) before the first run, so the
+                        * session allocates none for them (linnet_plan_info.io). UNSUPPORTED if one cannot be bound; a run
+                        * with one that is not bound is MISSING_INPUT */
 } linnet_session_config;
 
 static inline void linnet_session_config_init(linnet_session_config *config) {

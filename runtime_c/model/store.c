@@ -13,8 +13,8 @@
 #include <string.h>
 
 static size_t struct_bytes(int32_t variables) {
-    const size_t each = sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *) + sizeof(ln_holder *) +
-                        sizeof(ln_store_source) + sizeof(atomic_bool);
+    const size_t each =
+        sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *) + sizeof(ln_holder *) + sizeof(atomic_bool);
     return sizeof(linnet_store) + (size_t)variables * each;
 }
 
@@ -52,8 +52,7 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     store->offsets = (size_t *)(store->committed_versions + model->n_variables);
     store->committed = (char **)(store->offsets + model->n_variables);
     store->holders = (ln_holder **)(store->committed + model->n_variables);
-    store->sources = (ln_store_source *)(store->holders + model->n_variables);
-    store->exposed = (atomic_bool *)(store->sources + model->n_variables);
+    store->exposed = (atomic_bool *)(store->holders + model->n_variables);
     for (int32_t i = 0; i < model->n_variables; i++) {
         uint64_t bytes = model->variables[i].bytes;
         store->offsets[i] = total;
@@ -229,9 +228,8 @@ void ln_store_bump(linnet_store *store, int i) {
 
 void ln_store_take(linnet_store *store, int i, linnet_model *from, const ln_variable *v) {
     const bool elsewhere = LN_HAS_DEVICES && store->holders[i] != NULL && ln_store_may_hold(store, i);
-    if (elsewhere && ln_store_may_be_held(store) && from->file_kind == LN_FILE_MAPPED) {
-        ln_store_leave(store, i, from, v->tensor.data);
-    } else {
+    if (!(elsewhere && ln_store_may_be_held(store) && from->file_kind == LN_FILE_MAPPED &&
+          ln_store_leave(store, i, from, v->tensor.data))) {
         ln_store_overwrite(store, i);
         ln_store_take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
     }
@@ -253,7 +251,8 @@ uint64_t linnet_store_packs(const linnet_store *store) { return store ? atomic_l
 size_t linnet_model_store_bytes(const linnet_model *model) { return model ? ln_store_bytes_for(model) : 0; }
 
 size_t linnet_store_bytes(const linnet_store *store) {
-    return store ? ln_store_bytes_for(store->model) + store->committed_bytes + atomic_load(&store->packed_cache.bytes)
+    return store ? ln_store_bytes_for(store->model) + store->committed_bytes + ln_store_source_bytes(store) +
+                       atomic_load(&store->packed_cache.bytes)
                  : 0;
 }
 

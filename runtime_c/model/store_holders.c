@@ -8,6 +8,7 @@
 #include "model/store_state.h"
 
 #include <stddef.h>
+#include <string.h>
 
 void ln_store_take_values(const linnet_model *file, char *to, const char *from, size_t bytes) {
     /* Linux caches files in groups of pages (folios), so reading a piece may load the end of the previous one again. */
@@ -22,45 +23,69 @@ void ln_store_take_values(const linnet_model *file, char *to, const char *from, 
 
 /* ---- values in files --------------------------------------------------------------------------------------------- */
 
-static const linnet_model *file_of(const linnet_store *store, int32_t i) {
-    return store->sources[i].file != NULL ? store->sources[i].file : store->model;
+/* Returns the file that has the value of variable i; *data becomes its address. */
+static const linnet_model *file_of(const linnet_store *store, int32_t i, const void **data) {
+    const ln_store_source *source = store->sources != NULL ? &store->sources[i] : NULL;
+    const bool own = source == NULL || source->data == NULL;
+    *data = own ? store->model->variables[i].tensor.data : source->data;
+    return own ? store->model : source->file;
 }
 
-static void set_source(linnet_store *store, int32_t i, linnet_model *file, const void *data) {
+size_t ln_store_source_bytes(const linnet_store *store) {
+    return store->sources != NULL ? (size_t)store->model->n_variables * sizeof *store->sources : 0;
+}
+
+/* Makes room for sources, unless there is. */
+static bool make_sources(linnet_store *store) {
+    const size_t size = (size_t)store->model->n_variables * sizeof *store->sources;
+    if (store->sources != NULL) return true;
+    store->sources = ln_memory_alloc(&store->memory, size);
+    if (store->sources != NULL) memset(store->sources, 0, size);
+    return store->sources != NULL;
+}
+
+static void set_source(linnet_store *store, int32_t i, const ln_store_source *source) {
     linnet_model *before = store->sources[i].file;
-    store->sources[i] = (ln_store_source){.data = data, .file = file != NULL ? ln_model_retain(file) : NULL};
+    if (source->file != NULL) ln_model_retain(source->file);
+    store->sources[i] = *source;
     linnet_model_free(before);
 }
 
 /* Copies the value of variable i from its file. */
 static linnet_status read_file(ln_holder *unread, int32_t i, linnet_error *error) {
     linnet_store *store = (linnet_store *)(void *)((char *)unread - offsetof(linnet_store, unread));
+    const void *data;
+    const linnet_model *file = file_of(store, i, &data);
     (void)error;
-    ln_store_take_values(file_of(store, i), ln_store_value(store, i), store->sources[i].data,
-                         (size_t)store->model->variables[i].bytes);
+    ln_store_take_values(file, ln_store_value(store, i), data, (size_t)store->model->variables[i].bytes);
     ln_store_release(store, i);
     return LINNET_OK;
 }
 
-void ln_store_leave(linnet_store *store, int32_t i, linnet_model *file, const void *data) {
+bool ln_store_leave(linnet_store *store, int32_t i, linnet_model *file, const void *data) {
     ln_lock_exclusive(&store->fetch_lock);
-    ln_store_hold(store, i, &store->unread);
-    set_source(store, i, file, data);
+    const bool left = file == NULL || make_sources(store);
+    if (left) ln_store_hold(store, i, &store->unread);
+    if (left && store->sources != NULL)
+        set_source(store, i, &(ln_store_source){.data = file != NULL ? data : NULL, .file = file});
     ln_unlock(&store->fetch_lock);
-    atomic_fetch_add(&store->left, 1);
+    if (left) atomic_fetch_add(&store->left, 1);
+    return left;
 }
 
 const void *ln_store_unread(linnet_store *store, int32_t i) {
     const void *data = NULL;
     if (!LN_HAS_DEVICES || atomic_load(&store->unread.count) == 0) return NULL;
     ln_lock_exclusive(&store->fetch_lock);
-    if (store->holders[i] == &store->unread) data = store->sources[i].data;
+    if (store->holders[i] == &store->unread) (void)file_of(store, i, &data);
     ln_unlock(&store->fetch_lock);
     return data;
 }
 
 void ln_store_forget(const linnet_store *store, int32_t i, const void *data) {
-    if (file_of(store, i)->file_kind == LN_FILE_MAPPED) ln_file_forget(data, (size_t)store->model->variables[i].bytes);
+    const void *all;
+    if (file_of(store, i, &all)->file_kind == LN_FILE_MAPPED)
+        ln_file_forget(data, (size_t)store->model->variables[i].bytes);
 }
 
 uint64_t ln_store_left(const linnet_store *store) { return atomic_load(&store->left); }
@@ -86,10 +111,12 @@ static linnet_status fetch_kept(ln_holder *kept, int32_t i, linnet_error *error)
     return status;
 }
 
-void ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall) {
+bool ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall) {
+    if (!make_sources(store)) return false;
     ln_store_hold(store, i, &store->kept);
     store->sources[i].device = device;
     store->recall = recall;
+    return true;
 }
 
 void ln_store_holders_init(linnet_store *store) {
@@ -108,7 +135,9 @@ void ln_store_holders_init(linnet_store *store) {
 }
 
 void ln_store_holders_free(linnet_store *store) {
-    for (int32_t i = 0; i < store->model->n_variables; i++) set_source(store, i, NULL, NULL);
+    for (int32_t i = 0; store->sources != NULL && i < store->model->n_variables; i++)
+        set_source(store, i, &(ln_store_source){0});
+    ln_memory_free(&store->memory, store->sources, ln_store_source_bytes(store));
 }
 
 bool ln_store_may_hold(const linnet_store *store, int32_t i) {
@@ -189,7 +218,9 @@ const void *ln_store_part(linnet_store *store, int32_t i, uint64_t offset, size_
     ln_lock_exclusive(&store->fetch_lock);
     ln_holder *holder = store->holders[i];
     if (holder == &store->unread) {
-        part = (const char *)store->sources[i].data + offset;
+        const void *data;
+        (void)file_of(store, i, &data);
+        part = (const char *)data + offset;
     } else if (holder != NULL) {
         atomic_fetch_add(&holder->count, 1);
         if (holder->read == NULL)

@@ -13,8 +13,9 @@ void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder);
 /* Says that the value of variable i does not exist any more. Until the variable is written, ln_store_fetch fails with
  * DEVICE_FAILED. Needs the exclusive lock. */
 void ln_store_lose(linnet_store *store, int32_t i);
-/* Says that the device has kept the value of variable i, which `recall` fetches. Needs the exclusive lock. */
-void ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall);
+/* Says that the device has kept the value of variable i, which `recall` fetches. Needs the exclusive lock. Returns
+ * false, and changes nothing, if there is no memory to note that. */
+bool ln_store_hold_kept(linnet_store *store, int32_t i, const struct linnet_device *device, ln_store_recall *recall);
 /* Returns the holder of variable i; NULL if the store has the value. */
 const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
 /* Says that the store has the value of variable i, or is about to get a new value. The caller has the exclusive lock,
@@ -47,8 +48,11 @@ uint64_t ln_store_left(const linnet_store *store);
 
 /* Copies values from a file in pieces, so that a large variable is never in memory twice. */
 void ln_store_take_values(const linnet_model *file, char *to, const char *from, size_t bytes);
-/* Says that the value of variable i is in a file: NULL for the store's own model. The caller has the exclusive lock. */
-void ln_store_leave(linnet_store *store, int32_t i, linnet_model *file, const void *data);
+/* Says that the value of variable i is in a file: NULL for the store's own model. The caller has the exclusive lock.
+ * Returns false, and changes nothing, if there is no memory to note that. */
+bool ln_store_leave(linnet_store *store, int32_t i, linnet_model *file, const void *data);
+/* Bytes that the store takes to note files and devices that have values. */
+size_t ln_store_source_bytes(const linnet_store *store);
 /* Tells whether a session may keep values on its devices. */
 bool ln_store_may_be_held(linnet_store *store);
 /* Prepares the holders of a new store, and leaves the initial values in the model's file. */

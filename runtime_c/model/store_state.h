@@ -7,8 +7,8 @@
 /* A file that has the value of a variable: the model's own, or a checkpoint. Stays until a writer replaces it, so a
  * reader with the shared lock may use the address. */
 typedef struct ln_store_source {
-    const void *data;
-    linnet_model *file;                 /* NULL: the store's own model */
+    const void *data; /* NULL: in the store's own model */
+    linnet_model *file;
     const struct linnet_device *device; /* of a value that a device keeps */
 } ln_store_source;
 
@@ -39,7 +39,7 @@ struct linnet_store {
     ln_holder **holders;        /* [variable]: who has its value; NULL: the store has it */
     ln_holder lost;             /* the holder of values that do not exist any more; its fetch fails */
     ln_holder unread;           /* the holder of values that are still only in a file; changes under fetch_lock */
-    ln_store_source *sources;   /* [variable]: where that is */
+    ln_store_source *sources;   /* [variable]; NULL: all values that are in a file are in that of the model */
     ln_holder kept;             /* the holder of values that devices keep (run/kept_variables.c) */
     ln_store_recall *recall;    /* fetches them */
     atomic_uint_least64_t left; /* how often a value was left in a file */

@@ -96,10 +96,7 @@ static linnet_status fetch(linnet_store *store, int32_t i, const linnet_device *
 
 bool ln_lose_or_keep(linnet_session *s, uint8_t place, int32_t variable) {
     const ln_device *device = device_of(s, place);
-    const bool kept = device->is.recall != NULL;
-    if (kept)
-        ln_store_hold_kept(s->store, variable, device->origin, fetch);
-    else
-        ln_store_lose(s->store, variable);
+    const bool kept = device->is.recall != NULL && ln_store_hold_kept(s->store, variable, device->origin, fetch);
+    if (!kept) ln_store_lose(s->store, variable);
     return kept;
 }

@@ -83,7 +83,7 @@ linnet_status ln_expect_bindings(linnet_session *s, linnet_error *error) {
         if (what == NULL) continue;
         ln_fail(error, LINNET_UNSUPPORTED, "%s", what);
         ln_at_tensor(error, ln_port_at(p, i)->name);
-        return ln_hint(error, "leave out linnet_session_config.binds_all"), LINNET_UNSUPPORTED;
+        return ln_hint(error, "make the session without binds_all"), LINNET_UNSUPPORTED;
     }
     ln_count_bindings(s);
     return LINNET_OK;
@@ -97,6 +97,5 @@ linnet_status ln_check_bindings(const linnet_session *s, linnet_error *error) {
     ln_fail(error, LINNET_MISSING_INPUT, "the session has binds_all, and no memory is bound to this %s",
             i < p->n_inputs ? "input" : "output");
     ln_at_tensor(error, ln_port_at(p, i)->name);
-    return ln_hint(error, "call linnet_session_bind_input and linnet_session_bind_output before the first run"),
-           LINNET_MISSING_INPUT;
+    return ln_hint(error, "bind memory to all inputs and outputs before the first run"), LINNET_MISSING_INPUT;
 }
