@@ -182,6 +182,9 @@ class Kept:
             self.start(i)
         self.names = [each.name + ",lease=30,keep=on" for each in self.hosts]
 
+    def session(self, graph: linnet.Graph) -> linnet.Session:
+        return linnet.Session(graph, "train", cluster={"worker": self.names}, on_loss="retry")
+
     def start(self, i: int) -> None:
         here = self._folder / str(i)
         self.hosts[i : i + 1] = [self._stack.enter_context(host(f"unix:{here}/host", "--folder", str(here)))]
@@ -192,7 +195,7 @@ def test_a_host_that_comes_back_has_its_variables(tmp_path: Path) -> None:
     graph = trained(2)
     with contextlib.ExitStack() as stack:
         kept = Kept(stack, tmp_path, 2)
-        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        session = kept.session(graph)
         for step in range(9):
             session.run(batch(step))
             if step in (2, 5):
@@ -209,7 +212,7 @@ def test_a_step_counts_once(tmp_path: Path, moment: str) -> None:
     graph = trained(1)
     with contextlib.ExitStack() as stack:
         kept = Kept(stack, tmp_path, 1)
-        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        session = kept.session(graph)
         for step in range(3):
             session.run(batch(step))
         files = sorted((tmp_path / "0").glob("*.kept"))
@@ -225,7 +228,8 @@ def test_a_step_counts_once(tmp_path: Path, moment: str) -> None:
             )
             if moment == "while a slot is written":  # of step 4, which fails: it takes the place of step 2
                 new[16 * (1 - slot) : 16 * (1 - slot) + 16] = bytes(16)
-                new[4096 + (len(new) - 4096) // 2 * (1 - slot) :][:64] = b"?" * 64
+                at = 4096 + (len(new) - 4096) // 2 * (1 - slot)
+                new[at : at + 64] = b"?" * 64
                 path.write_bytes(new)
             elif moment == "after that":  # step 4 was kept, and then another host failed
                 new[16 * (1 - slot) : 16 * (1 - slot) + 8] = (
@@ -241,7 +245,7 @@ def test_a_value_that_is_not_kept_is_an_error_that_says_so(tmp_path: Path) -> No
     graph = trained(1)
     with contextlib.ExitStack() as stack:
         kept = Kept(stack, tmp_path, 1)
-        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        session = kept.session(graph)
         session.run(batch(0))
         kill(kept.hosts[0])
         for path in (tmp_path / "0").glob("*.kept"):
@@ -259,7 +263,7 @@ def test_hosts_that_keep_variables_may_die_at_any_moment(tmp_path: Path) -> None
     graph, rng, steps = trained(3), random.Random(8), 0
     with contextlib.ExitStack() as stack:
         kept = Kept(stack, tmp_path, 3)
-        session = linnet.Session(graph, "train", cluster={"worker": kept.names}, on_loss="retry")
+        session = kept.session(graph)
         for _ in range(200):
             victim = rng.randrange(3)
             back = threading.Timer(0.1, kept.start, [victim])

@@ -25,7 +25,8 @@ extern const ln_net_protocol ln_remote_protocol;
 
 enum { LN_REMOTE_VERSION = 1, LN_REMOTE_CHUNK = 1 << 20, LN_REMOTE_TOKEN = 16 };
 /* HELLO and JOIN: u32 version, u32 chunk, the client's token. WELCOME: u32 version, u32 chunk, u64 bytes that the host
- * lends to clients (0: no limit of its own), u32 threads, u32 number of the connection, a text of at most 40 bytes. */
+ * lends to clients (0: no limit of its own), u32 threads, u32 number of the connection, a text of at most 36 bytes, u32
+ * flags. */
 enum { LN_REMOTE_HELLO_BYTES = 24, LN_REMOTE_WELCOME_BYTES = 64, LN_REMOTE_NAME = 36 };
 enum { LN_REMOTE_KEEPS = 1 }; /* a flag of WELCOME: the host keeps pieces in a folder */
 /* RECIPE: u64 bytes of the file, u64 number of holes, the SHA-256 of the file, then for each hole u64 offset, u64
