@@ -26,6 +26,7 @@ PAGES = {  # page of the repository: page of the site; those of docs/ keep their
     "schema/README.md": "schema.md",
     "kernels_gpu/README.md": "kernels_gpu.md",
     "examples/training/README.md": "examples_training.md",
+    "examples/machines/README.md": "examples_machines.md",
 }
 MODULES = (
     "ops", "nn", "losses", "metrics", "optimizers", "schedules", "clip", "init", "training", "data", "shuffle", "preprocess",
