@@ -3,6 +3,7 @@ line, updates before a step that may fail, maps that load after a store."""
 
 from __future__ import annotations
 
+import json
 import platform
 from typing import Any
 
@@ -15,6 +16,7 @@ from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
 from linnet.ir.dtypes import DTYPE_IDS
 from linnet.ir.function import Node
+from tests.command import run_here as linnet_command
 
 RNG = np.random.default_rng(7)
 
@@ -167,13 +169,28 @@ def _ops_of(y: Any, graph: Graph) -> tuple[list[str], int]:
     return [step.op for step in session.steps], session.memory["constants"]
 
 
-@pytest.mark.parametrize(("inner", "folded"), [(4, True), (16, True), (32, False), (64, False)])
-def test_products_of_constants_are_computed_once_if_they_are_small(inner: int, folded: bool) -> None:
-    """The result of 100 KB and its operands have 128 KB at most: planning computes it with a slow kernel."""
+@pytest.mark.parametrize(("inner", "folded"), [(4, True), (16, True), (32, False), (64, False), (256, True)])
+def test_products_of_constants_are_computed_once(inner: int, folded: bool) -> None:
+    """The result has 100 KB. If it and its operands have 128 KB at most, planning computes it with a slow kernel. If they have
+    more, planning computes it with a fast kernel, unless all such results together would be larger than the file."""
     graph = Graph()
     y = ops.matmul(graph.constant(floats(160, inner)), graph.constant(floats(inner, 160)))
     steps, kept = _ops_of(y, graph)
     assert steps == (["map"] if folded else ["matmul"]) and (kept >= 160 * 160 * 4) == folded
+
+
+def test_the_plan_names_steps_of_constants(tmp_path: Any) -> None:
+    """The product of 100 KB is larger than the file, so each run computes it."""
+    graph = Graph()
+    x = graph.placeholder("x", (1,))
+    y = ops.matmul(graph.constant(floats(160, 32)), graph.constant(floats(32, 160)))
+    graph.signature("infer", {"x": x}, {"y": y + x})
+    path = tmp_path / "net.lnt"
+    graph.save(path)
+    report = json.loads(linnet_command("plan", path, "--json").stdout)
+    steps = [step.name for step in linnet.Session(graph).steps]
+    assert report["recomputed"] == steps and len(steps) == 1
+    assert steps[0] in " ".join(linnet_command("plan", path).stdout.split())
 
 
 @pytest.mark.parametrize(

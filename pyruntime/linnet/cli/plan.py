@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from linnet.session.changes import PassChange
     from linnet.session.choices import Choice
     from linnet.session.options import SessionOptions
+    from linnet.session.planner import Planner
+
+_NAMED = 3  # number of steps of constants that are named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +105,7 @@ def plan(model: Path, given: PlanOptions) -> None:
     transfers = len(planner.steps) - places.total()
     if given.options.devices:
         report |= {"steps_on": places, "transfers": transfers}
+    report["recomputed"] = again = _recomputed(model, given, planner)
     choices = planner.choices if given.why else []
     if given.why:
         report["why"] = [dataclasses.asdict(choice) for choice in choices]
@@ -122,6 +126,12 @@ def plan(model: Path, given: PlanOptions) -> None:
     )
     if beside := sum(step.fork > 0 for step in planner.steps):
         click.echo(f"{_count(beside, 'step')} side by side with others, each on one thread")
+    if again:
+        more = f", and {len(again) - _NAMED} more (--json names all)" if len(again) > _NAMED else ""
+        _say(
+            f"{_count(len(again), 'step')} of constants in every run, because planning would exceed its limits of memory "
+            f"or work: {', '.join(again[:_NAMED])}{more}"
+        )
     if given.options.devices:
         _say(_places(places, transfers, info["fallbacks"]))
     if given.passes:
@@ -159,6 +169,15 @@ def plan(model: Path, given: PlanOptions) -> None:
             else "upper bound: every shape fits in the memory layout of the largest"
         )
         _say(made)
+
+
+def _recomputed(model: Path, given: PlanOptions, planner: Planner) -> list[str]:
+    """The names of the steps that compute the same result in every run."""
+    from linnet.facade import Graph
+    from linnet.session.recomputed import recomputed
+
+    graph = Graph.load(model, user_ops=user_ops_of(given.user_ops))
+    return recomputed(graph.signatures[given.signature].function, planner.steps)
 
 
 def _plan_over(model: Path, given: PlanOptions) -> None:

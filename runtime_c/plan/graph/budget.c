@@ -18,6 +18,7 @@ void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes,
         size += (uint64_t)model->functions[i].n_nodes + (uint64_t)model->functions[i].n_values;
     *b = (ln_budget){.most_folded = least_folded + FOLDED_PER_BYTE * (uint64_t)model->file_size,
                      .most_work = least_work + WORK_PER_BYTE * (uint64_t)model->file_size,
+                     .most_heavy = (uint64_t)model->file_size,
                      .most_nodes = least_nodes + PER_NODE * size};
     if (max_bytes == 0 || max_bytes > SIZE_MAX - beside) return;
     b->memory = (ln_memory_limit){.held = temporary->bytes, .most = (size_t)(max_bytes + beside)};

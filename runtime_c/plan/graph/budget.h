@@ -5,12 +5,13 @@
 
 #include "model/graph.h"
 
-/* If folding a value would exceed most_folded or most_work, the run computes the value. If planning exceeds most_nodes
- * or the limit of memory, it fails. */
+/* If folding a value would exceed most_folded, most_work or most_heavy, the run computes the value. If planning exceeds
+ * most_nodes or the limit of memory, it fails. */
 typedef struct ln_budget {
     uint64_t folded, most_folded; /* bytes of folded values in memory, and their limit */
     uint64_t work, most_work;     /* bytes that folding has read and written, or its operations if their number is
                                      larger */
+    uint64_t heavy, most_heavy;   /* of `folded`, the bytes of large results of products and the like (fold.c) */
     /* Nodes and values visited; those of a function count again for each call and iteration. */
     uint64_t nodes, most_nodes;
     ln_memory_limit memory; /* limit of the memory of planning, which does not include the model */

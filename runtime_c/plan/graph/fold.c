@@ -10,8 +10,10 @@
 enum {
     /* Bytes; a result with more bytes is folded only if it is not much larger than its operands. */
     FOLD_LIMIT = 16 << 20,
-    HEAVY_LIMIT = 1 << 17 /* bytes of operands and results of a heavy op (see `heavy`); low, because folding uses slow
-                              reference kernels */
+    /* Bytes of operands and results of a heavy op (see `heavy`). Up to this limit, the reference kernel folds it, so
+       that every machine gets the same bits. Above it, the kernel that a run would take folds it, at the cost of one
+       run. */
+    HEAVY_LIMIT = 1 << 17
 };
 
 void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob) {
@@ -86,6 +88,9 @@ static uint64_t operations(const ln_work *w, const ln_work_node *node) {
     return results * longest;
 }
 
+/* Tells whether the op is heavy and its tensors are above HEAVY_LIMIT. */
+static bool above_heavy_limit(const ln_op *op, uint64_t bytes) { return heavy(op) && bytes > HEAVY_LIMIT; }
+
 static bool within_limits(ln_work *w, const ln_work_node *node) {
     ln_budget *b = w->budget;
     uint64_t in = 0, out = 0, bytes;
@@ -98,11 +103,13 @@ static bool within_limits(ln_work *w, const ln_work_node *node) {
     }
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0 && ln_bytes(&ln_value_at(w, node->outputs[o])->tensor, &bytes)) out += bytes;
-    if (heavy(node->op) && in + out > HEAVY_LIMIT) return false;
+    const bool large = above_heavy_limit(node->op, in + out);
+    if (large && b->heavy + out > b->most_heavy) return false;
     if (out > FOLD_LIMIT && out > 4 * in) return false;
     const uint64_t work = (uint64_t)ln_max((int64_t)(in + out), (int64_t)operations(w, node));
     if (b->folded + out > b->most_folded || b->work + work > b->most_work) return false;
     b->work += work;
+    if (large) b->heavy += out;
     return true;
 }
 
@@ -180,24 +187,27 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
     void **data = few ? few_data : ln_pool_array(&w->pool, n_outputs, sizeof *data);
     int32_t *blobs = few ? few_blobs : ln_pool_array(&w->pool, n_outputs, sizeof *blobs);
     int64_t *true_dims = few ? few_dims : ln_pool_array(&w->pool, (int64_t)n_outputs * LN_MAX_RANK, sizeof *true_dims);
+    uint64_t total = 0, bytes;
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int i = 0; i < n_inputs; ++i)
         if (inputs[i] >= 0) {
             const ln_work_value *v = ln_value_at(w, inputs[i]);
             in[i] = v->tensor;
             ln_set_layout(&in[i], LN_LAYOUT_DENSE); /* `data` is always dense */
+            if (ln_bytes(&in[i], &bytes)) total += bytes;
         }
     for (int i = 0; i < n_outputs; ++i) {
         if (outputs[i] < 0) continue;
         out[i] = ln_value_at(w, outputs[i])->tensor;
-        uint64_t bytes;
         if (!ln_bytes(&out[i], &bytes)) return ln_fail(w->error, LINNET_TOO_LARGE, "a constant result is too large");
         if ((data[i] = ln_fold_memory(w, bytes, &blobs[i])) == NULL) return ln_work_no_memory(w);
+        total += bytes;
         memcpy(true_dims + i * LN_MAX_RANK, out[i].dims, sizeof out[i].dims);
     }
     const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
-    /* Fast kernels are used only if they are exact. */
-    const bool reference = w->settings.reference || !(op->flags & LN_OP_EXACT);
+    /* Fast kernels are used only if they are exact, or if the reference kernel would take too long. */
+    const bool fast = (op->flags & LN_OP_EXACT) || above_heavy_limit(op, total);
+    const bool reference = w->settings.reference || !fast;
     linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data,
                                        w->settings.features, reference, dependent ? true_dims : NULL, w->error);
     if (status != LINNET_OK) return status;
