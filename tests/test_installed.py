@@ -1,10 +1,11 @@
 """What a new user meets: pip installs linnet from a clone into an empty environment, and every command and snippet of the first
 pages runs there, from what is installed. A Pi is an sshd on loopback, a phone is a stand-in for adb, and a GPU is PoCL."""
-# Dear: pip builds the wheel for each test and installs PyTorch, and the tools for two processors are built.
+# Dear: pip builds a wheel and installs PyTorch, and the tools for two processors are built.
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -31,19 +32,29 @@ REPLACED = (
     (r"^(linnet deploy (?!.*--seconds).*)", r"\1 --seconds 0.05"),
     (r"^linnet report( adb -o phone.json)?$", r"linnet report\1 --models kws --seconds 0.02 --threads 1"),  # minutes
     (r"--models resnet50", "--models kws --seconds 0.02 --threads 1"),
-    (
-        r"^make wheels PLATFORMS=\S+",
-        "pip wheel -q --no-deps -w dist .",
-    ),  # tests/test_wheels.py; the "Pi" is this machine
+    # tests/test_wheels.py makes those wheels; the "Pi" is this machine
+    (r"^make wheels PLATFORMS=\S+", "mkdir -p dist && cp $WHEEL dist"),
+    # pip has built the wheel from a clone, once for all tests of this file
+    (r"""^pip install (["']?)(?:\.\./)*\.\.?(\[[\w,]+\])?\1(?=\s|$)""", r'pip install "$WHEEL\2"'),
     (r"pi@raspberrypi\.local", "raspberrypi.local"),  # a name that the configuration of ssh has
 )
 LEFT_OUT = {"make demo": "tests/test_examples.py runs it", "make test": "this test is a part of it"}
 
 
-class User:
-    """A clone in a folder of its own, an empty environment, and a cache without tools."""
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of the tests share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
+    folder.mkdir(exist_ok=True)
+    return folder
 
-    def __init__(self, folder: Path) -> None:
+
+class User:
+    """A clone in a folder of its own, an empty environment, and a cache without tools. common: a folder in which the first user
+    lets pip build a wheel from the clone, as `pip install .` does; all users install this wheel."""
+
+    def __init__(self, folder: Path, common: Path) -> None:
         need("git", "cmake", "ninja")
         need_index()
         self.clone, self.bin = folder / "clone", folder / "first"
@@ -62,7 +73,15 @@ class User:
             **kept, "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "LINNET_CACHE": str(folder / "cache"),
             "PIP_CONSTRAINT": str(ROOT / ".ci" / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "SKBUILD_CMAKE_DEFINE": "LINNET_LTO=OFF", "COLUMNS": "120", "TMPDIR": str(folder), "MPLBACKEND": "agg",
+            "PIP_NO_COMPILE": "1",
         }  # fmt: skip
+        with open(common / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not list(common.glob("*.whl")):
+                pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(common), str(self.clone)]
+                run(pip, env=self.env)
+        (wheel,) = common.glob("*.whl")
+        self.env["WHEEL"] = str(wheel)
         self.reader = Reader(self.clone, self.env, REPLACED, LEFT_OUT)
 
     @contextlib.contextmanager
@@ -91,9 +110,9 @@ class User:
             print("\n".join(sorted(set(self.reader.skipped))) or "none")
 
 
-def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tutorial(tmp_path: Path, common: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need("ssh")
-    user = User(tmp_path)
+    user = User(tmp_path, common)
     reader, digits = user.reader, user.clone / "examples" / "mnist_small"
     with user.devices() as place:
         place.arm_tools()  # zig, which the page installs, takes minutes; the last test builds tools with GCC
@@ -106,9 +125,9 @@ def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     user.report(capsys)
 
 
-def test_readme_training_and_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_training_and_gpu(tmp_path: Path, common: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need_opencl()
-    user = User(tmp_path)
+    user = User(tmp_path, common)
     reader, digits = user.reader, user.clone / "examples" / "mnist_small"
     reader.shell("python3 -m venv .venv && . .venv/bin/activate\npip install .")
     reader.page(ROOT / "README.md", digits)
@@ -149,10 +168,10 @@ torch.export.save(torch.export.export(net, (torch.zeros(1, 3, 64, 64),)), "model
 """
 
 
-def test_deploying_and_the_raspberry_pi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deploying_and_the_raspberry_pi(tmp_path: Path, common: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without zig, compilers of the system build the tools."""
     need("qemu-aarch64", "ssh", "scp", "aarch64-linux-gnu-gcc")
-    user = User(tmp_path)
+    user = User(tmp_path, common)
     reader = user.reader
     _models(user.clone)
     with user.devices() as place:

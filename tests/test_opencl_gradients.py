@@ -4,6 +4,8 @@ no step falls back to the CPU."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,20 @@ from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
 from tests.small_nets import NETS, compare_steps, training
 
-FORMATS = ("f32", pytest.param("f16", marks=pytest.mark.more), pytest.param("bf16", marks=pytest.mark.more))
+NAMES = ("f32", "f16", "bf16")
+FORMATS = ("f32", *(pytest.param(name, marks=pytest.mark.more) for name in NAMES[1:]))
+
+
+def every_pair(*choices: Sequence[Any]) -> list[Any]:
+    """All combinations of three choices. The first is in every run. Those that `make test-more` runs have each value of one
+    choice together with each value of another, as far as the shortest choice has enough values; `make soak` runs the rest."""
+    found = []
+    for places in itertools.product(*(range(len(c)) for c in choices)):
+        chosen = [c[i] for c, i in zip(choices, places, strict=True)]
+        pairs = places[-1] == sum(places[:-1]) % len(choices[-1])
+        marks = [] if not any(places) else [pytest.mark.more] if pairs else [pytest.mark.soak]
+        found.append(pytest.param(*chosen, marks=marks, id="-".join(str(c) for c in chosen)))
+    return found
 
 
 def conv_shape(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> int:
@@ -48,26 +63,24 @@ def add_conv(cases: Cases, case: Conv, dtype: str, last: bool) -> None:
               group=groups, channel_axis=-1 if last else 1)  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(
-    "kernel",
-    ["conv_gradient", *(pytest.param(f"conv_gradient_{k}", marks=pytest.mark.more) for k in ("local", "group"))],
+    ("kernel", "dtype", "order"),
+    every_pair(["conv_gradient", "conv_gradient_local", "conv_gradient_group"], NAMES, ["first", "last"]),
 )
-@pytest.mark.parametrize("last", [False, pytest.param(True, marks=pytest.mark.more)], ids=["first", "last"])
-def test_gradients_of_weights(kernel: str, last: bool, dtype: str) -> None:
+def test_gradients_of_weights(kernel: str, order: str, dtype: str) -> None:
     cases = Cases("conv_gradient")
     for case in CONVS:
-        add_conv(cases, case, dtype, last)
+        add_conv(cases, case, dtype, order == "last")
     cases.check(f"kernel={kernel}", kernel=kernel)
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
-@pytest.mark.parametrize("op", ["conv", "conv_transpose"])
-def test_products_through_local_memory(op: str, last: bool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("op", "dtype", "order"), every_pair(["conv", "conv_transpose"], ["f32", "f16"], ["first", "last"])
+)
+def test_products_through_local_memory(op: str, order: str, dtype: str) -> None:
     """conv_local, and conv_transpose_local, which is the gradient of a convolution's input."""
-    cases = Cases(op)
+    cases, last = Cases(op), order == "last"
     for images, channels, outputs, groups, axes in CONVS:
         if op == "conv_transpose":
             axes = [(size, kernel, 1, dilation, pads) for size, kernel, _, dilation, pads in axes]
@@ -150,8 +163,13 @@ def test_moments(kind: str, dtype: str) -> None:
     cases.check()
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("kind", ["lstm", *(pytest.param(k, marks=pytest.mark.more) for k in ("rnn", "gru"))])
+def _sequence(kind: str, dtype: str) -> Any:
+    more = (kind, dtype) in {("rnn", "bf16"), ("gru", "f16")}
+    marks = [] if (kind, dtype) == ("lstm", "f32") else [pytest.mark.more] if more else [pytest.mark.soak]
+    return pytest.param(kind, dtype, marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [_sequence(k, d) for k in ("lstm", "rnn", "gru") for d in NAMES])
 def test_gradients_of_sequences(kind: str, dtype: str) -> None:
     """The forward pass with what its gradient reads, and the gradient."""
     gates, forward, back = {"rnn": 1, "gru": 3, "lstm": 4}[kind], Cases("recurrent"), Cases("recurrent_gradient")
@@ -193,8 +211,12 @@ def test_training_steps_agree_and_none_falls_back(name: str) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("optimizer", [linnet.SGD(0.01), linnet.Adam(0.001)], ids=["sgd", "adam"])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(linnet.SGD(0.01), marks=pytest.mark.soak), linnet.Adam(0.001)], ids=["sgd", "adam"]
+)
+@pytest.mark.parametrize(
+    "name", [n if n in ("google", "lstm") else pytest.param(n, marks=pytest.mark.soak) for n in NETS]
+)
 def test_no_step_of_training_falls_back(name: str, optimizer: linnet.Optimizer) -> None:
     graph, _ = training(name, optimizer)
     session = linnet.Session(graph, "train", device=opencl_device())
