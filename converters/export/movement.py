@@ -96,7 +96,9 @@ def copy(w: Writer, node: Node) -> list[str]:
 
 @export("gather")
 def gather(w: Writer, node: Node) -> str:
-    names = [w.operand(node, 0), w.operand(node, 1)]
+    x = node.inputs[0]
+    widened = x is not None and x.quantization is not None and x.dtype != node.outputs[0].dtype
+    names = [w.real(x) if widened else w.operand(node, 0), w.operand(node, 1)]
     kind, batch = str(node.attribute("kind")), int(node.attribute("batch_dims"))
     if kind == "nd":
         indices = node.inputs[1]

@@ -114,7 +114,10 @@ class Writer:
         if tensor is None or tensor.quantization is None:
             return self.of(tensor)
         scale, zero, axis = self.parameters(tensor.quantization, tensor.dtype)
-        return str(self.emit("DequantizeLinear", [self.of(tensor), scale, zero], axis=axis))
+        block = tensor.quantization.block or None
+        if block and self.opset < 21:
+            raise Unsupported("quantization per block needs opset 21", "call to_onnx with opset=21")
+        return str(self.emit("DequantizeLinear", [self.of(tensor), scale, zero], axis=axis, block_size=block))
 
     def stored(self, value: str, tensor: Tensor) -> str:
         """Quantizes floats with the quantization of a tensor."""

@@ -36,6 +36,7 @@ from linnet.report.tables import table as _table
 if TYPE_CHECKING:
     from linnet.facade import Graph
     from linnet.quantization.computed import Computed
+    from linnet.quantization.embeddings import Described
     from linnet.quantization.table import Row
     from linnet.report.compare import Comparison
     from linnet.session.step import Step
@@ -84,6 +85,7 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
     from linnet.preprocess._labels import read_labels
     from linnet.quantization.accuracy import evaluation
     from linnet.quantization.computed import computed, shares
+    from linnet.quantization.embeddings import sentence
     from linnet.report import compare_text
 
     refuse_same(given.output, model)
@@ -109,6 +111,7 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
     ran = computed(plain, steps)
     dtype = made.metadata["dtype"] if given.quantizing.dtype == "auto" else given.quantizing.dtype
     kept = _kept(graph, plain, given.quantizing, dtype, rows, ran)
+    tables = _embeddings(graph, plain, rows)
     scores = ""
     if given.labels is not None:  # after the comparison, which needs the outputs of the model
         made, scores = classes(made, given.labels)
@@ -119,17 +122,20 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
             "model": str(model), "output": str(given.output), "dtype": made.metadata["dtype"], "bytes": len(content),
             "comparison": comparison, "products": shares(ran), "steps": [dataclasses.asdict(step) for step in ran],
             "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
+            "embeddings": [dataclasses.asdict(one) for one in tables],
         }  # fmt: skip
         click.echo(json.dumps(report))
         return
     _say(f"{model}: {_size(bytes_of_model(model))} -> {given.output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
         _say(f"  {scores}")
-    tables = []
+    shown_tables = []
     if found is not None:
         for line in compare_text.lines(found):
             _say(line)
-        tables = compare_text.tables(found)
+        shown_tables = compare_text.tables(found)
+    if tables:
+        _say(sentence(tables))
     for line in _ran_lines(ran, given.quantizing):
         _say(line)
     if kept:
@@ -140,8 +146,8 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
         if len(kept) > _ROWS:
             shown.add_row(f"... and {len(kept) - _ROWS} more", "", "", "--json lists all")
         shown.columns[0].max_width, shown.columns[3].max_width = 26, 31
-        tables.append(shown)
-    _show(*tables)
+        shown_tables.append(shown)
+    _show(*shown_tables)
 
 
 def _ran_lines(ran: Sequence[Computed], quantizing: Quantizing) -> Iterator[str]:
@@ -173,6 +179,14 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
         made = dataclasses.replace(quantizing, table_out=path).apply(graph)
         rows = Table.read(path).rows if path.exists() else []
         return made, [row for row in rows if isinstance(row, Row)]
+
+
+def _embeddings(old: Graph, new: Graph, rows: Sequence[Row]) -> list[Described]:
+    """How the tables of embeddings are stored, with the remarks of the quantization table."""
+    from linnet.quantization.embeddings import described
+
+    remarks = {row.pattern: row.remark for row in rows}
+    return described(old.signatures["infer"].function, new.signatures["infer"].function, remarks)
 
 
 def _kept(

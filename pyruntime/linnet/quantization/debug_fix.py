@@ -25,6 +25,7 @@ from linnet.quantization.compared_models import adapted
 from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
+from linnet.quantization.heeded import follows
 from linnet.quantization.table import Row, Table, TensorRow
 from linnet.session.model import Model
 from linnet.session.session import Session
@@ -166,12 +167,14 @@ def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str
     names = step_names(pair.old.function)
     own = [f"layer {names[node]}" for node in pair.part]
     readers = [f"layer {names[node]}" for node in _readers(pair)]
+    floats = {f"layer {names[node]}" for node in (*pair.part, *_readers(pair)) if not follows(node)}
     tensor, stored = f"tensor {pair.name}", layer.dtype in LIMITS and layer.storage >= 0.5
     ways = []
     if layer.dtype in LIMITS and layer.saturated > _BEYOND:
         ways.append({tensor: f"{layer.dtype} {min(layer.seen[0], 0.0):.7g} {max(layer.seen[1], 0.0):.7g}"})
     for dtype in ladder:
-        ways += [dict.fromkeys(names, dtype) for names in ([tensor] if stored else own, [*own, *readers])]
+        for rows in ([tensor] if stored else own, [*own, *readers]):
+            ways.append(dict.fromkeys([r for r in rows if dtype not in LIMITS or r not in floats], dtype))
     return [way for i, way in enumerate(ways) if way and way not in ways[:i]]
 
 

@@ -35,7 +35,7 @@ from linnet.quantization.scheme import (
 )
 from linnet.quantization.table import Table
 
-_EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
+EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
 _RECURRENT = traits.family("recurrent")
 _SMALL_COUNT = 20  # times as much as other values count those that vanish in front of a logarithm
@@ -153,11 +153,11 @@ class Decisions(Moves):
         names = [self.steps[node], *self.aliases[node]]
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if wanted in SCHEMES:
-            self.schemes[node] = wanted
+            self.schemes[node] = "w8" if wanted == "w4" and not self._takes_blocks(node) else wanted
             wanted = SCHEMES[wanted]
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
             return "f32"
-        if any(part.startswith(_EXACT) for part in node.source.split("+")):
+        if any(part.startswith(EXACT) for part in node.source.split("+")):
             return "f32"
         x = node.inputs[0] if node.inputs else None
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):
@@ -175,6 +175,12 @@ class Decisions(Moves):
                 return "i16"
             return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted
+
+    @staticmethod
+    def _takes_blocks(node: Node) -> bool:
+        """Whether a product reads weights with a scale for each block: other layers have 8 bits where 4 are asked."""
+        w = node.inputs[1] if node.op in traits.MATRICES and len(node.inputs) > 1 else None
+        return w is not None and w.data is not None and w.data.ndim == 2 and bool(np.isfinite(w.data).all())
 
     def _recurs(self, node: Node) -> bool:
         """Whether a product only computes the input of a recurrent layer. The layer's state would carry the errors of 8

@@ -18,6 +18,7 @@ from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
+from linnet.quantization.embeddings import Tables
 from linnet.quantization.rounding import Rounded, Rounding
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
@@ -49,6 +50,7 @@ class Quantizer(Decisions):
         self.names = {t.name for t in self.old.tensors()}
         self.taken = set(self.steps.values())
         self.function = new.function(self.old.name)
+        self.tables = Tables(self, self.function)
         for tensor in self.old.inputs:
             made = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
             made.quantization = tensor.quantization
@@ -180,7 +182,7 @@ class Quantizer(Decisions):
         if w.data is not None:
             made = self._rounded(node, w, wide, float(new_x.quantization.scale[0]), limit)
             parameters = made.parameters
-            new_w = self.function.constant(made.values, w.name, quantization=parameters)
+            new_w = self.tables.weights(w, made.values, parameters)
             if made.missing is not None and self.options.correct:
                 wide = _corrected(wide, made.missing, bias, w)
         else:
@@ -316,8 +318,12 @@ class Quantizer(Decisions):
                 inputs.append(None)
             elif tensor.dtype == "f32" and half and tensor not in self.fixed and not (node.op == "resize" and i > 0):
                 inputs.append(self._get(tensor, mode))
-            elif i == 1 and self.schemes.get(node) == "w8" and node.op in INTEGER_OPS and tensor.data is not None:
+            elif (
+                i == 1 and self.schemes.get(node) in ("w4", "w8") and node.op in INTEGER_OPS and tensor.data is not None
+            ):
                 inputs.append(self._narrow_weights(node, tensor))
+            elif i == 0 and self.tables.stored(node):
+                inputs.append(self.tables.rows(node))
             else:
                 inputs.append(self._get(tensor, tensor.dtype))
         to_half = {t for t in node.outputs if half and t.dtype == "f32" and t not in self.fixed}
@@ -326,15 +332,20 @@ class Quantizer(Decisions):
         for key in ("dtype", "output_dtype"):
             if attributes.get(key) == "f32" and node.outputs[0] in to_half:
                 attributes[key] = mode
+        if self.tables.stored(node):
+            attributes["dtype"] = "f32"
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
-        """Weights of 8 bits for a float product. Matrix products read them directly. For others, a map widens them when
+        """Weights of 4 or 8 bits for a float product. Matrix products read them directly. For others, a map widens them when
         the graph is planned."""
         assert w.data is not None
+        if self.schemes[node] == "w4":
+            self.weights[node] = "i4"
+            return self.tables.blocks(w, 1 if node.attributes.get("transpose_b", False) else 0)
         rounding = self.observation.rounding if self.observation is not None else Rounding({})
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
-        constant = self.function.constant(made.values, w.name, quantization=made.parameters)
+        constant = self.tables.weights(w, made.values, made.parameters)
         self.weights[node] = "i8"
         if node.op in traits.MATRICES:
             return constant
@@ -350,6 +361,9 @@ class Quantizer(Decisions):
         found: list[Row | TensorRow] = []
         for node in self.old.nodes:
             integers = self.dtype in LIMITS
+            if (lookup := self.tables.lookups.get(node)) is not None:
+                found.append(Row(self.steps[node], self.tables.stored(node) or lookup.stored, lookup.remark))
+                continue
             if node.op not in INTEGER_OPS and (integers or self.modes[node] == "f32"):
                 continue
             found.append(Row(self.steps[node], self._scheme_of(node), self._remark(node)))
@@ -378,7 +392,9 @@ class Quantizer(Decisions):
         mode = self.modes[node]
         if mode == "i16" and node in self.weights:
             return "w16a16" if self.weights[node] == "i16" else "w8a16"
-        return "w8" if mode == "f32" and node in self.weights else mode
+        if mode != "f32" or node not in self.weights:
+            return mode
+        return "w4" if self.weights[node] == "i4" else "w8"
 
     def _remark(self, node: Node) -> str:
         spans = []

@@ -23,7 +23,7 @@ LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
 LEVELS = {"i8": 256, "i16": 65536}
 HALVES = {"f16": (65504.0, 2.0**-14), "bf16": (3.3895e38, 2.0**-126)}  # the largest value, the smallest normal one
 # Schemes of a layer beyond a dtype: bits of weights and activations. "i16" chooses the bits of the weights by their noise.
-SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32"}
+SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32", "w4": "f32"}
 FEW = 0.02  # of the values may lose precision because they are below the smallest normal f16
 MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
 

@@ -15,6 +15,7 @@ from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Range
 from linnet.quantization.decisions import Options, names_for_rows
+from linnet.quantization.heeded import check_effect
 from linnet.quantization.judge import TARGETS, Judge, Nearness
 from linnet.quantization.mixed import wider
 from linnet.quantization.observe import Batches, Observation
@@ -57,6 +58,7 @@ class Search:
         quantization-aware training, by tensor name."""
         first = self._decide(self.options)
         self.overrides.check(*names_for_rows(q.old for q in first))
+        check_effect(first, self.overrides)
         known = [q.take(ranges) for q in first]
         halves = any(q.modes[n] in HALVES for q in first for n in q.old.nodes)
         if all(known) and (calibration is None or not halves):

@@ -17,7 +17,7 @@ from linnet.quantization.calibrators import CALIBRATORS as METHODS
 from linnet.quantization.scheme import HALVES, LIMITS, SCHEMES
 
 DTYPES = ("f32", *HALVES, *reversed(LIMITS))
-LAYERS = (*DTYPES, *SCHEMES)  # i16 chooses between w8a16 and w16a16; w8 multiplies floats by 8-bit weights
+LAYERS = (*DTYPES, *SCHEMES)  # i16 chooses between w8a16 and w16a16; w8 and w4 multiply floats by 8- and 4-bit weights
 CALIBRATORS = (*METHODS, "table")  # the last: the range was given
 
 
@@ -61,18 +61,18 @@ class Table:
     def dtype(self, *names: str, default: str) -> str:
         """How a layer computes. names: all names of the layer (node name, output tensor name)."""
         for row in reversed(self.rows):
-            if isinstance(row, Row) and any(_matches(row.pattern, name) for name in names):
+            if isinstance(row, Row) and any(matches(row.pattern, name) for name in names):
                 return row.dtype
         return default
 
     def names(self, *names: str) -> bool:
         """Whether a row matches the layer that has these names."""
-        return any(isinstance(row, Row) and _matches(row.pattern, name) for row in self.rows for name in names)
+        return any(isinstance(row, Row) and matches(row.pattern, name) for row in self.rows for name in names)
 
     def tensor(self, name: str) -> TensorRow | None:
         """The row of a tensor."""
         for row in reversed(self.rows):
-            if isinstance(row, TensorRow) and _matches(row.pattern, name):
+            if isinstance(row, TensorRow) and matches(row.pattern, name):
                 return row
         return None
 
@@ -81,7 +81,7 @@ class Table:
         similar ones. merged: maps each node of the source model that became a part of a layer to this layer."""
         for row in self.rows:
             kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
-            if any(_matches(row.pattern, name) for name in names):
+            if any(matches(row.pattern, name) for name in names):
                 continue
             raise UsageError(
                 f"a row of the quantization table matches no {kind} of the model", code=102, tensor=row.pattern,
@@ -140,7 +140,8 @@ class Table:
             ) from None  # fmt: skip
 
 
-def _matches(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
+    """Whether the pattern of a row, which may contain * and ?, is for a layer or tensor of this name."""
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 

@@ -36,6 +36,8 @@ static void unpack_run(int dtype, const void *data, int64_t first, int64_t n, fl
         if (i < n) *out = values[*bytes & 15];
     } else if (dtype == LINNET_I8) {
         for (int64_t i = 0; i < n; i++) out[i] = (float)(((const int8_t *)data)[first + i] - zero) * scale;
+    } else if (dtype == LINNET_I16) {
+        for (int64_t i = 0; i < n; i++) out[i] = (float)(((const int16_t *)data)[first + i] - zero) * scale;
     } else {
         for (int64_t i = 0; i < n; i++) out[i] = (float)(ln_load_i64(data, dtype, first + i) - zero) * scale;
     }
