@@ -6,5 +6,6 @@
 #include "fast/tail/copy.inc.c"
 #include "map/map.inc.c"
 #include "map/map_strip.inc.c"
+#include "fast/tail/quantize.inc.c"
 #include "fast/tail/reduce.inc.c"
 #include "fast/tail/reduce_arg.inc.c"

@@ -5,4 +5,5 @@
 
 #include "map/map.inc.c"
 #include "map/map_strip.inc.c"
+#include "fast/tail/quantize.inc.c"
 #include "fast/tail/reduce.inc.c"

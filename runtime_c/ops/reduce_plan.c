@@ -51,8 +51,18 @@ static void add_dim(int64_t *sizes, int64_t *xs, int64_t *ys, int *n, dim d) {
     if (ys) ys[last] = d.y;
 }
 
+/* Sorts dims by their stride in memory; the outermost comes first. */
+static void sort_dims(dim *dims, int n) {
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && dims[j].x > dims[j - 1].x; j--) {
+            dim t = dims[j];
+            dims[j] = dims[j - 1];
+            dims[j - 1] = t;
+        }
+}
+
 double ln_reduce_result(int64_t kind, double total, float scale, int64_t count) {
-    total *= (double)scale;
+    total = total * (double)scale + 0.0; /* -0 becomes 0, so that extremes do not depend on the order of elements */
     return kind == LN_REDUCE_KIND_MEAN ? total / (double)count : kind == LN_REDUCE_KIND_L2 ? sqrt(total) : total;
 }
 
@@ -68,9 +78,16 @@ static bool fast_kind(const ln_call *call) {
     const bool extreme = a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN;
     if (x->dtype == LINNET_F32) return adds || extreme || powers(a->kind);
     if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
+    if (x->dtype == LINNET_I32) return a->kind == LN_REDUCE_KIND_SUM && y->dtype == LINNET_I32;
     if (extreme && x->dtype == y->dtype && (ln_is_byte(x->dtype) || x->dtype == LINNET_I16)) return true;
     return y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0 &&
            (adds || powers(a->kind) || (extreme && x->quant->scale[0] > 0)); /* extremes of stored integers */
+}
+
+/* Tells whether the result does not depend on the order of the elements. */
+static bool any_order(const ln_call *call) {
+    const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
+    return kind == LN_REDUCE_KIND_MAX || kind == LN_REDUCE_KIND_MIN || call->inputs[0].dtype == LINNET_I32;
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
@@ -78,29 +95,26 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     uint32_t mask;
     bool bad;
-    dim kept[LN_MAX_RANK];
-    int n = 0, own = 0;
+    dim kept[LN_MAX_RANK], reduced[LN_MAX_RANK];
+    int n = 0, own = 0, removed = 0;
     memset(p, 0, sizeof *p);
     if (!fast_kind(call) || !ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) || ln_count(x) <= 0)
         return false;
     p->count = p->inner = 1;
     for (int d = 0; d < x->rank; d++) {
-        bool reduced = mask >> d & 1u;
-        int64_t y_stride = reduced ? 0 : y->strides[own];
-        own += !reduced || a->keep_dims;
-        if (reduced) p->count *= x->dims[d];
+        bool gone = mask >> d & 1u;
+        int64_t y_stride = gone ? 0 : y->strides[own];
+        own += !gone || a->keep_dims;
+        if (gone) p->count *= x->dims[d];
         if (x->dims[d] == 1) continue;
-        if (reduced)
-            add_dim(p->reduced_dims, p->reduced_x, NULL, &p->reduced, (dim){x->dims[d], x->strides[d], 0});
+        if (gone)
+            reduced[removed++] = (dim){x->dims[d], x->strides[d], 0};
         else
             kept[n++] = (dim){x->dims[d], x->strides[d], y_stride};
     }
-    for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && kept[j].x > kept[j - 1].x; j--) {
-            dim t = kept[j];
-            kept[j] = kept[j - 1];
-            kept[j - 1] = t;
-        }
+    sort_dims(kept, n);
+    if (any_order(call)) sort_dims(reduced, removed);
+    for (int i = 0; i < removed; i++) add_dim(p->reduced_dims, p->reduced_x, NULL, &p->reduced, reduced[i]);
     for (int i = 0; i < n; i++) add_dim(p->kept_dims, p->kept_x, p->kept_y, &p->kept, kept[i]);
     if (p->reduced == 0) p->reduced_dims[p->reduced++] = 1;
     /* Fewer than 8 columns are not worth a vector. */

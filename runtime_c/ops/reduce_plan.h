@@ -10,8 +10,8 @@
 bool ln_reduce_mask(const ln_reduce_attributes *a, const ln_tensor *inputs, int n_inputs, uint32_t *mask, bool *bad);
 
 /* A reduction as the fast kernels see it. Kept dims are in memory order. Reduced dims are in logical order, which is
-   the order of summation (lane_sum.h) in every layout. Kept dims that are adjacent in memory are merged, and so are
-   reduced dims. Names with _x and _y are strides in x and y. */
+   the order of summation (lane_sum.h) in every layout; those of extremes and of integers are in memory order. Kept dims
+   that are adjacent in memory are merged, and so are reduced dims. Names with _x and _y are strides in x and y. */
 typedef struct ln_reduce_plan {
     int kept, reduced;
     int64_t kept_dims[LN_MAX_RANK], kept_x[LN_MAX_RANK], kept_y[LN_MAX_RANK];

@@ -253,9 +253,9 @@ static void cast(const kind *k) {
 
 static void quantize(const kind *k) {
     const ln_quantize_attributes a = {.dtype = k->y, .axis = 1};
-    test_case t = of(k, LN_OP_QUANTIZE, &a, k->variant & 1 ? 2 : 1);
+    test_case t = of(k, LN_OP_QUANTIZE, &a, k->variant > 0 ? 2 : 1);
     t.inputs[0] = TENSOR(k->x, k->x_layout, 2, C, 6, 7);
-    t.inputs[1] = TENSOR(k->w, LN_LAYOUT_DENSE, C);
+    t.inputs[1] = TENSOR(k->w, LN_LAYOUT_DENSE, k->variant == 2 ? 1 : C);
     attempt(&t);
 }
 
@@ -315,7 +315,7 @@ static const struct {
     {moments, true, false, 2},
     {resize, false, false, 1},
     {cast, false, true, 1},
-    {quantize, true, true, 2},
+    {quantize, true, true, 3},
     {dequantize, true, true, 2},
     {reduce, false, true, 3},
     {copy, false, false, 1},

@@ -38,6 +38,9 @@ static void reduce_case(int dtype, int kind, int rank, const int64_t *dims, uint
             values[i] = (float)random_unit() + (kind == LN_REDUCE_KIND_LOG_SUM ? 1.01f : 0.0f);
             if (specials && random_below(40) == 0)
                 values[i] = random_below(2) ? NAN : random_below(2) ? INFINITY : -INFINITY;
+            /* Zeros of both signs are equal, so the order of elements must not decide which of them is the extreme. */
+            if (!specials && kind == LN_REDUCE_KIND_MAX && random_below(2)) values[i] = random_below(2) ? 0.0f : -0.0f;
+            if (!specials && kind == LN_REDUCE_KIND_MAX && values[i] > 0) values[i] = -values[i];
         }
         t.given[0] = true;
         t.values[0] = values;
@@ -70,10 +73,12 @@ static void test_kinds(void) {
         reduce_case(LINNET_F32, kind, 4, wide, 8, true, 0, false);
         reduce_case(LINNET_F32, kind, 4, pool, 12, false, 1, false);
         reduce_case(LINNET_F32, kind, 4, pool, 13, false, 1, false);
+        reduce_case(LINNET_F32, kind, 4, pool, 15, false, 1, false);
         reduce_case(LINNET_F32, kind, 4, empty, 2, false, 0, false);
         for (int dtype = 0; dtype < 8; dtype++) {
             reduce_case(dtypes[dtype], kind, 4, wide, 8, true, 0, false);
             reduce_case(dtypes[dtype], kind, 4, pool, 12, true, 1, false);
+            reduce_case(dtypes[dtype], kind, 4, pool, 4, true, 0, false);
         }
     }
     for (int round = 0; round < 40; round++) { /* argmax and argmin, with ties and NaN */
@@ -92,6 +97,35 @@ static void test_kinds(void) {
         compare(&t);
     }
     for (int i = 3; i < 6; i++) reduce_case(dtypes[i], LN_REDUCE_KIND_MEAN, 4, pool, 12, false, 1, false);
+}
+
+/* Quantizes with scales and zero points that are operands. */
+static void test_quantize(void) {
+    static const int to[] = {LINNET_I8, LINNET_U8, LINNET_I16, LINNET_U16},
+                     from[] = {LINNET_F32, LINNET_F16, LINNET_BF16};
+    static const float scales[] = {0.013f, 0.5f, 1e-30f, 3e30f, 0.0f, INFINITY, NAN, -0.25f};
+    static float values[2 * 30 * 8 * 40];
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        values[i] = random_below(50) == 0 ? NAN : random_below(50) == 0 ? -INFINITY : (float)random_unit() * 4;
+    for (int round = 0; round < 96; round++) {
+        const int dtype = to[round % 4], x = from[round / 4 % 3];
+        const float scale = scales[round / 12];
+        ln_quantize_attributes a = {.dtype = dtype, .axis = 1};
+        test_case t = {.name = "quantize",
+                       .op = LN_OP_QUANTIZE,
+                       .attributes = &a,
+                       .n_inputs = 2 + round % 2,
+                       .n_outputs = 1,
+                       .y_layout = random_below(2),
+                       .tolerance = -1};
+        t.inputs[0] = TENSOR(x, random_below(2), 1 + random_below(2), 1 + random_below(30), 1 + random_below(8),
+                             1 + random_below(40));
+        t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, 1);
+        t.inputs[2] = TENSOR(dtype, LN_LAYOUT_DENSE, 1);
+        if (x == LINNET_F32) t.given[0] = true, t.values[0] = values;
+        t.given[1] = true, t.values[1] = &scale;
+        compare(&t);
+    }
 }
 
 /* ---- known results of small ops, whose only kernel is the reference ---- */
@@ -361,6 +395,7 @@ static void test_conversions(void) {
 int main(int argc, char **argv) {
     read_only(&argc, argv);
     test_kinds();
+    test_quantize();
     test_conversions();
     test_answers();
     return report("test_reduce");

@@ -340,6 +340,8 @@ static void LN_SIMD_NAME(reduce_few)(const ln_call *call, const ln_reduce_plan *
     }
 }
 
+#include "fast/tail/reduce_i32.inc.c"
+
 static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
                                                int64_t end, int thread) {
     (void)phase;
@@ -364,8 +366,11 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
             x_at += c * p->kept_x[d];
             y_at += c * p->kept_y[d];
         }
-        if (p->columns) LN_SIMD_NAME(reduce_columns)
-        (call, p, b, x_at + first, y_at + first * p->inner_y, ln_min(p->block, p->inner - first), how, start);
+        const int64_t width = p->columns ? ln_min(p->block, p->inner - first) : 1;
+        if (call->inputs[0].dtype == LINNET_I32) LN_SIMD_NAME(reduce_i32)
+        (p, (const int32_t *)b->inputs[0] + x_at + first, width, (int32_t *)b->outputs[0] + y_at + first * p->inner_y);
+        else if (p->columns)
+            LN_SIMD_NAME(reduce_columns)(call, p, b, x_at + first, y_at + first * p->inner_y, width, how, start);
         else LN_SIMD_NAME(reduce_finish)(call, p, b, y_at,
                                          LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
     }
