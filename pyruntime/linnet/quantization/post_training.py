@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
-from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
@@ -337,8 +336,8 @@ class Quantizer(Decisions):
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
-        """Weights of 4 or 8 bits for a float product. Matrix products read them directly. For others, a map widens them when
-        the graph is planned."""
+        """Weights of 4 or 8 bits for a float product. Products read 4 bits directly. A map widens 8 bits when the graph is
+        planned, or in each run if this would take more memory than the plan may have."""
         assert w.data is not None
         if self.schemes[node] == "w4":
             self.weights[node] = "i4"
@@ -347,8 +346,6 @@ class Quantizer(Decisions):
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
         constant = self.tables.weights(w, made.values, made.parameters)
         self.weights[node] = "i8"
-        if node.op in traits.MATRICES:
-            return constant
         program = [_OPCODE["load_dequantized"], 1, 0, 0, 0, _OPCODE["store"], 1, 0, 0, 0]
         attributes = {"program": program, "dtypes": [DTYPE_IDS["f32"]]}
         return self.function.emit("map", [constant], attributes, 1, f"{w.name}/f32", dtypes=["f32"], fold=False)[0]
