@@ -121,7 +121,7 @@ def test_around_norms_and_activations() -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_quantize_lstm(direction: str, per_channel: bool) -> None:
-    """ONNX Runtime rounds the hidden state to 8 bits in every step and linnet does not: they differ by that rounding."""
+    """In every step, ONNX Runtime rounds the hidden state to 8 bits and linnet to 12: they differ by that rounding."""
     from tests.test_onnx_quantized import Builder, reference
 
     d, n, hidden, batch, time = 2 if direction == "bidirectional" else 1, 12, 8, 3, 6

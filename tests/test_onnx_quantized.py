@@ -603,7 +603,7 @@ def test_values_that_are_read_in_both_forms() -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: bool, tmp_path: Path) -> None:
-    """The inputs are quantized as in ONNX Runtime; it also rounds the state at every step, which linnet keeps in f32."""
+    """The inputs are quantized as in ONNX Runtime; it also rounds the state to 8 bits at every step, and linnet to 12."""
     b = Builder(7)
     directions = 2 if direction == "bidirectional" else 1
     names = [b.weight(directions, 64, 12), b.weight(directions, 64, 16, spread=0.1), b.weight(directions, 128)]

@@ -486,7 +486,7 @@ def test_what_f16_cannot_hold_stays_f32(tmp_path: Path) -> None:
 
 
 def test_what_a_recurrent_layer_reads_has_16_bits() -> None:
-    """The state would carry an error of 8 bits from step to step. A row of the table says otherwise."""
+    """The state would carry an error of 8-bit activations from step to step. A row of the table says otherwise."""
     rng = np.random.default_rng(4)
     weights = [
         numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name)

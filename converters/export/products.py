@@ -13,6 +13,7 @@ from linnet.converters.export.writer import Writer, export
 from linnet.converters.problems import Unsupported
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.function import Node, Tensor
+from linnet.passes.floats import dequantized
 
 _AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
@@ -215,7 +216,7 @@ def recurrent(w: Writer, node: Node) -> list[str]:
                 )
             both[:, 2 * width - hidden :] = extra.data
         bias = w.constant(both, "bias")
-    names = [x, w_in, w.of(weights), bias, w.operand(node, 4), w.operand(node, 2)]
+    names = [x, w_in, _state_weights(w, weights), bias, w.operand(node, 4), w.operand(node, 2)]
     settings: dict[str, Any] = {"hidden_size": hidden, "direction": direction, **_activations(node)}
     if node.attribute("clip"):
         settings["clip"] = float(node.attribute("clip"))
@@ -226,6 +227,14 @@ def recurrent(w: Writer, node: Node) -> list[str]:
         settings["linear_before_reset"] = int(node.attribute("linear_before_reset"))
     made = w.emit(kind.upper(), names, len(node.outputs), **settings)
     return [made] if isinstance(made, str) else list(made)
+
+
+def _state_weights(w: Writer, weights: Tensor) -> str:
+    """The weights as floats. DequantizeLinear has scales per block only since opset 21, and no ONNX op rounds the state."""
+    q = weights.quantization
+    if q is None or not q.block or weights.data is None:
+        return w.real(weights)
+    return w.constant(dequantized(weights.data, q), weights.name)
 
 
 def _projection(w: Writer, p: Tensor, directions: int, width: int) -> tuple[str, str, np.ndarray[Any, Any] | None]:

@@ -406,7 +406,7 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
     [LN_OP_CALL] = {"call", LN_OP_CALL, 0, -1, 1, -1, LN_OP_CALLS, 0x2u,
         LN_FAMILY_CONTROL, LN_WORK_LINEAR, 0x0, 0xfffe, LN_PREFER_DENSE << 0 | LN_PREFER_DENSE << 2 | LN_PREFER_DENSE << 4 | LN_PREFER_DENSE << 6, 0,
         1, 106, sizeof(ln_call_attributes), ln_infer_call, NULL, NULL},
-    [LN_OP_RECURRENT] = {"recurrent", LN_OP_RECURRENT, 2, 7, 1, 5, LN_OP_CAN_FAIL | LN_OP_COMPUTES_F32, 0x1eu,
+    [LN_OP_RECURRENT] = {"recurrent", LN_OP_RECURRENT, 2, 7, 1, 5, LN_OP_CAN_FAIL | LN_OP_COMPUTES_F32 | LN_OP_BLOCKS, 0x3eu,
         LN_FAMILY_RECURRENT, LN_WORK_PRODUCT, 0xfffc, 0xfffe, LN_PREFER_DENSE << 0 | LN_PREFER_DENSE << 2 | LN_PREFER_DENSE << 4 | LN_PREFER_DENSE << 6, 0,
         8, 107, sizeof(ln_recurrent_attributes), ln_infer_recurrent, NULL, ln_count_recurrent},
     [LN_OP_NMS] = {"nms", LN_OP_NMS, 2, 5, 1, 3, LN_OP_DATA_DEPENDENT, 0x2u,

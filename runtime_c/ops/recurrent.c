@@ -2,6 +2,7 @@
  * The fast kernel is in recurrent_f32.c; both compile recurrent_steps.inc. */
 #include "ops/recurrent.h"
 
+#include "kernel/common/quant_unpack.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 
@@ -18,19 +19,38 @@ static linnet_status wrong_shape(const ln_infer *infer, const char *what, const 
     return ln_got(infer->error, "%s", ln_shape_text(got->dims, got->rank, text, sizeof text));
 }
 
-linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, bool lengths, int rank,
+linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, int dtype, int rank,
                                  const int64_t *want) {
     const ln_tensor *t = &infer->inputs[i];
     if (i >= infer->n_inputs || t->dtype == LINNET_NONE) return LINNET_OK;
-    if (lengths ? t->dtype != LINNET_I32 && t->dtype != LINNET_I64 : t->dtype != infer->inputs[0].dtype) {
+    if (t->dtype != dtype && (dtype != LINNET_I32 || t->dtype != LINNET_I64)) {
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "recurrent: %s has the wrong dtype", what);
-        ln_expected(infer->error, "%s", linnet_dtype_name(lengths ? LINNET_I32 : infer->inputs[0].dtype));
+        ln_expected(infer->error, "%s", linnet_dtype_name(dtype));
         return ln_got(infer->error, "%s", linnet_dtype_name(t->dtype));
     }
     if (t->rank < 0) return LINNET_OK;
     bool fits = t->rank == rank;
     for (int d = 0; fits && d < rank; d++) fits = want[d] < 0 || t->dims[d] < 0 || t->dims[d] == want[d];
     return fits ? LINNET_OK : wrong_shape(infer, what, want, rank, t);
+}
+
+static bool narrow(const ln_tensor *weights) { return weights->dtype == LINNET_I8; }
+
+/* Weights of 8 bits represent real numbers. All weights of a row have the same scale. */
+static linnet_status check_narrow(const ln_infer *infer) {
+    const ln_tensor *w = &infer->inputs[LN_RECURRENT_WEIGHTS];
+    const ln_quant *q = w->quant;
+    bool good = ln_quant_has_values(w);
+    for (uint32_t i = 0; good && q->zero != NULL && i < q->count; i++) good = q->zero[i] == 0;
+    if (good && w->rank == 3 && q->scheme != LN_QUANT_TENSOR)
+        good = q->scheme == LN_QUANT_AXIS ? q->axis < 2 : q->axis == 2 && (int64_t)q->block >= w->dims[2];
+    if (good) return LINNET_OK;
+    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "recurrent: the quantization of the 8-bit weights does not fit");
+    ln_expected(infer->error, "zero points of 0, and one scale for the tensor, for each slice of axis 0 or 1, or for "
+                              "each row (blocks along axis 2 as long as a row)");
+    if (q == NULL) return ln_got(infer->error, "no quantization");
+    return ln_got(infer->error, "scheme %d, %u scales along axis %d, blocks of %u", (int)q->scheme, (unsigned)q->count,
+                  (int)q->axis, (unsigned)q->block);
 }
 
 static linnet_status check_attributes(const ln_infer *infer, int64_t directions) {
@@ -73,9 +93,12 @@ linnet_status ln_infer_recurrent(const ln_infer *infer) {
                     {"lengths", 1, {batch, 0, 0}},
                     {"peepholes", 2, {directions, hidden < 0 ? -1 : 3 * hidden, 0}},
                     {"bias", 2, {directions, hidden, 0}}};
+    if (narrow(w)) status = check_narrow(infer);
+    if (status != LINNET_OK) return status;
     for (int i = 0; i < infer->n_inputs && i < 7; i++) {
-        status = ln_recurrent_check(infer, i, operands[i].name, i == LN_RECURRENT_LENGTHS, operands[i].rank,
-                                    operands[i].dims);
+        const bool own = i == LN_RECURRENT_WEIGHTS && narrow(w);
+        const int dtype = own ? LINNET_I8 : i == LN_RECURRENT_LENGTHS ? LINNET_I32 : p->dtype;
+        status = ln_recurrent_check(infer, i, operands[i].name, dtype, operands[i].rank, operands[i].dims);
         if (status != LINNET_OK) return status;
     }
     for (int o = 0; o < infer->n_outputs; o++) {
@@ -162,12 +185,15 @@ typedef struct cell {
     const ln_tensor *t;
     const void *weights;
     int64_t at;
+    int64_t line;   /* number of the direction's first row of weights */
+    double *levels; /* a line for the integers of a state */
 } cell;
 
 static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
     s->t = &call->inputs[LN_RECURRENT_WEIGHTS];
     s->weights = b->inputs[LN_RECURRENT_WEIGHTS];
     s->at = direction * s->t->strides[0];
+    s->line = direction * s->t->dims[1];
 }
 
 static void fetch(const ln_tensor *t, const void *data, int64_t at, int64_t n, double *out) {
@@ -180,13 +206,33 @@ static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const dou
     for (int64_t i = 0; i < n; i++) ln_store_f64(data, t->dtype, at + i * step, x[i]);
 }
 
+/* Rounds a state to integers for weights of 8 bits, and returns their scale. The fast kernels do the same in f32, with
+ * the same integers. If a number is not finite, all products are NaN. */
+static double round_state(int64_t n, const double *x, double *levels) {
+    float most = 0, odd = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const float size = fabsf((float)x[k]);
+        most = size > most ? size : most;
+        odd += size * 0;
+    }
+    const float inverse = most >= LN_RECURRENT_LEAST ? (float)LN_RECURRENT_LEVELS / most : 0;
+    for (int64_t k = 0; k < n; k++) levels[k] = (double)rintf((float)x[k] * inverse);
+    return (double)((inverse > 0 ? most / (float)LN_RECURRENT_LEVELS : 0) + odd);
+}
+
 static void multiply(const cell *s, int64_t first, int64_t n, const double *x, double *y) {
     const ln_tensor *t = s->t;
+    const double unit = narrow(t) ? round_state(s->hidden, x, s->levels) : 1;
+    const double *by = narrow(t) ? s->levels : x;
     for (int64_t gate = 0; gate < n; gate++)
         for (int64_t i = 0; i < s->hidden; i++) {
-            const int64_t row = s->at + ((first + gate) * s->hidden + i) * t->strides[1];
+            const int64_t line = (first + gate) * s->hidden + i, row = s->at + line * t->strides[1];
+            double sum = narrow(t) ? 0 : y[gate * s->padded + i];
             for (int64_t k = 0; k < s->hidden; k++)
-                y[gate * s->padded + i] += x[k] * ln_load_f64(s->weights, t->dtype, row + k * t->strides[2]);
+                sum += by[k] * ln_load_f64(s->weights, t->dtype, row + k * t->strides[2]);
+            y[gate * s->padded + i] =
+                narrow(t) ? y[gate * s->padded + i] + sum * (unit * (double)ln_quant_line_scale(t, s->line + line))
+                          : sum;
         }
 }
 

@@ -66,12 +66,16 @@ typedef struct ln_recurrent {
 typedef struct ln_recurrent_vectors ln_recurrent_vectors;
 
 /* The largest number of lines in a thread's scratch; a line has `padded` numbers. */
-enum { LN_RECURRENT_LINES = 11 };
+enum { LN_RECURRENT_LINES = 12 };
 
-/* For shape rules: checks operand i, which `what` names in the error, against the shape `want`, in which -1 is unknown.
- * With `lengths`, the operand must have integers; otherwise it must have the dtype of operand 0. Errors: WRONG_DTYPE,
- * SHAPE_MISMATCH. */
-linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, bool lengths, int rank,
+/* The largest magnitude of a state that is rounded to integers for weights of 8 bits. */
+enum { LN_RECURRENT_LEVELS = 2047 };
+/* A state whose largest magnitude is below this counts as 0. */
+#define LN_RECURRENT_LEAST 1e-30f
+
+/* For shape rules: checks operand i, which `what` names in the error, against a dtype (for LINNET_I32 also i64) and the
+ * shape `want`, in which -1 is unknown. Errors: WRONG_DTYPE, SHAPE_MISMATCH. */
+linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, int dtype, int rank,
                                  const int64_t *want);
 /* Sets state, work and scratch of a `recurrent` call. Numbers in scratch have `element` bytes, and lines are padded to
  * a multiple of pad_to numbers. Errors: OUT_OF_MEMORY. */

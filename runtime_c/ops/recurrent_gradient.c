@@ -38,7 +38,8 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
         }
         if (i >= infer->n_inputs) continue;
         const linnet_status status =
-            ln_recurrent_check(infer, i, operands[i].name, i == LN_GRAD_LENGTHS, operands[i].rank, operands[i].dims);
+            ln_recurrent_check(infer, i, operands[i].name, i == LN_GRAD_LENGTHS ? LINNET_I32 : infer->inputs[0].dtype,
+                               operands[i].rank, operands[i].dims);
         if (status != LINNET_OK) return status;
     }
     for (int o = 0; o < infer->n_outputs; o++) {

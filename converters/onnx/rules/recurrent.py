@@ -13,6 +13,7 @@ from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.registry import MICROSOFT, rule
 from linnet.converters.onnx.rules.quantized_ops import quantized_dynamically, scaled_product
+from linnet.ir.dtypes import quantization_of_rows
 from linnet.ir.function import Tensor
 
 DEFAULTS = {"rnn": ["tanh"], "gru": ["sigmoid", "tanh"], "lstm": ["sigmoid", "tanh", "tanh"]}
@@ -61,7 +62,8 @@ def recurrent(op: Operation) -> Sequence[Tensor | None]:
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT, like="LSTM")
 def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
     """W [D,I,4H] and R [D,H,4H] are integers, with scales and zero points [D] or [D,4H]. The product with W is an integer
-    product, as in ONNX Runtime. The state stays f32, whereas ONNX Runtime quantizes it again at each step."""
+    product, as in ONNX Runtime. R stays in 8 bits if it is constant. ONNX Runtime quantizes the state to 8 bits at each
+    step, and linnet to 12 bits."""
     directions = 2 if str(op.attribute("direction", "forward")).lower() == "bidirectional" else 1
 
     def part(index: int, direction: int) -> Tensor:
@@ -75,9 +77,27 @@ def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
         y = op.concat(parts, 2) if directions > 1 else parts[0]
         return y if bias is None else op.map([y, bias], lambda v, b: v + b)
 
-    weights = [real(op, part(2, d), part(10, d), part(11, d), axis=1) for d in range(directions)]
-    stacked = op.concat([op.unsqueeze(op.transpose(r, [1, 0]), [0]) for r in weights], 0)
+    stacked = narrow_weights(op)
+    if stacked is None:
+        weights = [real(op, part(2, d), part(10, d), part(11, d), axis=1) for d in range(directions)]
+        stacked = op.concat([op.unsqueeze(op.transpose(r, [1, 0]), [0]) for r in weights], 0)
     return layer(op, "lstm", stacked, project)
+
+
+def narrow_weights(op: Operation) -> Tensor | None:
+    """R as constant i8 [D,4H,H]. None if its values are unknown, or if they do not fit in 8 bits without a zero point."""
+    stored, scale, zero = op.value(2), op.value(10), op.value(11)
+    if stored is None or scale is None or (zero is None and op.optional(11) is not None) or stored.ndim != 3:
+        return None
+    directions, hidden, width = stored.shape
+    zeros = np.zeros(scale.shape, np.int16) if zero is None else zero.astype(np.int16)
+    if scale.size not in (directions, directions * width) or zeros.size != scale.size or not hidden:
+        return None
+    levels = stored.swapaxes(1, 2).astype(np.int16) - zeros.reshape(directions, -1, 1)
+    if levels.min(initial=0) < -128 or levels.max(initial=0) > 127:
+        return None
+    scales = np.broadcast_to(scale.reshape(directions, -1), (directions, width))
+    return op.constant(levels, "i8", quantization_of_rows(scales, hidden))
 
 
 def layer(

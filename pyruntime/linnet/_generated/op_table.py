@@ -533,7 +533,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'id': 27,
         'inputs': [{'name': 'p'}, {'name': 'weights'}, {'name': 'initial_h', 'role': 'state', 'optional': True}, {'name': 'initial_c', 'role': 'state', 'optional': True}, {'name': 'lengths', 'optional': True}, {'name': 'peepholes', 'optional': True}, {'name': 'bias', 'optional': True}],
         'outputs': [{'name': 'y'}, {'name': 'y_h', 'optional': True}, {'name': 'y_c', 'optional': True}, {'name': 'gates', 'optional': True}, {'name': 'cells', 'optional': True}],
-        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16', 'i8'],
         'in_place': False, 'epilogue': False, 'data_dependent': False,
         'can_fail': True, 'exact': False, 'family': 'recurrent', 'work': 'product',
         'integers': 'kept', 'bound': 'grows', 'carries': '',

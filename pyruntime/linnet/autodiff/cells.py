@@ -38,12 +38,19 @@ def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
     return hidden, GATES[node.attribute("kind")] * hidden, 2 if node.attribute("direction") == "bidirectional" else 1
 
 
+def real(weights: Tensor) -> Tensor:
+    """The weights as floats. Weights of 8 bits become the real numbers that they represent; the rounding of the state has
+    the gradient 1."""
+    return weights if weights.quantization is None else ops.dequantize(weights, dtype="f32")
+
+
 def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list[Tensor]:
     """Computes the outputs y, y_h and y_c that a `recurrent` node would have with the given operands, which are in the
     same order. For kinds other than lstm, y_h is returned again in place of y_c. kept: also return gates and cells."""
     p, weights, *rest = operands
     initial_h, initial_c, lengths, peepholes, bias = [*rest, None, None, None, None, None][:5]
     assert p is not None and weights is not None
+    weights = real(weights)
     kind, direction = node.attribute("kind"), node.attribute("direction")
     hidden, width, directions = sizes(node, weights)
     made: list[list[Tensor]] = []

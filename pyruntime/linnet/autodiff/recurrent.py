@@ -5,7 +5,7 @@ node keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, 
 from __future__ import annotations
 
 from linnet.autodiff._tools import operand, shape_of
-from linnet.autodiff.cells import GATES, cells
+from linnet.autodiff.cells import GATES, cells, real
 from linnet.autodiff.cells_back import before, cells_back
 from linnet.autodiff.sparse import Gradients
 from linnet.autodiff.walk import through
@@ -29,7 +29,7 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
     assert weights is not None
     gates, memory = _kept(node)
     dp, dh, dc, dq = ops.recurrent_gradient(
-        weights, gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
+        real(weights), gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
         *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
     )  # fmt: skip
     dq = dq if kind == "gru" else dp  # for other kinds the two are equal, and only dp is written

@@ -162,5 +162,18 @@ def blocks_of(shape: Sequence[Any], axis: int, block: int) -> tuple[int, ...]:
     return tuple(-(-d // block) if i == axis else d for i, d in enumerate(shape))
 
 
+def quantization_of_rows(scale: npt.NDArray[np.floating], length: int) -> Quantization:
+    """The symmetric 8-bit quantization of a tensor of three dimensions with rows of `length` elements. scale: one per row,
+    [a, b]. Scales along one axis are preferred to blocks, which older readers do not know."""
+    scales = np.ascontiguousarray(scale, np.float32)
+    if len(scales) == 1:
+        scales, axis, block = scales.reshape(-1), 1, 0
+    elif (scales == scales[:, :1]).all():
+        scales, axis, block = np.ascontiguousarray(scales[:, 0]), 0, 0
+    else:
+        scales, axis, block = scales[..., None], 2, max(1, length)
+    return Quantization(scales, np.zeros(scales.shape, np.int32), axis, 8, block)
+
+
 def nth(items: Sequence[Any], i: int) -> Any:
     return items[i] if i < len(items) else None

@@ -22,13 +22,18 @@ _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0,
 _CODES = frozenset({"load", "const", "cast", "add", "sub", "mul", "div", "min", "max", "round", "fixed_multiply",
                     "fixed_multiply_single"})  # fmt: skip
 _MOVES = traits.having("integers", "moves")
+_RECURRENT = traits.family("recurrent")
 _COMPUTES = traits.having("integers", "averages", "sums")
 
 
 def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, Any]:
     """The real numbers that integers represent, as f32."""
     scale, zero = np.asarray(q.scale, np.float32), np.asarray(q.zero, np.int64)
-    if q.axis is not None:
+    if q.block:
+        assert q.axis is not None
+        places = np.arange(data.shape[q.axis]) // q.block
+        scale, zero = np.take(scale, places, axis=q.axis), np.take(zero, places, axis=q.axis)
+    elif q.axis is not None:
         shape = [1] * data.ndim
         shape[q.axis] = -1
         scale, zero = scale.reshape(shape), zero.reshape(shape)
@@ -155,6 +160,8 @@ class _Floats:
             if node.op in _COMPUTES and y.quantization is not None and node.attributes.get("kind") != "max":
                 made[0] = self.settled(made[0], y.quantization, y.dtype)
             self.keep(node, made)
+        elif node.op in _RECURRENT:  # weights of 8 bits
+            self.emit(node, [None if t is None else self.real(t) for t in node.inputs])
         else:
             self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
 

@@ -13,6 +13,7 @@ from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.node_names import merged_into, step_names
+from linnet.quantization import recurrent
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import Choice, choose, noise
 from linnet.quantization.clamps import clamp_limits, takes_logarithm
@@ -27,6 +28,7 @@ from linnet.quantization.scheme import (
     LEVELS,
     LIMITS,
     MARGIN,
+    RECURRENT,
     SCHEMES,
     SMALL,
     activation_parameters,
@@ -37,7 +39,6 @@ from linnet.quantization.table import Table
 
 EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
-_RECURRENT = traits.family("recurrent")
 _SMALL_COUNT = 20  # times as much as other values count those that vanish in front of a logarithm
 
 
@@ -152,6 +153,10 @@ class Decisions(Moves):
         """The dtype in which the node computes: f32, f16, bf16, i16 or i8."""
         names = [self.steps[node], *self.aliases[node]]
         wanted = self.overrides.dtype(*names, default=self.dtype)
+        if node.op in RECURRENT:
+            if stored := recurrent.scheme_of(node, wanted):
+                self.schemes[node] = stored
+            return "f32"
         if wanted in SCHEMES:
             self.schemes[node] = "w8" if wanted == "w4" and not self._takes_blocks(node) else wanted
             wanted = SCHEMES[wanted]
@@ -171,7 +176,7 @@ class Decisions(Moves):
             if any(row.dtype not in LIMITS for row in rows) or not self._integer_possible(node):
                 return "f32"
             if wanted == "i8" and node not in self.schemes and not self.overrides.names(*names) and self._recurs(node):
-                self.schemes[node] = "w16a16" if self.weight_bits == 8 else "w8a16"
+                self.schemes[node] = "w8a16"
                 return "i16"
             return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted
@@ -183,12 +188,12 @@ class Decisions(Moves):
         return w is not None and w.data is not None and w.data.ndim == 2 and bool(np.isfinite(w.data).all())
 
     def _recurs(self, node: Node) -> bool:
-        """Whether a product only computes the input of a recurrent layer. The layer's state would carry the errors of 8
-        bits from step to step. The steps take most of the time and compute in floats anyway."""
+        """Whether a product only computes the input of a recurrent layer. The layer's state would carry the errors of 8-bit
+        activations from step to step, and most of the time goes into the steps."""
         users = self.consumers.get(node.outputs[0], [])
         if not users or node.outputs[0] in self.outputs:
             return False
-        return all(u.op in _RECURRENT or (u.op in traits.COPIES and self._recurs(u)) for u in users)
+        return all(u.op in RECURRENT or (u.op in traits.COPIES and self._recurs(u)) for u in users)
 
     def _unfit(self, node: Node, half: str) -> bool:
         """Whether a node cannot compute in a half-width float. All operands of an op have one dtype, and one of them

@@ -13,7 +13,7 @@ from linnet.ir import traits
 from linnet.ir.function import Node
 from linnet.quantization.decisions import EXACT, Decisions
 from linnet.quantization.embeddings import STORED, Embedding, embeddings
-from linnet.quantization.scheme import FLOATS_KEPT, HALVES, INTEGER_OPS, LIMITS
+from linnet.quantization.scheme import FLOATS_KEPT, HALVES, INTEGER_OPS, LIMITS, RECURRENT
 from linnet.quantization.table import Row, Table, matches
 
 _MOVED = traits.having("integers", "maps", "moves", "averages", "sums")  # they store or read integers where this helps
@@ -91,6 +91,9 @@ def _miss(made: Decisions, node: Node, asked: str, embedding: Embedding | None) 
         return _Miss(
             name, node.op, "as it is", "its result is computed from shapes or constants", "no row for this layer"
         )
+    if node.op in RECURRENT:
+        why = "its weights are not constant, or they do not fit"
+        return None if node in made.schemes else _Miss(name, node.op, "f32", why, "a row f32")
     if node.op in FLOATS_KEPT:
         return _Miss(name, node.op, "as it is", "this op keeps the dtypes of its operands", "no row for this layer")
     if asked in HALVES:

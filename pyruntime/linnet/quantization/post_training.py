@@ -16,6 +16,7 @@ from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
 from linnet.ir.dtypes import DTYPE_IDS, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.quantization import recurrent
 from linnet.quantization.decisions import Decisions
 from linnet.quantization.embeddings import Tables
 from linnet.quantization.rounding import Rounded, Rounding
@@ -24,6 +25,7 @@ from linnet.quantization.scheme import (
     HALVES,
     INTEGER_OPS,
     LIMITS,
+    RECURRENT,
     fits_half,
     weight_axis,
 )
@@ -317,6 +319,8 @@ class Quantizer(Decisions):
                 inputs.append(None)
             elif tensor.dtype == "f32" and half and tensor not in self.fixed and not (node.op == "resize" and i > 0):
                 inputs.append(self._get(tensor, mode))
+            elif i == 1 and node in self.schemes and node.op in RECURRENT:
+                inputs.append(recurrent.stored_weights(self.function, tensor, self.schemes[node]))
             elif (
                 i == 1 and self.schemes.get(node) in ("w4", "w8") and node.op in INTEGER_OPS and tensor.data is not None
             ):
@@ -361,7 +365,7 @@ class Quantizer(Decisions):
             if (lookup := self.tables.lookups.get(node)) is not None:
                 found.append(Row(self.steps[node], self.tables.stored(node) or lookup.stored, lookup.remark))
                 continue
-            if node.op not in INTEGER_OPS and (integers or self.modes[node] == "f32"):
+            if node.op not in (*INTEGER_OPS, *RECURRENT) and (integers or self.modes[node] == "f32"):
                 continue
             found.append(Row(self.steps[node], self._scheme_of(node), self._remark(node)))
         for tensor, dtype in self.stored.items():
@@ -390,7 +394,7 @@ class Quantizer(Decisions):
         if mode == "i16" and node in self.weights:
             return "w16a16" if self.weights[node] == "i16" else "w8a16"
         if mode != "f32" or node not in self.weights:
-            return mode
+            return self.schemes.get(node, mode) if node.op in RECURRENT else mode
         return "w4" if self.weights[node] == "i4" else "w8"
 
     def _remark(self, node: Node) -> str:

@@ -15,6 +15,7 @@ from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.calibrate import Range
 
 INTEGER_OPS = traits.PRODUCTS
+RECURRENT = traits.family("recurrent")
 _SHAPES = traits.family("shape")
 KEY = "quantize_aware"  # metadata key of graphs from quantization-aware training
 SMALL = 4096  # elements; storing a smaller tensor as integers gains nothing

@@ -32,6 +32,96 @@ static void recurrent_multiply(const float *w, int64_t columns, const float *x, 
     }
 }
 
+/* Rounds a state to integers for weights of 8 bits, as the reference does. If a number is not finite, the scale is NaN.
+ */
+static float recurrent_round(const float *x, int64_t n, int16_t *levels) {
+    vf most = vf_zero(), odd = vf_zero();
+    for (int64_t i = 0; i < n; i += VF_WIDTH) {
+        const vf size = vf_abs(vf_load_partial(x + i, (int)ln_min(VF_WIDTH, n - i)));
+        most = vf_max(size, most);
+        odd = vf_add(odd, vf_mul(size, vf_zero()));
+    }
+    const float peak = vf_reduce_max(most);
+    const float inverse = peak >= LN_RECURRENT_LEAST ? (float)LN_RECURRENT_LEVELS / peak : 0;
+    for (int64_t i = 0; i < n; i += VF_WIDTH) {
+        const int rest = (int)ln_min(VF_WIDTH, n - i);
+        const vi whole = vi_from_vf(vf_mul(vf_load_partial(x + i, rest), vf_set1(inverse)));
+        vi_store_i16_partial(levels + i, rest, whole);
+    }
+    for (int64_t i = n; i % 4 != 0; i++) levels[i] = 0;
+    return (inverse > 0 ? peak / (float)LN_RECURRENT_LEVELS : 0) + vf_reduce_add(odd);
+}
+
+/* Adds sums of integers, times both scales, to y. */
+static LN_ALWAYS_INLINE void recurrent_add(const vi *sums, const float *scales, float scale, float *y) {
+    LN_UNROLL
+    for (int i = 0; i < RECURRENT_VECTORS; i++) {
+        const vf by = vf_mul(vf_load(scales + i * VF_WIDTH), vf_set1(scale));
+        vf_store(y + i * VF_WIDTH, vf_fma(vf_from_vi(sums[i]), by, vf_load(y + i * VF_WIDTH)));
+    }
+}
+
+#if defined(LN_SIMD_NEON)
+enum { RECURRENT_GROUP = 1, RECURRENT_OFFSET = 0 };
+
+/* The sums of the first two products and those of the other two are separate. */
+static void recurrent_multiply_levels(const uint8_t *w, const float *scales, int64_t columns, const int16_t *levels,
+                                      int64_t n, float scale, float *y) {
+    for (const float *end = y + columns; y < end; y += RECURRENT_PANEL, scales += RECURRENT_PANEL) {
+        vi sums[RECURRENT_VECTORS], more[RECURRENT_VECTORS];
+        LN_UNROLL
+        for (int i = 0; i < RECURRENT_VECTORS; i++) sums[i] = more[i] = vi_zero();
+        for (int64_t k = 0; k < n; k += 4, w += 4 * RECURRENT_PANEL) {
+            const int16x4_t x = vld1_s16(levels + k);
+#define RECURRENT_LANE(TO, K)                                                                                          \
+    {                                                                                                                  \
+        const int8x16_t b = vreinterpretq_s8_u8(vld1q_u8(w + (K) * RECURRENT_PANEL));                                  \
+        const int16x8_t low = vmovl_s8(vget_low_s8(b)), high = vmovl_high_s8(b);                                       \
+        TO[0] = vmlal_lane_s16(TO[0], vget_low_s16(low), x, K);                                                        \
+        TO[1] = vmlal_high_lane_s16(TO[1], low, x, K);                                                                 \
+        TO[2] = vmlal_lane_s16(TO[2], vget_low_s16(high), x, K);                                                       \
+        TO[3] = vmlal_high_lane_s16(TO[3], high, x, K);                                                                \
+    }
+            RECURRENT_LANE(sums, 0)
+            RECURRENT_LANE(sums, 1)
+            RECURRENT_LANE(more, 2)
+            RECURRENT_LANE(more, 3)
+#undef RECURRENT_LANE
+        }
+        LN_UNROLL
+        for (int i = 0; i < RECURRENT_VECTORS; i++) sums[i] = vi_add(sums[i], more[i]);
+        recurrent_add(sums, scales, scale, y);
+    }
+}
+#else
+enum { RECURRENT_GROUP = 4, RECURRENT_OFFSET = 128 };
+
+/* A lane has four weights of a column, each plus 128. Its 16-bit halves are multiplied by two levels at a time. */
+static void recurrent_multiply_levels(const uint8_t *w, const float *scales, int64_t columns, const int16_t *levels,
+                                      int64_t n, float scale, float *y) {
+    int32_t total = 0;
+    for (int64_t k = 0; k < n; k++) total += levels[k];
+    const vi begin = vi_set1(-RECURRENT_OFFSET * total), bytes = vi_set1(0x00ff00ff);
+    for (const float *end = y + columns; y < end; y += RECURRENT_PANEL, scales += RECURRENT_PANEL) {
+        vi sums[RECURRENT_VECTORS];
+        LN_UNROLL
+        for (int i = 0; i < RECURRENT_VECTORS; i++) sums[i] = begin;
+        for (int64_t k = 0; k < n; k += 4, w += 4 * RECURRENT_PANEL) {
+            int32_t pairs[2];
+            memcpy(pairs, levels + k, sizeof pairs);
+            const vi first = vi_set1(pairs[0]), second = vi_set1(pairs[1]);
+            LN_UNROLL
+            for (int i = 0; i < RECURRENT_VECTORS; i++) {
+                const vi four = vi_load((const int32_t *)(const void *)(w + 4 * i * VF_WIDTH));
+                sums[i] = vi_add_pairs(sums[i], vi_and(four, bytes), first);
+                sums[i] = vi_add_pairs(sums[i], vi_and(vi_shr(four, 8), bytes), second);
+            }
+        }
+        recurrent_add(sums, scales, scale, y);
+    }
+}
+#endif
+
 static inline vf sigmoid(vf x) {
     const vf e = exp_not_positive(vf_neg(vf_abs(x))), one = vf_set1(1.0f);
     const vf y = vf_div(e, vf_add(one, e)); /* the sigmoid of -|x| */
@@ -64,10 +154,14 @@ static void recurrent_activate(bool tangent, float clip, float *x, int64_t n) {
 
 static const ln_recurrent_vectors recurrent_vectors = {.panel = RECURRENT_PANEL,
                                                        .multiply = recurrent_multiply,
+                                                       .round = recurrent_round,
+                                                       .multiply_levels = recurrent_multiply_levels,
+                                                       .group = RECURRENT_GROUP,
+                                                       .offset = RECURRENT_OFFSET,
                                                        .activate = recurrent_activate,
                                                        .set = &LN_SIMD_NAME(ln_gemm_f32)};
 
-static void recurrent_pack(const ln_call *call, void *packed) { ln_recurrent_pack(call, RECURRENT_PANEL, packed); }
+static void recurrent_pack(const ln_call *call, void *packed) { ln_recurrent_pack(call, &recurrent_vectors, packed); }
 
 #define RECURRENT_KERNEL(NAME)                                                                                         \
     static linnet_status NAME##_configure(ln_call *call) { return ln_##NAME##_configure(call, &recurrent_vectors); }   \

@@ -7,6 +7,7 @@
 
 #include "base/layout.h"
 #include "fast/gemm/gemm_driver_pack.h"
+#include "kernel/common/quant_unpack.h"
 #include "kernel/cost.h"
 
 #include <math.h>
@@ -21,16 +22,33 @@ typedef struct cell {
     float clip;
     const float *peepholes, *bias;
     const ln_recurrent_vectors *vectors;
-    const float *weights;  /* [gate][panel][k][column of the panel] of one direction */
-    const float *products; /* for batches: weights . state of each gate, computed before the step */
-    /* For blocks of units: the whole state before the step, its length, and the distance between gates in `weights`. */
-    const float *state;
-    int64_t length, gate;
+    const uint8_t *weights; /* [gate][panel][k][column of the panel] of one direction: f32, or weights of 8 bits */
+    int64_t length, gate;   /* the length of the state, and the bytes of a gate in `weights` */
+    const float *scales;    /* [gate][column] for weights of 8 bits; NULL for f32 */
+    int64_t units;          /* numbers of a gate in `scales` */
+    float *levels;          /* scratch for the integers of a state */
+    const float *products;  /* for batches: weights . state of each gate, computed before the step */
+    const float *state;     /* for blocks of units: the whole state before the step */
 } cell;
+
+static bool narrow(const ln_call *call) { return call->inputs[LN_RECURRENT_WEIGHTS].dtype == LINNET_I8; }
+
+/* Returns the bytes of a column of packed weights. */
+static int64_t column_bytes(const ln_call *call) {
+    const ln_recurrent *plan = call->state;
+    return narrow(call) ? (int64_t)ln_round_up((size_t)plan->hidden, 4) : plan->hidden * (int64_t)sizeof(float);
+}
 
 static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
     const ln_recurrent *plan = call->state;
-    s->weights = (const float *)b->packed + direction * plan->gates * plan->padded * plan->hidden;
+    s->length = plan->hidden;
+    s->gate = plan->padded * column_bytes(call);
+    s->weights = (const uint8_t *)b->packed + direction * plan->gates * s->gate;
+    s->units = plan->padded;
+    if (narrow(call)) /* the scales follow the weights of all directions */
+        s->scales =
+            (const float *)(const void *)((const uint8_t *)b->packed + plan->directions * plan->gates * s->gate) +
+            direction * plan->gates * s->units;
 }
 
 static void fetch(const ln_tensor *t, const void *data, int64_t at, int64_t n, float *out) {
@@ -44,13 +62,21 @@ static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const flo
 }
 
 static void multiply(const cell *s, int64_t first, int64_t n, const float *x, float *y) {
-    if (s->products != NULL)
+    const float *state = s->state != NULL ? s->state : x;
+    int16_t *levels = (int16_t *)(void *)s->levels;
+    if (s->products != NULL) {
         for (int64_t i = 0; i < n * s->padded; i++) y[i] += s->products[first * s->padded + i];
-    else if (s->state != NULL)
-        for (int64_t k = 0; k < n; k++)
-            s->vectors->multiply(s->weights + (first + k) * s->gate, s->padded, s->state, s->length, y + k * s->padded);
-    else
-        s->vectors->multiply(s->weights + first * s->padded * s->hidden, n * s->padded, x, s->hidden, y);
+        return;
+    }
+    const float scale = s->scales != NULL ? s->vectors->round(state, s->length, levels) : 0;
+    for (int64_t k = 0; k < n; k++, y += s->padded) {
+        const void *w = s->weights + (first + k) * s->gate;
+        if (s->scales == NULL)
+            s->vectors->multiply(w, s->padded, state, s->length, y);
+        else
+            s->vectors->multiply_levels(w, s->scales + (first + k) * s->units, s->padded, levels,
+                                        (int64_t)ln_round_up((size_t)s->length, 4), scale, y);
+    }
 }
 
 static void activate(const cell *s, int index, float clip, float *x) {
@@ -67,23 +93,29 @@ static void activate(const cell *s, int index, float clip, float *x) {
 
 #include "ops/recurrent_steps.inc"
 
-bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
+bool ln_recurrent_dense_f32(const ln_call *call, unsigned others) {
     for (int i = 0; i < call->n_inputs + call->n_outputs; i++) {
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
-        if (t->dtype == LINNET_NONE || i == lengths) continue;
+        if (t->dtype == LINNET_NONE || (others >> i & 1)) continue;
         if (t->dtype != LINNET_F32 || !ln_is_dense(t)) return false;
     }
     return true;
 }
 
+/* With more hidden units, a sum of integers would not fit in 32 bits. */
+enum { MOST_NARROW = 4096 };
+
 bool ln_recurrent_can(const ln_call *call) {
-    return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+    const ln_tensor *w = &call->inputs[LN_RECURRENT_WEIGHTS];
+    const unsigned others = 1u << LN_RECURRENT_LENGTHS | (narrow(call) ? 1u << LN_RECURRENT_WEIGHTS : 0u);
+    if (narrow(call) && (!ln_is_dense(w) || w->dims[2] > MOST_NARROW)) return false;
+    return ln_packable(w) && ln_recurrent_dense_f32(call, others);
 }
 
 /* Every step loads each weight again and uses it for only one product. */
 void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    (void)kernel, (void)call;
-    ln_scale_products(counts, 2.3);
+    (void)kernel;
+    ln_scale_products(counts, narrow(call) ? 1 : 2.3);
 }
 
 /* The weights are packed in each run. A product of few rows loads as many weights as a product of many rows. */
@@ -94,8 +126,36 @@ void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_co
     counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[LN_RECURRENT_WEIGHTS]);
 }
 
-void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {
+/* Packs weights of 8 bits, and their scales behind them. */
+static void pack_narrow(const ln_call *call, const ln_recurrent_vectors *vectors, uint8_t *out) {
     const ln_recurrent *plan = call->state;
+    const ln_tensor *t = &call->inputs[LN_RECURRENT_WEIGHTS];
+    const int8_t *w = t->data;
+    const int64_t hidden = plan->hidden, group = vectors->group, gates = plan->directions * plan->gates;
+    float *scales = (float *)(void *)(out + gates * plan->padded * column_bytes(call));
+    for (int64_t gate = 0; gate < gates; gate++)
+        for (int64_t unit = 0; unit < plan->padded; unit++)
+            *scales++ = unit < hidden ? ln_quant_line_scale(t, gate * hidden + unit) : 0;
+    for (int64_t gate = 0; gate < gates; gate++, w += hidden * hidden)
+        for (int64_t first = 0; first < plan->padded; first += vectors->panel)
+            for (int64_t k = 0; k < column_bytes(call); k += group)
+                for (int64_t i = first; i < first + vectors->panel; i++)
+                    for (int64_t j = 0; j < group; j++) {
+                        /* The kernels multiply bytes 0 and 2 of a group by the levels 0 and 1, and then bytes 1 and 3.
+                         */
+                        const int64_t at = k + (group == 4 ? (j >> 1 | (j & 1) << 1) : j);
+                        *out++ = (uint8_t)((i < hidden && at < hidden ? w[i * hidden + at] : 0) + vectors->offset);
+                    }
+}
+
+void ln_recurrent_pack(const ln_call *call, const ln_recurrent_vectors *vectors, void *packed) {
+    const ln_recurrent *plan = call->state;
+    const int64_t panel = vectors->panel;
+    float *out = packed;
+    if (narrow(call)) {
+        pack_narrow(call, vectors, packed);
+        return;
+    }
     const float *w = call->inputs[LN_RECURRENT_WEIGHTS].data;
     for (int64_t gate = 0; gate < plan->directions * plan->gates; gate++, w += plan->hidden * plan->hidden)
         for (int64_t first = 0; first < plan->padded; first += panel)
@@ -136,7 +196,7 @@ static LN_PLANNING bool in_blocks(const ln_call *call) {
 }
 
 bool ln_recurrent_batch_can(const ln_call *call) {
-    return in_blocks(call) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+    return in_blocks(call) && ln_recurrent_dense_f32(call, 1u << LN_RECURRENT_LENGTHS);
 }
 
 linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
@@ -247,14 +307,15 @@ static cell cell_of(const ln_recurrent_vectors *vectors, const ln_call *call, co
 
 /* Computes one step of all rows for a block of units, with weights that were packed before the run. */
 static void step_units(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, const places *p,
-                       int64_t step, int64_t d, int64_t first) {
+                       int64_t step, int64_t d, int64_t first, float *levels) {
     const ln_recurrent *plan = call->state;
     const int64_t width = vectors->panel, n = ln_min(width, plan->hidden - first);
     lines of;
     cell s = cell_of(vectors, call, b, d, first, width, &of);
     bind_weights(&s, call, b, d);
-    s.weights += first * plan->hidden;
-    s.length = plan->hidden, s.gate = plan->padded * plan->hidden;
+    s.weights += first * column_bytes(call);
+    if (s.scales != NULL) s.scales += first;
+    s.levels = levels;
     for (int64_t row = 0; row < plan->batch; row++) {
         s.state = p->h + (step & 1) * p->state + (row * plan->directions + d) * plan->padded;
         step_row(&s, call, b, p, step, d, row, first, n);
@@ -330,12 +391,13 @@ linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_ve
     const linnet_status status = ln_recurrent_configure(call, vectors->panel, sizeof(float));
     if (status != LINNET_OK) return status;
     ln_recurrent *plan = call->state;
-    call->packed_bytes = (size_t)(plan->directions * plan->gates * plan->padded * plan->hidden) * sizeof(float);
+    const int64_t column = column_bytes(call) + (narrow(call) ? (int64_t)sizeof(float) : 0);
+    call->packed_bytes = (size_t)(plan->directions * plan->gates * plan->padded * column);
     if (plan->batch * plan->directions >= call->threads || plan->padded < 2 * vectors->panel || !in_blocks(call))
         return LINNET_OK;
     plan->blocks = plan->padded / vectors->panel;
     call->scratch_bytes = (size_t)places_of(plan, false, NULL).all * sizeof(float);
-    call->scratch_thread = 0;
+    call->scratch_thread = narrow(call) ? (size_t)plan->padded * sizeof(float) : 0;
     call->phases = (int)plan->time + 1;
     call->work[0] = call->work[1] = plan->directions * plan->blocks;
     return LINNET_OK;
@@ -352,7 +414,8 @@ linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const
         if (phase == 0)
             begin_states(call, b, &p, vectors->panel, d, first);
         else
-            step_units(vectors, call, b, &p, phase - 1, d, first);
+            step_units(vectors, call, b, &p, phase - 1, d, first,
+                       (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride));
     }
     return LINNET_OK;
 }

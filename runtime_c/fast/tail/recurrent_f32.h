@@ -12,6 +12,15 @@ struct ln_recurrent_vectors {
     int64_t panel; /* number of columns of packed weights that are computed at once */
     /* y [columns] += x [n] . w, where w is packed as [columns / panel][n][panel]. */
     void (*multiply)(const float *w, int64_t columns, const float *x, int64_t n, float *y);
+    /* For weights of 8 bits: packed as [columns / panel][n / 4][panel][4] (x86: 128 is added to each weight) or as
+     * [columns / panel][n][panel] (ARM). n is a multiple of 4.
+     * `round` rounds a state as the op defines, appends zeros up to a multiple of 4, and returns the scale.
+     * y [columns] += (levels [n] . w) * scales [columns] * scale. */
+    float (*round)(const float *x, int64_t n, int16_t *levels);
+    void (*multiply_levels)(const uint8_t *w, const float *scales, int64_t columns, const int16_t *levels, int64_t n,
+                            float scale, float *y);
+    int group;  /* weights of a column that are adjacent: 4 or 1 */
+    int offset; /* added to each weight */
     /* Replaces n numbers by their tanh (tangent) or sigmoid. May also overwrite numbers after them, up to the end of a
      * vector. Numbers are first clipped to [-clip, clip]; clip 0: no clipping. */
     void (*activate)(bool tangent, float clip, float *x, int64_t n);
@@ -21,7 +30,7 @@ struct ln_recurrent_vectors {
  * columns). Rows are computed one by one, or block by block of hidden units if there are fewer rows than threads. */
 LN_PLANNING bool ln_recurrent_can(const ln_call *call);
 LN_PLANNING void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
+void ln_recurrent_pack(const ln_call *call, const ln_recurrent_vectors *vectors, void *out);
 LN_PLANNING linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                       int phase, int64_t begin, int64_t end, int thread);
@@ -34,7 +43,7 @@ LN_PLANNING linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_r
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread);
 
-/* Tells whether every operand except the lengths is dense f32. */
-bool ln_recurrent_dense_f32(const ln_call *call, int lengths);
+/* Tells whether every operand is dense f32. The bits in `others` are numbers of operands that are not checked. */
+bool ln_recurrent_dense_f32(const ln_call *call, unsigned others);
 
 #endif

@@ -45,7 +45,7 @@ static float *dq_at(const places *p, int64_t step, int64_t row, int64_t d) {
 bool ln_recurrent_gradient_can(const ln_call *call) {
     const ln_tensor *gates = &call->inputs[LN_GRAD_GATES];
     return gates->dims[0] > 0 && gates->dims[1] > 0 && call->inputs[LN_GRAD_WEIGHTS].dims[2] > 0 &&
-           gates->dims[0] < INT32_MAX - 2 && ln_recurrent_dense_f32(call, LN_GRAD_LENGTHS);
+           gates->dims[0] < INT32_MAX - 2 && ln_recurrent_dense_f32(call, 1u << LN_GRAD_LENGTHS);
 }
 
 linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors) {

@@ -23,6 +23,8 @@ static int64_t first_scale(const ln_tensor *t, int64_t line) {
     return at;
 }
 
+float ln_quant_line_scale(const ln_tensor *t, int64_t line) { return t->quant->scale[first_scale(t, line)]; }
+
 /* Unpacks n elements that share one scale. Elements of 4 bits are looked up in a table of their 16 values. */
 static void unpack_run(int dtype, const void *data, int64_t first, int64_t n, float scale, int32_t zero, float *out) {
     float values[16];

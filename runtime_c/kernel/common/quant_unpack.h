@@ -14,4 +14,7 @@ static inline bool ln_quant_has_values(const ln_tensor *t) {
  * Preconditions: t is dense, ln_quant_has_values(t), and first + n is at most the number of elements. */
 void ln_quant_unpack(const ln_tensor *t, const void *data, int64_t first, int64_t n, float *out);
 
+/* Returns the first scale of a line of the last dimension. */
+float ln_quant_line_scale(const ln_tensor *t, int64_t line);
+
 #endif
