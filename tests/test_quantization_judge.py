@@ -10,7 +10,8 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.quantization.judge import TARGETS, Judge, Nearness, _decisions, _varying
+from linnet.quantization.goal import TARGETS
+from linnet.quantization.judge import Judge, Nearness, _decisions, _varying
 from linnet.quantization.observe import Batches
 
 RNG = np.random.default_rng(23)

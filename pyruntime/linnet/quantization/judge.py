@@ -3,7 +3,7 @@ is near enough: decisions must stay the same, and other values must stay near.""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,26 +12,10 @@ import numpy.typing as npt
 from linnet.facade import Graph
 from linnet.ir.dtypes import has_floats
 from linnet.quantization.agreement import KEEPS_HALVES
+from linnet.quantization.goal import Target
 from linnet.quantization.observe import Batches
 
 Array = npt.NDArray[Any]
-
-
-class Target(NamedTuple):
-    """The limits within which an output is near enough."""
-
-    values: float  # squared error divided by the power of the changes of an output between samples
-    scores: float  # the same for scores between 0 and 1, of which the decision counts
-    classes: float  # share of best classes that differ
-    masks: float  # the same for single scores, which are above a half in either; it varies more from picture to picture
-
-
-TARGETS = {
-    "i8": Target(10**-2.6, 10**-1.5, 0.01, 0.006),
-    "i16": Target(10**-4.0, 10**-3.0, 0.001, 0.0006),
-    "f16": Target(10**-5.0, 10**-4.0, 0.001, 0.0006),
-    "bf16": Target(10**-2.6, 10**-1.5, 0.01, 0.006),
-}
 _EACH = -1  # the axis of scores, each of which is a decision of its own
 _APART = 10.0  # entries whose sizes differ by this factor are parts of their own
 _ENTRIES = 4096  # an axis with more entries has no parts
@@ -45,19 +29,33 @@ class Nearness(NamedTuple):
     """How near a graph comes. `error`: the squared error divided by the power of what changes between samples. Each
     quotient is at most 1, and they are averaged over outputs and samples. `excess`: the geometric mean, over the
     outputs, of the error divided by the error that the target allows. Ratios below 1 count as 1, so 1 means near
-    enough."""
+    enough. `loss`: the largest share of an output that is lost: of its decisions, or of the power of its values; with the
+    user's own metric, the share of its figure."""
 
     error: float
     excess: float
+    loss: float = 0.0
 
 
 class Judge:
-    """Compares graphs with the float graph on some of the calibration samples."""
+    """Compares graphs with the float graph on some of the calibration samples. score, most: the user's metric of a graph,
+    and the share of the float graph's figure that may be lost."""
 
-    def __init__(self, graph: Graph, batches: Batches, samples: int, target: Target, threads: int | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        batches: Batches,
+        samples: int,
+        target: Target,
+        threads: int | None,
+        score: Callable[[Graph], float] | None = None,
+        most: float | None = None,
+    ) -> None:
         from linnet.session.session import Session
 
         self.threads, self.target = threads, target
+        self.score, self.most = score, most
+        self.figure = score(graph) if score is not None else 0.0
         every = max(1, (batches.count or 1) // samples)
         self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
         session = Session(graph, threads=threads)
@@ -104,6 +102,7 @@ class Judge:
         runs = [session.run(feeds) for feeds in self.samples[:samples]]
         errors: list[float] = []
         ratios: list[float] = []
+        losses: list[float] = []
         for name, wanted in self.wanted.items():
             got = [np.asarray(run[name]) for run in runs]
             differ, count, distance = 0, 0, 0.0
@@ -114,6 +113,7 @@ class Judge:
             errors.append(distance)
             axis, target = self.axes[name], self.target
             scores = not has_floats(wanted[0]) or axis is not None
+            losses.append(differ / max(count, 1) if scores else distance)
             ratios.append(
                 max(
                     1.0,
@@ -121,7 +121,12 @@ class Judge:
                     differ / max(count, 1) / (target.masks if axis == _EACH else target.classes),
                 )
             )
-        return Nearness(float(np.mean(errors or [0.0])), float(np.exp(np.mean(np.log(ratios or [1.0])))))
+        error, excess = float(np.mean(errors or [0.0])), float(np.exp(np.mean(np.log(ratios or [1.0]))))
+        loss = max(losses, default=0.0)
+        if self.score is not None and self.most is not None and samples is None:
+            loss = (self.figure - self.score(graph)) / (abs(self.figure) or 1.0)
+            excess = max(1.0, loss / self.most)
+        return Nearness(error, excess, loss)
 
 
 class Part(NamedTuple):

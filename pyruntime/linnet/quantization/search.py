@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,35 +13,42 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
+from linnet.quantization.assign import Assigner, Limits, Point, layer, rows
 from linnet.quantization.calibrate import Range
+from linnet.quantization.costs import Cost, Costs
 from linnet.quantization.decisions import Options, names_for_rows
+from linnet.quantization.goal import NARROW, Goal
 from linnet.quantization.heeded import check_effect
-from linnet.quantization.judge import TARGETS, Judge, Nearness
-from linnet.quantization.mixed import wider
+from linnet.quantization.judge import Judge, Nearness
 from linnet.quantization.observe import Batches, Observation
 from linnet.quantization.post_training import Quantizer
-from linnet.quantization.scheme import HALVES, LIMITS
+from linnet.quantization.scheme import HALVES, INTEGER_OPS, LIMITS
 from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
-# Schemes for layers that need more bits.
-_WIDE = {"i8": ("w8a16", "w16a16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
+# Schemes for layers that need more bits. Weights and activations of 16 bits take two products of 8 bits each, and so longer
+# than floats: only a table asks for them in an i8 graph.
+_WIDE = {"i8": ("w8a16", "f16"), "i16": ("f16", "f32"), "f16": ("f32",), "bf16": ("f32",)}
 _SAMPLES = {"fast": 2, "normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
 _FASTER = 0.6  # a change that makes the graph slower is kept if it leaves less than this
 _GOOD = 1e-6  # an error that needs no change
+_TINY = 0.05  # ms of a float graph's run, below which the model of time says too little to choose schemes by it
+_TARGET = {"i8": "26dB", "i16": "40dB"}  # what the limits are for values, in the words of a user
+_NOTHING = Cost(0.0, 0, {}, {})  # of a graph that is only compared
 
 
 class Search:
     """One quantization: its functions, its options, and the values seen."""
 
     def __init__(
-        self, graph: Graph, dtype: str, rows: Table, weight_bits: int, effort: str, calibrator: str, threads: int | None
-    ) -> None:
+        self, graph: Graph, dtype: str, rows: Table, weight_bits: int, effort: str, calibrator: str, threads: int | None,
+        goal: Goal | None = None,
+    ) -> None:  # fmt: skip
         self.graph, self.dtype, self.overrides, self.weight_bits = graph, dtype, rows, weight_bits
-        self.effort, self.threads = effort, threads
+        self.effort, self.threads, self.goal = effort, threads, goal or Goal()
         self.options = Options(calibrator=calibrator)
         if effort == "fast":
             self.options = Options(
@@ -52,6 +59,10 @@ class Search:
         self.quantizers: list[Quantizer] = []
         self.nearness: Nearness | None = None  # of the outputs
         self.lost: list[str] = []  # outputs of which a part has no distinct values any more
+        self.points: list[Point] = []  # what was tried, and what it gives
+        self.chosen: Point | None = None
+        self.plain: Cost | None = None  # of the float graph
+        self.notes: list[str] = []  # what the graph does not reach, and what that would take
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes the float graph, tries options, and returns the best graph. ranges: the ranges from
@@ -79,7 +90,10 @@ class Search:
         best = self._made(self.options)
         if self.effort == "fast" and self.dtype not in LIMITS:
             return best
-        judge = Judge(self.graph, calibration, self._samples(), TARGETS[self.dtype], self.threads)
+        goal = self.goal
+        judge = Judge(
+            self.graph, calibration, self._samples(), goal.limits(self.dtype), self.threads, goal.score, goal.max_loss
+        )
         if self.effort != "fast":
             best = self._improve(best, judge)
         if self.dtype in LIMITS:
@@ -124,8 +138,24 @@ class Search:
         return new
 
     def _improve(self, best: Graph, judge: Judge) -> Graph:
-        """Tries other options one after another, and keeps each one that lowers the error of the outputs."""
+        """Tries other options one after another, and keeps each one that lowers the error of the outputs. Then chooses the
+        schemes of layers."""
+        costs = Costs(judge.samples[0], self.goal.machine, self.threads)
+        self.plain = costs.of(self.graph)
         kept, least = self.quantizers, judge.compare(best)
+        for change in self._changes():
+            if least.error < _GOOD:
+                break
+            options = dataclasses.replace(self.options, **change)
+            made = self._made(options)
+            near = judge.compare(made)
+            if near.error < least.error * (_FASTER if "saves_traffic" in change else _BETTER):
+                best, least, kept, self.options = made, near, self.quantizers, options
+        self.quantizers = kept
+        return self._assigned(best, judge, costs, least)
+
+    def _changes(self) -> list[dict[str, Any]]:
+        """Changes of the options that may lower the error."""
         changes: list[dict[str, Any]] = []
         if self.dtype in LIMITS:
             changes += [{"correct": False}, {"saves_traffic": False}]
@@ -136,19 +166,7 @@ class Search:
         if self.effort == "best" and self.dtype in LIMITS:
             changes += [{"calibrator": "entropy"}] if self.free and self.dtype == "i8" else []
             changes += [{"careful": False}]
-        for change in changes:
-            if least.error < _GOOD:
-                break
-            options = dataclasses.replace(self.options, **change)
-            made = self._made(options)
-            near = judge.compare(made)
-            if near.error < least.error * (_FASTER if "saves_traffic" in change else _BETTER):
-                best, least, kept, self.options = made, near, self.quantizers, options
-        self.quantizers = kept
-        if least.excess > 1.0:
-            best, least = self._widen(best, judge, least)
-        self.nearness = least
-        return best
+        return changes
 
     def _samples(self) -> int:
         """The number of samples on which outputs are compared: fewer for large networks. The number depends only on
@@ -158,29 +176,147 @@ class Search:
         held = sum(math.prod(shape) for shape in shapes if shape is not None)
         return int(np.clip(_ELEMENTS // max(held, 1), _FEW, _SAMPLES[self.effort]))
 
-    def _widen(self, best: Graph, judge: Judge, least: Nearness) -> tuple[Graph, Nearness]:
-        """Gives more bits to the layers that add the largest errors."""
-        user, kept = self.overrides, self.quantizers
-        layers = {n: q.steps[n] for q in kept for n in q.old.nodes if q.modes[n] == self.dtype}
+    def _assigned(self, best: Graph, judge: Judge, costs: Costs, least: Nearness) -> Graph:
+        """Chooses the schemes of layers: none that makes the graph slower without need, and more bits where the error
+        asks for it."""
+        assert self.plain is not None
+        user, kept, goal, dtype = self.overrides, self.quantizers, self.goal, self.dtype
+        layers = {
+            n: layer(n, q.steps[n]) for q in kept for n in q.old.nodes if q.modes[n] == dtype and n.op in INTEGER_OPS
+        }
+        if dtype in HALVES:
+            layers |= {n: layer(n, q.steps[n]) for q in kept for n in q.old.nodes if q.modes[n] == dtype}
+        prices: dict[str, Mapping[str, float]] = {}
 
-        def compare(table: Table, samples: int | None) -> Nearness:
+        def made_with(table: Table) -> Graph:
             self.overrides = table
-            return judge.compare(self._made(self.options), samples)
+            return self._made(self.options)
+
+        def attempt(table: Table, samples: int | None) -> tuple[Nearness, Cost]:
+            made = made_with(table)
+            return judge.compare(made, samples), costs.of(made) if samples is None else _NOTHING
+
+        def price(scheme: str) -> Mapping[str, float]:
+            """The time of each layer if all of them had the scheme. In f16 a layer takes as long as in f32, or less."""
+            assert self.plain is not None
+            if scheme not in prices:
+                wide = scheme not in (*HALVES, "f32")
+                table = Table([*rows({one.name: scheme for one in layers.values()}), *user.rows])
+                prices[scheme] = costs.of(made_with(table)).layers if wide else self.plain.layers
+            return prices[scheme]
 
         # Fewer bits of weights were asked for in words: layers may have wider activations, and no wider weights.
-        wide = [s for s in _WIDE[self.dtype] if s == "w8a16" or self.weight_bits == 8]
-        found = wider(layers, user, self.dtype, wide, compare, least)
-        self.overrides, self.quantizers = user if found is None else found[0], kept
-        return (best, least) if found is None else (self._made(self.options), found[1])
+        ladder = [s for s in _WIDE[dtype] if s == "w8a16" or self.weight_bits == 8]
+        first = Point({}, least, costs.of(best), f"all layers in {dtype}")
+        assigner = Assigner(
+            list(layers.values()), user, dtype, ladder, attempt, price, self.plain, self._limits(first),
+            goal.bounded and not goal.asked,
+        )  # fmt: skip
+        assigner.points.append(first)
+        chosen, timed = first, dtype in LIMITS and self.weight_bits == 8 and self.plain.ms > _TINY
+        if timed:
+            self._observe_halves(layers, judge)
+        if timed and dtype == "i16":  # what floats do faster and more exactly
+            others = [q.steps[n] for q in kept for n in q.old.nodes if n not in layers and q.modes[n] == dtype]
+            chosen = assigner.lighter(chosen, "f16", others)
+        if (chosen.near.excess > 1.0 or assigner.best) and ladder:
+            chosen = assigner.near_enough(chosen)
+        if timed and dtype == "i8":
+            chosen = assigner.lighter(chosen, "f16", narrow=min(NARROW, chosen.cost.share(dtype)))
+        if dtype in LIMITS:
+            if chosen.near.excess > 1.0 and not goal.asked and not goal.bounded and ladder:
+                assigner.beyond(first)
+            self.notes = self._short(assigner, first, chosen)
+        self.overrides, self.quantizers = user, kept
+        self.points, self.chosen, self.nearness = assigner.points, chosen, chosen.near
+        self._refuse_dearer(chosen)
+        if not chosen.schemes:
+            return best
+        made = made_with(assigner.table(chosen.schemes))
+        self.overrides = user
+        return made
+
+    def _short(self, assigner: Assigner, first: Point, chosen: Point) -> list[str]:
+        """What an integer graph does not reach, why, and what it would take, in sentences."""
+        assert self.plain is not None
+        found, dtype, plain = [], self.dtype, self.plain
+        narrow = chosen.cost.share(dtype) if dtype == "i8" else 1.0
+        if narrow < NARROW - 0.005:
+            others = ", ".join(
+                f"{share:.0%} in {name}" for name, share in chosen.cost.products.items() if name != dtype
+            )
+            why = (
+                "the target asks for more"
+                if first.cost.share(dtype) >= NARROW
+                else "the others have no form in 8 bits here"
+            )
+            found.append(f"only {narrow:.0%} of the products are in 8 bits ({others}): {why}")
+        if chosen.near.excess > 1.0 and not assigner.best:
+            reached = [one for one in assigner.points if one.near.excess <= 1.0]
+            take = min(reached, key=lambda one: one.cost.ms, default=None)
+            more = "another dtype reaches them"
+            if take is not None:
+                share = (
+                    f"{take.cost.share(dtype):.0%} of the products in 8 bits"
+                    if dtype == "i8"
+                    else f"{_below(take.near.error)}"
+                )
+                more = (
+                    f"target {_TARGET[dtype]} reaches them in {take.cost.ms / plain.ms:.2f} of f32's time, with {share}"
+                )
+            found.append(f"the outputs miss the limits for {dtype} ({_below(chosen.near.error)}); {more}")
+        if chosen.cost.ms > plain.ms * 1.02 and plain.ms > _TINY:
+            found.append(
+                f"a run takes {chosen.cost.ms / plain.ms:.2f} of f32's time on this processor, by the model of time; f16 takes 1"
+            )
+        return found
+
+    def _limits(self, first: Point) -> Limits:
+        """What an assignment may cost. Without a target of the user, an i8 graph keeps most of its products in 8 bits, and
+        integers are not slower than f32; a graph that is slower from the start does not become slower still."""
+        assert self.plain is not None
+        goal = self.goal
+        limits = Limits(goal.max_ms or math.inf, goal.max_bytes or math.inf)
+        if goal.asked or self.dtype not in LIMITS:
+            return limits
+        narrow = min(NARROW, first.cost.share("i8")) if self.dtype == "i8" else 0.0
+        most = math.inf if self.plain.ms <= _TINY else max(self.plain.ms, first.cost.ms)
+        return Limits(min(limits.ms, most), limits.bytes, narrow)
+
+    def _refuse_dearer(self, chosen: Point) -> None:
+        """Raises UsageError if the graph costs more than the user permits."""
+        goal, cost = self.goal, chosen.cost
+        for name, most, least, unit in (
+            ("max_ms", goal.max_ms, min(one.cost.ms for one in self.points), "ms"),
+            ("max_bytes", goal.max_bytes, min(one.cost.bytes for one in self.points), "bytes"),
+        ):
+            got = cost.ms if name == "max_ms" else cost.bytes
+            if most is not None and got > most:
+                raise UsageError(
+                    f"no {self.dtype} graph was found within {name}", code=105, expected=f"at most {most:g} {unit}",
+                    got=f"{least:g} {unit} at least", hint="give a larger limit, a narrower dtype, or a lower target",
+                )  # fmt: skip
+
+    def _observe_halves(self, layers: Iterable[Node], judge: Judge) -> None:
+        """Observes what the layers read and make, so that none gets f16 whose values do not fit."""
+        assert self.observation is not None
+        seen = self.observation.seen
+        floats = {t for n in layers for t in (n.inputs[0], *n.outputs) if t is not None and t.dtype == "f32"}
+        missing = [t for t in floats if t not in seen and t.data is None]
+        if missing:
+            more = Observation(self.graph, missing, (), self.threads, missing)
+            more.run(Batches(judge.samples, self.graph.signatures["infer"].inputs))
+            seen.update(more.seen)
+            self.observation.infinite |= more.infinite
 
     def table(self) -> Table:
         """The decisions of the graph that was returned."""
-        rows: list[Row | TensorRow] = [row for quantizer in self.quantizers for row in quantizer.rows()]
+        found: list[Row | TensorRow] = [row for quantizer in self.quantizers for row in quantizer.rows()]
         notes = [f"Made for {self.dtype} with {', '.join(self._chosen())}."]
         if self.nearness is not None and self.nearness.error > 0:
-            below = -10 * np.log10(self.nearness.error)
-            notes.append(f"The error of the outputs is {below:.1f} dB below their values on some samples.")
-        return Table(rows, notes)
+            notes.append(f"The outputs have {_below(self.nearness.error)} on some samples.")
+        notes += [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
+        return Table(found, notes)
 
     def _chosen(self) -> list[str]:
         """The options in words."""
@@ -192,3 +328,7 @@ class Search:
         words += ["corrected biases"] if chosen.correct else []
         words += ["equalized channels"] if chosen.equalize else []
         return words + (["tensors stored to save traffic"] if chosen.saves_traffic else [])
+
+
+def _below(error: float) -> str:
+    return "no error" if error <= 0 else f"an error {-10 * math.log10(error):.1f} dB below their values"
