@@ -1,5 +1,5 @@
 """Packs constants that need only 2 or 4 bits per element: several share a byte of the file. Nodes unpack them during planning.
-Only operands of dequantize and map are packed. Integer kernels read bytes, which stay in the memory-mapped file."""
+Operands of dequantize and map are packed, and weights of products. Weights of 16 bits that need only 8 get a byte each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ def pack(graph: Graph) -> None:
         readers, given = function.consumers(), set(function.outputs)
         place = {node: i for i, node in enumerate(function.nodes)}
         before: dict[Node, list[Node]] = {}  # the unpacking nodes to insert before a node
-        for tensor in [t for t in function.tensors() if t.data is not None and t.quantization is None]:
-            bits = bits_of(tensor)
-            fits = readers.get(tensor) and all(n.op in traits.DECODES for n in readers[tensor]) and tensor not in given
-            if bits and fits:
+        for tensor in [t for t in function.tensors() if t.data is not None and t not in given]:
+            bits, uses = bits_of(tensor), readers.get(tensor, [])
+            if tensor.quantization is None:
+                fits = all(n.op in traits.DECODES for n in uses)
+            else:
+                fits = not tensor.quantization.block and all(_multiplies_by(n, tensor) for n in uses)
+            if bits and uses and fits:
                 nodes, function.nodes = function.nodes, []
-                unpacked = unpack(function, tensor, bits)
+                unpacked = unpack(function, tensor, bits) if bits < 8 else widened(function, tensor)
+                unpacked.quantization = tensor.quantization
                 made, function.nodes = function.nodes, nodes
                 for node in readers[tensor]:
                     node.inputs = [unpacked if t is tensor else t for t in node.inputs]
@@ -34,18 +38,40 @@ def pack(graph: Graph) -> None:
         splice(function, {node: [*made, node] for node, made in before.items()})
 
 
+def _multiplies_by(node: Node, weights: Tensor) -> bool:
+    return (
+        node.op in traits.PRODUCTS
+        and [t is weights for t in node.inputs].count(True) == 1
+        and node.inputs[1] is weights
+    )
+
+
 def bits_of(tensor: Tensor) -> int:
-    """Bits per element that are enough for a byte constant: 2 or 4. 0 if it needs 8 bits or is too small to be worth
-    packing."""
+    """Bits per element that are enough for a byte constant: 2 or 4; and 8 for quantized numbers of 16 bits that span at most
+    256. 0 if it needs all bits or is too small to be worth packing."""
     data = tensor.data
-    if data is None or tensor.dtype not in ("i8", "u8") or data.size < SMALLEST:
+    if data is None or tensor.dtype not in ("i8", "u8", "i16") or data.size < SMALLEST:
         return 0
     low, high = int(data.min()), int(data.max())
+    if tensor.dtype == "i16":
+        return 8 if high - low < 256 and tensor.quantization is not None else 0
     for bits in (2, 4):
         half = 1 << (bits - 1)
         if (-half <= low and high < half) if tensor.dtype == "i8" else high < 2 * half:
             return bits
     return 0
+
+
+def widened(function: Function, tensor: Tensor) -> Tensor:
+    """Emits a node that adds the least number of an i16 constant to bytes."""
+    assert tensor.data is not None
+    least = int(tensor.data.min())
+    stored = function.tensor(
+        f"{tensor.name}_bytes", "u8", tensor.data.shape
+    )  # gets its data at the end, as in `unpack`
+    made: Tensor = pointwise([stored], lambda byte: byte + least, "i16", function=function)
+    stored.data = (tensor.data.astype(np.int32) - least).astype(np.uint8)
+    return made
 
 
 def unpack(function: Function, tensor: Tensor, bits: int) -> Tensor:

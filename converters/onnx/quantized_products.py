@@ -7,6 +7,7 @@ import numpy as np
 from linnet.builder.mapping import pointwise
 from linnet.converters.onnx.quantized_numbers import LIMITS, clamp_limits, dequantized, saturates, signed
 from linnet.converters.onnx.quantized_values import Values
+from linnet.converters.onnx.unsigned import symmetric
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
 from linnet.ir.expr import Expr
@@ -28,7 +29,7 @@ def product(values: Values, node: Node) -> bool:
         return False
     if w.data is None and node.op not in traits.MATRICES:
         return False
-    if wide and (w.data is None or w.dtype == "i16") and np.any(w.quantization.zero):
+    if wide and w.data is None and np.any(w.quantization.zero):
         return False  # only the reference subtracts it
     if node.op in traits.MATRICES and (x.rank is None or w.rank is None or min(x.rank, w.rank) < 2):
         return False
@@ -38,12 +39,18 @@ def product(values: Values, node: Node) -> bool:
         node.op, node.attributes, w.rank or 0
     ):
         return False
+    if wide and w.dtype == "i16" and np.any(w.quantization.zero):
+        return False  # the differences do not fit into 16 bits
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     integer_bias = None
     if bias is not None:
         integer_bias = _bias(values, bias, x.quantization, w.quantization, wide)
         if integer_bias is None:
             return False
+    attributes = {**node.attributes}
+    if wide and w.data is not None:
+        w, x, integer_bias, attributes = symmetric(values, node, x, w, integer_bias)
+    assert w.quantization is not None
     y = node.outputs[0]
     target, behind = values.sink(y), y
     if target is None and y not in values.outputs and len(values.readers.get(y, ())) == 1:
@@ -58,7 +65,7 @@ def product(values: Values, node: Node) -> bool:
     if mixed and not wide and dtype != "i16":
         made = _columns(values, node, x, w, integer_bias, dtype, q)
     else:
-        attributes = {**node.attributes, "output_dtype": dtype}
+        attributes["output_dtype"] = dtype
         made = values.emit(node.op, [x, w, integer_bias], attributes, dtype, q)
     if made.node is not None:
         made.node.name = node.name
