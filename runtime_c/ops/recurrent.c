@@ -46,11 +46,10 @@ static linnet_status check_narrow(const ln_infer *infer) {
         good = q->scheme == LN_QUANT_AXIS ? q->axis < 2 : q->axis == 2 && (int64_t)q->block >= w->dims[2];
     if (good) return LINNET_OK;
     ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "recurrent: the quantization of the 8-bit weights does not fit");
-    ln_expected(infer->error, "zero points of 0, and one scale for the tensor, for each slice of axis 0 or 1, or for "
-                              "each row (blocks along axis 2 as long as a row)");
+    ln_expected(infer->error, "zero points of 0, and one scale for each row");
     if (q == NULL) return ln_got(infer->error, "no quantization");
-    return ln_got(infer->error, "scheme %d, %u scales along axis %d, blocks of %u", (int)q->scheme, (unsigned)q->count,
-                  (int)q->axis, (unsigned)q->block);
+    return ln_got(infer->error, "%u scales along axis %d, blocks of %u", (unsigned)q->count, (int)q->axis,
+                  (unsigned)q->block);
 }
 
 static linnet_status check_attributes(const ln_infer *infer, int64_t directions) {

@@ -21,6 +21,7 @@ from linnet.quantization.equalize import Factors, factors
 from linnet.quantization.intervals import may_overflow
 from linnet.quantization.moves import Moves
 from linnet.quantization.observe import Batches, Observation, Seen
+from linnet.quantization.rounding import Rounding
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
     HALVES,
@@ -387,6 +388,7 @@ class Decisions(Moves):
         """The tensors and products to observe: tensors that may be stored as integers, f16 or bf16, concatenations whose
         parts may differ in size, and integer products with constant weights."""
         products = [n for n in self.integer_nodes if n.inputs[1] is not None and n.inputs[1].data is not None]
+        products += [n for n in self.old.nodes if n.op in RECURRENT and self.schemes.get(n) == "w8"]
         tensors = list(self.stored)
         for node in self.old.nodes if self.integer_nodes else ():
             if node.op == "copy" and node.attributes.get("kind") == "concat":
@@ -398,6 +400,10 @@ class Decisions(Moves):
                 t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "f32" and t.data is None
             ]
         return list(dict.fromkeys(tensors)), products
+
+    def careful(self) -> Rounding | None:
+        """The rounding in which errors cancel. None if there is no observation, or if the options exclude it."""
+        return self.observation.rounding if self.observation is not None and self.options.careful else None
 
     def calibrate(self, batches: Iterable[Feeds], progress: bool, threads: int | None) -> None:
         """Computes the ranges of all tensors stored as integers from the values seen. Members of a group share one

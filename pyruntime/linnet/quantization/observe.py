@@ -22,7 +22,7 @@ from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.equalize import pairs_of
 from linnet.quantization.rounding import Rounding
-from linnet.quantization.rows import Rows
+from linnet.quantization.rows import Rows, read_by
 
 HALF = 2048  # bins of a histogram on each side of zero
 _SAMPLED = 1 << 16  # elements of an array that enter histogram and moments
@@ -231,13 +231,13 @@ class Observation:
         self.infinite: set[Tensor] = set()  # tensors that became infinite or NaN
         self.rows = {node: Rows(node) for node in products}
         self.wanted: dict[Function, list[Tensor]] = {}
-        read = [node.inputs[0] for node in self.rows if node.inputs[0] is not None]
-        for tensor in dict.fromkeys([*self.seen, *read]):
+        read = {node: tensor for node in self.rows if (tensor := read_by(node)) is not None}
+        for tensor in dict.fromkeys([*self.seen, *read.values()]):
             self.wanted.setdefault(tensor.function, []).append(tensor)
         self.readers: dict[Tensor, list[Rows]] = {}
         for node, rows in self.rows.items():
-            if node.inputs[0] is not None:
-                self.readers.setdefault(node.inputs[0], []).append(rows)
+            if node in read:
+                self.readers.setdefault(read[node], []).append(rows)
         self.rounding = Rounding(self.rows)
         self.pairs = pairs_of(graph, self.seen) if self.rows else []
         self.peaks: dict[Tensor, npt.NDArray[np.float64]] = {}  # the largest value of each channel between two products

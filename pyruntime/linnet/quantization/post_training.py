@@ -320,7 +320,7 @@ class Quantizer(Decisions):
             elif tensor.dtype == "f32" and half and tensor not in self.fixed and not (node.op == "resize" and i > 0):
                 inputs.append(self._get(tensor, mode))
             elif i == 1 and node in self.schemes and node.op in RECURRENT:
-                inputs.append(recurrent.stored_weights(self.function, tensor, self.schemes[node]))
+                inputs.append(recurrent.stored_weights(self.function, node, self.schemes[node], self.careful()))
             elif (
                 i == 1 and self.schemes.get(node) in ("w4", "w8") and node.op in INTEGER_OPS and tensor.data is not None
             ):

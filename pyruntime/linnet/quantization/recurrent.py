@@ -7,7 +7,8 @@ import numpy as np
 
 from linnet.ir.dtypes import numpy_dtype, quantization_of_rows
 from linnet.ir.function import Function, Node, Tensor
-from linnet.quantization.scheme import HALVES, fits_half, weight_parameters
+from linnet.quantization.rounding import Rounding
+from linnet.quantization.scheme import HALVES, fits_half
 
 
 def scheme_of(node: Node, wanted: str) -> str:
@@ -22,14 +23,16 @@ def scheme_of(node: Node, wanted: str) -> str:
     return wanted if wanted in HALVES and fits_half(wanted, float(w.data.min()), float(w.data.max())) else ""
 
 
-def stored_weights(function: Function, w: Tensor, scheme: str) -> Tensor:
-    """The weights in a function, stored as `scheme_of` decided: 8 bits with a scale per row, or a half-width float, which
-    a node widens when the graph is planned."""
-    assert w.data is not None
+def stored_weights(function: Function, node: Node, scheme: str, rounding: Rounding | None) -> Tensor:
+    """The weights of a node in a function, stored as `scheme_of` decided: 8 bits with a scale per row, or a half-width
+    float, which a node widens when the graph is planned. rounding: None rounds to the nearest integer."""
+    w = node.inputs[1]
+    assert w is not None and w.data is not None
     if scheme != "w8":
         half = function.constant(w.data.astype(numpy_dtype(scheme)), w.name)
         return function.emit("cast", [half], {"dtype": "f32"}, 1, f"{w.name}/f32", fold=False)[0]
-    directions, rows, columns = w.data.shape
-    values, parameters = weight_parameters(w.data.reshape(directions * rows, columns), 0)
-    quantization = quantization_of_rows(parameters.scale.reshape(directions, rows), columns)
-    return function.constant(values.reshape(w.data.shape), w.name, quantization=quantization)
+    rows, hidden = w.data.shape[1:]
+    resets = node.attributes.get("kind") == "gru" and not node.attributes.get("linear_before_reset")
+    known = 2 * hidden if resets else rows  # the other rows multiply the state after the reset gate
+    values, scale = (rounding or Rounding({})).rows_of(node, known if rounding else 0)
+    return function.constant(values, w.name, quantization=quantization_of_rows(scale, hidden))

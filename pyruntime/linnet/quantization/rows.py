@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.ir import traits
-from linnet.ir.function import Node
+from linnet.ir.function import Node, Tensor
+from linnet.quantization.scheme import RECURRENT
 
 MOST = 1152  # columns of a row for which second moments are kept
 _PICKED = 64  # rows of a batch, at least
@@ -77,11 +78,21 @@ class Rows:
             return _patches(np.asarray(x), self.shape, self.node, picked, self.random)
         if traits.output_axis(self.node.op) is not None:
             return _taps(np.asarray(x), self.shape, self.node, self.random)
-        if len(self.shape) != 2 or self.node.attributes.get("transpose_a", False):
+        if self.node.op not in RECURRENT and (len(self.shape) != 2 or self.node.attributes.get("transpose_a", False)):
             return None
-        rows = np.asarray(x).reshape(-1, np.asarray(x).shape[-1])
+        x = np.asarray(x)
+        if self.node.op in RECURRENT:  # states [time, directions, batch, hidden]
+            rows = x.swapaxes(1, 2).reshape(-1, x.shape[1], x.shape[3])
+        else:
+            rows = x.reshape(-1, 1, x.shape[-1])
         chosen = self.random.integers(0, len(rows), picked) if len(rows) > picked else slice(None)
-        return rows[chosen].astype(np.float32)[:, None, :]
+        picked_rows: Array = rows[chosen].astype(np.float32)
+        return picked_rows
+
+
+def read_by(node: Node) -> Tensor | None:
+    """The tensor whose rows the weights of a node multiply: its input, or the states of a recurrent layer."""
+    return node.outputs[0] if node.op in RECURRENT else node.inputs[0]
 
 
 def as_rows(node: Node, w: npt.NDArray[Any]) -> npt.NDArray[Any]:

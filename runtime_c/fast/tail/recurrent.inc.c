@@ -32,23 +32,19 @@ static void recurrent_multiply(const float *w, int64_t columns, const float *x, 
     }
 }
 
-/* Rounds a state to integers for weights of 8 bits, as the reference does. If a number is not finite, the scale is NaN.
- */
-static float recurrent_round(const float *x, int64_t n, int16_t *levels) {
+/* Rounds a state to integers for weights of 8 bits, in place, as the reference does. If a number is not finite, the
+ * scale is NaN. */
+static float recurrent_round(float *x, int64_t n) {
     vf most = vf_zero(), odd = vf_zero();
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
-        const vf size = vf_abs(vf_load_partial(x + i, (int)ln_min(VF_WIDTH, n - i)));
+        const vf size = vf_abs(vf_load(x + i));
         most = vf_max(size, most);
         odd = vf_add(odd, vf_mul(size, vf_zero()));
     }
     const float peak = vf_reduce_max(most);
     const float inverse = peak >= LN_RECURRENT_LEAST ? (float)LN_RECURRENT_LEVELS / peak : 0;
-    for (int64_t i = 0; i < n; i += VF_WIDTH) {
-        const int rest = (int)ln_min(VF_WIDTH, n - i);
-        const vi whole = vi_from_vf(vf_mul(vf_load_partial(x + i, rest), vf_set1(inverse)));
-        vi_store_i16_partial(levels + i, rest, whole);
-    }
-    for (int64_t i = n; i % 4 != 0; i++) levels[i] = 0;
+    for (int64_t i = 0; i < n; i += VF_WIDTH)
+        vi_store_i16((int16_t *)(void *)x + i, vi_from_vf(vf_mul(vf_load(x + i), vf_set1(inverse))));
     return (inverse > 0 ? peak / (float)LN_RECURRENT_LEVELS : 0) + vf_reduce_add(odd);
 }
 
@@ -96,6 +92,15 @@ static void recurrent_multiply_levels(const uint8_t *w, const float *scales, int
 #else
 enum { RECURRENT_GROUP = 4, RECURRENT_OFFSET = 128 };
 
+/* The upper byte of each 16-bit half of a lane. */
+#if defined(LN_SIMD_AVX512)
+#define UPPER_BYTES(v) _mm512_srli_epi16(v, 8)
+#elif defined(LN_SIMD_AVX2)
+#define UPPER_BYTES(v) _mm256_srli_epi16(v, 8)
+#elif defined(LN_SIMD_SSE2)
+#define UPPER_BYTES(v) _mm_srli_epi16(v, 8)
+#endif
+
 /* A lane has four weights of a column, each plus 128. Its 16-bit halves are multiplied by two levels at a time. */
 static void recurrent_multiply_levels(const uint8_t *w, const float *scales, int64_t columns, const int16_t *levels,
                                       int64_t n, float scale, float *y) {
@@ -107,14 +112,15 @@ static void recurrent_multiply_levels(const uint8_t *w, const float *scales, int
         LN_UNROLL
         for (int i = 0; i < RECURRENT_VECTORS; i++) sums[i] = begin;
         for (int64_t k = 0; k < n; k += 4, w += 4 * RECURRENT_PANEL) {
-            int32_t pairs[2];
-            memcpy(pairs, levels + k, sizeof pairs);
-            const vi first = vi_set1(pairs[0]), second = vi_set1(pairs[1]);
+            int32_t first, second;
+            memcpy(&first, levels + k, sizeof first);
+            memcpy(&second, levels + k + 2, sizeof second);
+            const vi a = vi_set1(first), b = vi_set1(second);
             LN_UNROLL
             for (int i = 0; i < RECURRENT_VECTORS; i++) {
                 const vi four = vi_load((const int32_t *)(const void *)(w + 4 * i * VF_WIDTH));
-                sums[i] = vi_add_pairs(sums[i], vi_and(four, bytes), first);
-                sums[i] = vi_add_pairs(sums[i], vi_and(vi_shr(four, 8), bytes), second);
+                sums[i] = vi_add_pairs(sums[i], vi_and(four, bytes), a);
+                sums[i] = vi_add_pairs(sums[i], UPPER_BYTES(four), b);
             }
         }
         recurrent_add(sums, scales, scale, y);

@@ -25,7 +25,7 @@ typedef struct cell {
     const uint8_t *weights; /* [gate][panel][k][column of the panel] of one direction: f32, or weights of 8 bits */
     int64_t length, gate;   /* the length of the state, and the bytes of a gate in `weights` */
     const float *scales;    /* [gate][column] for weights of 8 bits; NULL for f32 */
-    int64_t units;          /* numbers of a gate in `scales` */
+    int64_t units;          /* numbers of a gate in `scales`, and in `levels` */
     float *levels;          /* scratch for the integers of a state */
     const float *products;  /* for batches: weights . state of each gate, computed before the step */
     const float *state;     /* for blocks of units: the whole state before the step */
@@ -68,7 +68,12 @@ static void multiply(const cell *s, int64_t first, int64_t n, const float *x, fl
         for (int64_t i = 0; i < n * s->padded; i++) y[i] += s->products[first * s->padded + i];
         return;
     }
-    const float scale = s->scales != NULL ? s->vectors->round(state, s->length, levels) : 0;
+    float scale = 0;
+    if (s->scales != NULL) {
+        memset(s->levels, 0, (size_t)s->units * sizeof *s->levels);
+        memcpy(s->levels, state, (size_t)s->length * sizeof *s->levels);
+        scale = s->vectors->round(s->levels, s->length);
+    }
     for (int64_t k = 0; k < n; k++, y += s->padded) {
         const void *w = s->weights + (first + k) * s->gate;
         if (s->scales == NULL)
@@ -127,7 +132,7 @@ void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_co
 }
 
 /* Packs weights of 8 bits, and their scales behind them. */
-static void pack_narrow(const ln_call *call, const ln_recurrent_vectors *vectors, uint8_t *out) {
+LN_PLANNING static void pack_narrow(const ln_call *call, const ln_recurrent_vectors *vectors, uint8_t *out) {
     const ln_recurrent *plan = call->state;
     const ln_tensor *t = &call->inputs[LN_RECURRENT_WEIGHTS];
     const int8_t *w = t->data;

@@ -14,9 +14,10 @@ struct ln_recurrent_vectors {
     void (*multiply)(const float *w, int64_t columns, const float *x, int64_t n, float *y);
     /* For weights of 8 bits: packed as [columns / panel][n / 4][panel][4] (x86: 128 is added to each weight) or as
      * [columns / panel][n][panel] (ARM). n is a multiple of 4.
-     * `round` rounds a state as the op defines, appends zeros up to a multiple of 4, and returns the scale.
+     * `round` replaces n numbers by integers, as the op defines, and returns their scale. After the numbers, there are
+     * zeros up to the end of a vector.
      * y [columns] += (levels [n] . w) * scales [columns] * scale. */
-    float (*round)(const float *x, int64_t n, int16_t *levels);
+    float (*round)(float *x, int64_t n);
     void (*multiply_levels)(const uint8_t *w, const float *scales, int64_t columns, const int16_t *levels, int64_t n,
                             float scale, float *y);
     int group;  /* weights of a column that are adjacent: 4 or 1 */
@@ -30,7 +31,7 @@ struct ln_recurrent_vectors {
  * columns). Rows are computed one by one, or block by block of hidden units if there are fewer rows than threads. */
 LN_PLANNING bool ln_recurrent_can(const ln_call *call);
 LN_PLANNING void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_recurrent_pack(const ln_call *call, const ln_recurrent_vectors *vectors, void *out);
+LN_PLANNING void ln_recurrent_pack(const ln_call *call, const ln_recurrent_vectors *vectors, void *out);
 LN_PLANNING linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                       int phase, int64_t begin, int64_t end, int thread);
