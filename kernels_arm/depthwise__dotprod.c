@@ -56,10 +56,10 @@ LN_PLANNING static bool can(const ln_call *call) {
     ln_window g;
     return call->epilogue == NULL && mode != LN_REQUANT_TFLITE_SINGLE && ln_packable(w) &&
            (!bias || ln_packable(&call->inputs[2])) && ln_depthwise_can_integer(call) &&
-           ln_window_conv(call->attributes, x, w, &g, NULL) == LINNET_OK && g.out_channels >= 8 && g.in[0] == 1 &&
-           g.out[0] == 1 && g.kernel[0] == 1 && (g.kernel[1] == 3 || g.kernel[1] == 5) && g.kernel[1] == g.kernel[2] &&
-           g.stride[1] == g.stride[2] && g.stride[1] <= 2 && g.dilation[1] == 1 && g.dilation[2] == 1 &&
-           quants_fit(call, mode, g.out_channels);
+           ln_window_conv(call->attributes, x, w, &g, NULL) == LINNET_OK && g.out_channels >= 8 &&
+           g.out_channels == g.in_channels && g.in[0] == 1 && g.out[0] == 1 && g.kernel[0] == 1 &&
+           (g.kernel[1] == 3 || g.kernel[1] == 5) && g.kernel[1] == g.kernel[2] && g.stride[1] == g.stride[2] &&
+           g.stride[1] <= 2 && g.dilation[1] == 1 && g.dilation[2] == 1 && quants_fit(call, mode, g.out_channels);
 }
 
 LN_PLANNING static linnet_status configure(ln_call *call) {

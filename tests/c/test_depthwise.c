@@ -6,14 +6,17 @@
 static void one(int dtype, int y_dtype, int channels, int height, int width, int kernel, int stride, int dilation,
                 int pad, int requant, bool constant) {
     char name[160];
-    snprintf(name, sizeof name, "depthwise %s to %s c%d %dx%d k%d s%d d%d p%d mode %d%s", linnet_dtype_name(dtype),
-             linnet_dtype_name(y_dtype), channels, height, width, kernel, stride, dilation, pad, requant,
+    int groups = channels; /* each may have several output channels */
+    for (int times = 2; times <= 5; times++)
+        if (channels % times == 0 && channels > times && random_below(4) == 0) groups = channels / times;
+    snprintf(name, sizeof name, "depthwise %s to %s c%d/%d %dx%d k%d s%d d%d p%d mode %d%s", linnet_dtype_name(dtype),
+             linnet_dtype_name(y_dtype), channels, groups, height, width, kernel, stride, dilation, pad, requant,
              constant ? "" : " variable");
     int64_t strides[2] = {stride, stride}, dilations[2] = {dilation, dilation}, pads[4] = {pad, pad, pad, pad / 2};
     ln_conv_attributes a = {.strides = {strides, 2},
                             .dilations = {dilations, 2},
                             .pads = {pads, 4},
-                            .group = channels,
+                            .group = groups,
                             .channel_axis = 1,
                             .requant = requant,
                             .output_dtype = y_dtype};
@@ -36,7 +39,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
     if (integer && dtype != LINNET_I16 && w_dtype == LINNET_I8 && y_dtype != LINNET_I32 && requant == 0)
         t.expect = "conv_integer_depthwise"; /* also _dot */
 #endif
-    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
+    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, groups, height, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, kernel, kernel);
     t.inputs[2] = TENSOR(bias_dtype, LN_LAYOUT_DENSE, channels);
     t.constant[1] = t.constant[2] = constant;

@@ -1,5 +1,5 @@
-/* depthwise.h - a planned depthwise conv (one input channel per output channel), which the SIMD kernels of every ISA
- * read. Geometry, packing and memory do not depend on the ISA; depthwise_plan.c computes them once. */
+/* depthwise.h - a planned depthwise conv (each output channel reads one input channel), which the SIMD kernels of every
+ * ISA read. Geometry, packing and memory do not depend on the ISA; depthwise_plan.c computes them once. */
 #ifndef LN_DEPTHWISE_H
 #define LN_DEPTHWISE_H
 
@@ -18,12 +18,14 @@ enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED };
 typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
-    int64_t channels, padded;
-    bool transposed; /* the op is conv_transpose; f32 only */
-    bool swapped;    /* axes y and x are exchanged in `window`, x, y and the weights */
-    bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
-    bool widen;      /* x is not f32, so each thread widens the rows that it needs */
-    bool apply;      /* ln_epilogue_apply stores (in place, with floats.direct) */
+    int64_t channels, padded; /* of the output */
+    int64_t multiplier;       /* output channels per input channel */
+    bool transposed;          /* the op is conv_transpose; f32 only */
+    bool swapped;             /* axes y and x are exchanged in `window`, x, y and the weights */
+    bool constant;            /* weights and bias are packed; otherwise phase 0 packs them into scratch */
+    bool widen; /* x is not f32, or has fewer channels than the output, so each thread copies the rows that it needs,
+                   as f32 and with the channels of the output */
+    bool apply; /* ln_epilogue_apply stores (in place, with floats.direct) */
     bool integer;
     size_t row_bytes; /* bytes of the result row, with which the thread's scratch begins; the widened rows follow */
     /* How many rows the packed taps have: one per row of the kernel or, with lanes, one per group of rows. */

@@ -59,6 +59,14 @@ typedef struct dw_cache {
 
 #include "fast/tail/depthwise_int8.inc.c"
 
+/* Writes each of `count` elements of x `times` times. x is the end of the memory of y. */
+static void dw_repeat(const float *x, int64_t count, int64_t times, float *y) {
+    for (int64_t i = 0; i < count; i++) {
+        const float v = x[i];
+        for (int64_t k = 0; k < times; k++) *y++ = v;
+    }
+}
+
 /* Returns row (n, z, y) of x, which the kernel's row of taps number `tap` reads. An f32 row is used in place. Rows of
  * other types are widened once for several output rows. */
 static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
@@ -73,17 +81,20 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
         (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
     float *row = cache->rows + slot * w->in[2] * d->channels;
     if (cache->held[slot] == id) return row;
-    bool whole = d->x.s[2] == d->channels;
+    const int64_t elements = w->in[2] * w->in_channels;
+    float *to = row + w->in[2] * d->channels - elements;
+    bool whole = d->x.s[2] == w->in_channels;
     for (int64_t ix = 0; ix < (whole ? 1 : w->in[2]); ix++) {
-        int64_t count = whole ? w->in[2] * d->channels : d->channels, from = at + ix * d->x.s[2];
+        int64_t count = whole ? elements : w->in_channels, from = at + ix * d->x.s[2];
 #ifdef LN_SIMD_NEON
         if (d->integer)
             any_widen_integer(dtype, x, from, count, d->quantized.requant.x_zero,
-                              (int32_t *)(void *)row + ix * d->channels);
+                              (int32_t *)(void *)to + ix * w->in_channels);
         else
 #endif
-            any_widen(dtype, x, from, count, row + ix * d->channels);
+            any_widen(dtype, x, from, count, to + ix * w->in_channels);
     }
+    if (d->multiplier > 1) dw_repeat(to, elements, d->multiplier, row);
     cache->held[slot] = id;
     return row;
 }
@@ -264,8 +275,8 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
             dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y, sums ? d->channels * 4 : d->y.s[2]);
             if (sums) dw_requant(call, d, &parts, out, y);
         } else if (!d->integer && !d->transposed) {
-            const bool pair = d->floats.direct && w->stride[1] == 1 && w->dilation[1] == 1 && w->stride[2] == 1 &&
-                              item + 1 < end && position[2] + 1 < w->out[1];
+            const bool pair = d->floats.direct && !d->widen && w->stride[1] == 1 && w->dilation[1] == 1 &&
+                              w->stride[2] == 1 && item + 1 < end && position[2] + 1 < w->out[1];
             void *outs[2] = {out, pair ? y + d->y.s[1] * y_size : NULL};
             if (!dw4_rows(d, &parts, call->inputs[0].dtype, b->inputs[0], position, &cache, outs, out_pixel))
                 dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);

@@ -24,14 +24,17 @@ static linnet_status window_of(const ln_call *call, ln_window *g) {
                                       : ln_window_conv_transpose(call->attributes, x, w, g, NULL);
 }
 
-/* Tells whether there is one channel per group, and channels are innermost in the input and the output. */
+/* Tells whether there is one input channel per group, and channels are innermost in the input and the output. conv may
+ * have several output channels per group, unless there is only one group, which is an ordinary convolution. */
 static bool shape_fits(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = result_of(call);
     ln_window g;
-    if (window_of(call, &g) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
+    if (window_of(call, &g) != LINNET_OK || g.group != g.in_channels ||
+        (g.out_channels != g.in_channels && (call->op->id != LN_OP_CONV || g.in_channels == 1)) ||
         g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
-    if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1)) return false;
+    if (g.in_channels > 1 && x->strides[g.channel_axis] != 1) return false;
+    if (g.out_channels > 1 && y->strides[g.channel_axis] != 1) return false;
     if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
@@ -172,7 +175,8 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
 static int narrow_of(const ln_depthwise *d, int dtype) {
     const ln_requant *r = &d->quantized.requant;
     const bool u8 = dtype == LINNET_U8;
-    if (dtype == LINNET_I16 || d->channels < 8 || r->x_zero < (u8 ? 0 : INT8_MIN) || r->x_zero > (u8 ? 255 : INT8_MAX))
+    if (dtype == LINNET_I16 || d->channels < 8 || d->multiplier > 1 || r->x_zero < (u8 ? 0 : INT8_MIN) ||
+        r->x_zero > (u8 ? 255 : INT8_MAX))
         return LN_NARROW_NONE;
     for (int64_t c = 0; c < d->channels; c++)
         if (ln_requant_w_zero(r, c) < -1024 || ln_requant_w_zero(r, c) > 1024) return LN_NARROW_NONE;
@@ -248,6 +252,7 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
     d->x = ln_window_strides_of(x, g->channel_axis);
     d->y = ln_window_strides_of(y, g->channel_axis);
     d->channels = g->out_channels;
+    d->multiplier = g->out_channels / g->in_channels;
     d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
     d->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     d->transposed = call->op->id != LN_OP_CONV;
@@ -286,7 +291,7 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
     call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
     if (group > 0) return LINNET_OK;
-    d->widen = x->dtype != LINNET_F32 && d->narrow.stores == LN_NARROW_NONE;
+    d->widen = (x->dtype != LINNET_F32 || d->multiplier > 1) && d->narrow.stores == LN_NARROW_NONE;
     d->row_bytes =
         d->floats.direct || d->narrow.stores > LN_NARROW_SUMS
             ? 0
