@@ -28,7 +28,7 @@ from linnet.cli.options import (
     user_ops_of,
     user_ops_option,
 )
-from linnet.cli.quantizing import Quantizing, quantize_options
+from linnet.cli.quantizing import Quantizing, quantize_options, refuse_dynamic
 from linnet.report.tables import say as _say
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
@@ -85,6 +85,11 @@ class QuantizeOptions:
         metavar="FILE.svg",
         help="Draw time against error of all that was tried.",
     )
+    dynamic: bool = option(
+        "--dynamic", is_flag=True,
+        help="With i8: quantize activations in each run, over their own range. Needs no calibration; if data are given, "
+        "they only compare the models.",
+    )  # fmt: skip
     labels: Path | None = shared(labels_option)
     evaluate: Path | None = shared(eval_option)
     inputs: Sequence[str] = shared(shapes_option())
@@ -101,7 +106,7 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
     """Quantize MODEL in the same way as `linnet convert --dtype`, and compare the result with MODEL.
 
     Prints size, memory, latency, the agreement with the float model on the calibration data, and the layers that stay in
-    floats. With --eval, also prints the accuracy before and after. Integers need --calibration.
+    floats. With --eval, also prints the accuracy before and after. Integers need --calibration or --dynamic.
     """
     from linnet.cli.convert import finished, write
     from linnet.converters.formats import bytes_of_model, load_graph
@@ -119,7 +124,11 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
         raise CommandLineError(
             "--dtype f32 quantizes nothing", code=101, hint="give another --dtype or a --table, or use linnet convert"
         )
+    given.quantizing.dynamic = given.dynamic
     given.quantizing.check()
+    if given.dynamic:
+        names = ("target", "max_loss", "max_ms", "max_bytes", "curve")
+        refuse_dynamic({"for": given.machine, **{name: getattr(given, name) for name in names}})
     if given.labels is not None:
         read_labels(given.labels)  # so that an error comes before the work
     measure = None if given.evaluate is None else evaluation(given.evaluate, image=given.quantizing.image, note=note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,17 @@ DTYPES = ("f32", "f16", "bf16", "i16", "i8", "auto")
 EFFORTS = ("fast", "normal", "best")
 
 
+def refuse_dynamic(given: Mapping[str, object]) -> None:
+    """Raises CommandLineError if an option is given that has no effect with --dynamic. given: {name: value or None}."""
+    for name, value in given.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise CommandLineError(
+                f"{option} has no effect with --dynamic, because each run finds the ranges", code=101,
+                hint=f"leave out {option} or --dynamic",
+            )  # fmt: skip
+
+
 @dataclasses.dataclass
 class Quantizing:
     """The values of the options. table: a file, or the rows themselves."""
@@ -36,6 +47,7 @@ class Quantizing:
     table: Path | Table | None
     table_out: Path | None
     effort: str | None
+    dynamic: bool = False  # quantize activations in each run; calibration data then only compare the models
 
     @property
     def asked(self) -> bool:
@@ -62,6 +74,8 @@ class Quantizing:
             raise CommandLineError(
                 "--effort has no effect because f32 models are not quantized", code=101, hint="add --dtype i8"
             )
+        if self.dynamic:
+            refuse_dynamic({"table": self.table, "table_out": self.table_out, "effort": self.effort})
 
     def data(self, graph: Graph) -> Iterable[Feeds] | None:
         """The samples for calibration."""
@@ -77,12 +91,16 @@ class Quantizing:
 
     def quantized(self, graph: Graph, goal: Goal | None = None, threads: int | None = None) -> Quantized:
         """`apply` with everything that the quantizer learns on the way."""
-        from linnet.quantization.entry import Quantized, quantized
+        from linnet.quantization.dynamic import refuse_with_dynamic
+        from linnet.quantization.entry import Quantized, dynamically, quantized
         from linnet.quantization.goal import Goal
         from linnet.quantization.table import Table
 
         if not self.asked:
             return Quantized(graph, Table(), [], [])
+        if self.dynamic:
+            refuse_with_dynamic(self.dtype, {})
+            return Quantized(dynamically(graph), Table(), [], [])
         more: dict[str, Any] = {} if self.effort is None else {"effort": self.effort}
         made = quantized(
             graph, self.data(graph), self.dtype, goal or Goal(), table=self.table, progress=sys.stderr.isatty(), threads=threads,

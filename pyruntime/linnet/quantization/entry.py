@@ -23,6 +23,7 @@ from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
 from linnet.quantization.curve import Line, lines, write
+from linnet.quantization.dynamic import quantize_dynamic, refuse_with_dynamic
 from linnet.quantization.goal import Goal
 from linnet.quantization.observe import Batches
 from linnet.quantization.scheme import HALVES, KEY
@@ -64,6 +65,7 @@ def quantize(
     max_bytes: int | None = None,
     machine: str | None = None,
     curve_out: str | Path | None = None,
+    dynamic: bool = False,
 ) -> Graph:
     """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations,
     int8 or int16 weights) or "i8". NumPy's names and types are accepted too. Inputs and outputs keep their dtypes, and a
@@ -96,8 +98,17 @@ def quantize(
     machine: the processor for which times are modelled: "cortex-a53", "cortex-a72", "cortex-a76", or a file that `linnet tune
         --machine` wrote there. None: this one, with one thread unless `threads` says more.
     curve_out: a file (.svg or .json) for what was measured on the way: time, bytes and error of each assignment.
+    dynamic: for i8 without calibration: each run quantizes the activations before products with constant weights, over their
+        own range. Results of products are f32. Only weight_bits and values matter then, and other arguments must not be given.
     Raises UsageError for a bad argument or batch, and if no graph is within max_ms or max_bytes.
     """
+    if dynamic:
+        others = {
+            "calibration": calibration, "table": table, "table_out": table_out, "target": target, "max_loss": max_loss,
+            "evaluate": evaluate, "max_ms": max_ms, "max_bytes": max_bytes, "machine": machine, "curve_out": curve_out,
+        }  # fmt: skip
+        refuse_with_dynamic(named(dtype), others)
+        return dynamically(graph, weight_bits, values)
     goal = Goal(target, None if evaluate is None else scorer(evaluate, threads), max_loss, max_ms, max_bytes, machine)
     made = quantized(
         graph, calibration, dtype, goal, table=table, progress=progress, threads=threads, weight_bits=weight_bits, values=values,
@@ -108,6 +119,15 @@ def quantize(
     if curve_out is not None:
         write(curve_out, made.curve)
     return made.graph
+
+
+def dynamically(graph: Graph, weight_bits: int = 8, values: Mapping[str, npt.ArrayLike] | None = None) -> Graph:
+    """`quantize` with dynamic=True."""
+    _check("i8", weight_bits, "normal", "auto")
+    if values is not None or KEY in graph.metadata or len(graph.signatures) > 1:
+        graph = deployable(graph, values)
+    _refuse_quantized(graph, "i8")
+    return quantize_dynamic(graph, weight_bits)
 
 
 def scorer(evaluate: Callable[[Run], Any], threads: int | None) -> Callable[[Graph], float]:
