@@ -166,7 +166,7 @@ def quantize(model: Path, given: QuantizeOptions) -> None:
         click.echo(json.dumps(report))
         return
     for remark in found_all.notes:
-        _say(f"{made.metadata['dtype']}: {remark}")
+        _say(f"{made.metadata['dtype']}: {remark}", width=80)
     _say(f"{model}: {_size(bytes_of_model(model))} -> {given.output}: {made.metadata['dtype']}, {_size(len(content))}")
     if scores:
         _say(f"  {scores}")

@@ -199,7 +199,7 @@ def quantized(
             stacklevel=4,
         )
     curve = [] if search.plain is None else lines(search.plain, search.points, search.chosen)
-    return Quantized(result, search.table(), curve, search.notes)
+    return Quantized(result, search.table(), curve, [*search.notes, *([search.doubt] if search.doubt else [])])
 
 
 def _refuse_quantized(graph: Graph, dtype: str) -> None:

@@ -23,6 +23,13 @@ _ENOUGH = 16  # a part has at least this many values, over all samples
 _NOTHING = 1e-7  # entries that are smaller than this fraction of the largest are zero
 _FEW = 8  # distinct values
 _TIE = 0.1  # two best scores that are nearer to each other than this decide nothing
+_HALFWAY = (
+    0.15  # of the scores between 0 and 1 may lie between 1/4 and 3/4; gains and pixels, which decide nothing, have more
+)
+_LARGEST = 30.0  # logits are not larger; coordinates in pixels are
+_CLASSES = 16  # fewer classes than this are few: an error of the scores soon changes their order
+_ORDERED = 0.3  # of the limit of scores, for few classes
+_TELLING = 16  # decisions, of which a change can be seen at all
 
 
 class Nearness(NamedTuple):
@@ -67,7 +74,7 @@ class Judge:
         }
         self.parts = {name: parts_of(values) for name, values in self.wanted.items()}
         self.powers = {name: self._powers(name) for name in self.wanted}
-        self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
+        self.kinds = {name: kind_of(values) for name, values in self.wanted.items()}
 
     def _powers(self, name: str) -> list[float]:
         values = [w.astype(np.float64) for w in self.wanted[name]]
@@ -79,6 +86,33 @@ class Judge:
             return 1.0
         pairs = zip(self.parts[name], self.powers[name], strict=True)
         return float(np.mean([_distance(part.of(want), part.of(got), power) for part, power in pairs]))
+
+    def _decides(self, name: str) -> bool:
+        """Whether only the decisions of an output count."""
+        kind = self.kinds[name]
+        return not has_floats(self.wanted[name][0]) or (kind.axis is not None and kind.form != "logits")
+
+    def _limit(self, name: str) -> float:
+        """The error that an output may have, over the power of its changes."""
+        if not self._decides(name):
+            return self.target.values
+        axis, first = self.kinds[name].axis, self.wanted[name][0]
+        few = axis is not None and axis != _EACH and first.shape[axis] < _CLASSES
+        return max(self.target.scores * _ORDERED, self.target.values) if few else self.target.scores
+
+    def doubt(self) -> str:
+        """Why the samples cannot tell whether decisions stay the same, in words; "" if they can."""
+        counts = {
+            name: sum(_decisions(scores, scores, kind.axis)[1] for scores in map(kind.scores, self.wanted[name]))
+            for name, kind in self.kinds.items()
+            if self._decides(name) or kind.form == "logits"
+        }
+        if not counts or max(counts.values()) >= _TELLING:
+            return ""
+        return (
+            f"{len(self.samples)} samples with {max(counts.values())} clear decisions cannot show how many decisions change; "
+            "give 50 samples or more"
+        )
 
     def lost(self, graph: Graph) -> list[str]:
         """The outputs of which a part loses its distinct values: at most two remain on all samples."""
@@ -104,22 +138,18 @@ class Judge:
         ratios: list[float] = []
         losses: list[float] = []
         for name, wanted in self.wanted.items():
-            got = [np.asarray(run[name]) for run in runs]
+            got, kind = [np.asarray(run[name]) for run in runs], self.kinds[name]
             differ, count, distance = 0, 0, 0.0
             for a, b in zip(wanted, got, strict=False):
-                changed, decided = _decisions(a, b, self.axes[name])
+                changed, decided = _decisions(kind.scores(a), kind.scores(b), kind.axis)
                 differ, count = differ + changed, count + decided
                 distance += self._distance(name, a, b) / len(got)
             errors.append(distance)
-            axis, target = self.axes[name], self.target
-            scores = not has_floats(wanted[0]) or axis is not None
-            losses.append(differ / max(count, 1) if scores else distance)
+            share = differ / max(count, 1)
+            losses.append(max(share, 0.0 if self._decides(name) else distance))
+            limit = self._limit(name)
             ratios.append(
-                max(
-                    1.0,
-                    distance / (target.scores if scores else target.values),
-                    differ / max(count, 1) / (target.masks if axis == _EACH else target.classes),
-                )
+                max(1.0, distance / limit, share / (self.target.masks if kind.axis == _EACH else self.target.classes))
             )
         error, excess = float(np.mean(errors or [0.0])), float(np.exp(np.mean(np.log(ratios or [1.0]))))
         loss = max(losses, default=0.0)
@@ -149,7 +179,7 @@ def parts_of(values: Sequence[Array]) -> list[Part]:
     first = values[0]
     if first.dtype.kind != "f" or not first.size or any(v.shape != first.shape for v in values):
         return whole
-    if _class_axis(values) is not None:
+    if kind_of(values).axis is not None and kind_of(values).form != "logits":
         return whole
     best, widest = whole, _APART
     square = np.mean([np.square(v.astype(np.float64)) for v in values], axis=0)
@@ -176,14 +206,53 @@ def _loses(part: Part, wanted: Sequence[Array], got: Sequence[Array]) -> bool:
     return bool(kept.size <= 2 and np.unique(want).size >= _FEW)
 
 
-def _class_axis(values: Sequence[Array]) -> int | None:
-    """The axis along which scores of classes sum to 1; `_EACH` for other scores between 0 and 1; None for other values."""
-    if any(not has_floats(v) or not v.size or v.min() < 0.0 or v.max() > 1.0 for v in values):
-        return None
+class Kind(NamedTuple):
+    """What an output is used for. axis: that of classes, of which the best counts; `_EACH` if each score is a decision of
+    its own; None for other values. form: how its values become scores: "" (they are scores), "log" or "logits". Logits are
+    values too, whose error counts."""
+
+    axis: int | None
+    form: str = ""
+
+    def scores(self, value: Array) -> Array:
+        """The values as probabilities."""
+        if not self.form or self.axis is None:
+            return value
+        shifted = value.astype(np.float64) - (value.max(self.axis, keepdims=True) if self.form == "logits" else 0.0)
+        found: Array = np.exp(shifted)
+        return found / found.sum(self.axis, keepdims=True) if self.form == "logits" else found
+
+
+def kind_of(values: Sequence[Array]) -> Kind:
+    """What an output is used for, by its values on some samples."""
+    if any(not has_floats(v) or not v.size or not np.isfinite(v).all() for v in values):
+        return Kind(None)
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    if low >= 0.0 and high <= 1.0:
+        axis = _sums_to_one(values)
+        if axis is not None:
+            return Kind(axis)
+        halfway = np.mean([((v > 0.25) & (v < 0.75)).mean() for v in values])
+        return Kind(_EACH if halfway <= _HALFWAY else None)
+    if high <= 1e-3:
+        axis = _sums_to_one([np.exp(v.astype(np.float64)) for v in values])
+        if axis is not None:
+            return Kind(axis, "log")
+    rank, size = values[0].ndim, values[0].shape[-1] if values[0].ndim else 0
+    listed = rank == 2 or (rank == 3 and values[0].shape[1] > 1 and size >= _CLASSES)
+    if listed and size > 1 and max(-low, high) <= _LARGEST:
+        return Kind(rank - 1, "logits")
+    return Kind(None)
+
+
+def _sums_to_one(values: Sequence[Array]) -> int | None:
+    """The axis along which scores of classes sum to 1."""
     for axis in range(values[0].ndim - 1, -1, -1):
-        if values[0].shape[axis] > 1 and all(np.allclose(v.sum(axis, np.float64), 1.0, atol=0.02) for v in values):
+        if values[0].shape[axis] > 1 and all(
+            np.allclose(v.sum(axis, dtype=np.float64), 1.0, atol=0.02) for v in values
+        ):
             return axis
-    return _EACH
+    return None
 
 
 def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:

@@ -126,6 +126,18 @@ class Batches:
         self.folder: tempfile.TemporaryDirectory[str] | None = None
         self.once = isinstance(source, Iterator)
 
+    def known(self) -> int:
+        """The number of samples. If it is not known yet, all of them are read once."""
+        if self.count is None:
+            for _ in self:
+                pass
+        assert self.count is not None
+        return self.count
+
+    def parted(self, every: int) -> tuple[Batches, Batches]:
+        """Two parts of the samples: without each number `every`, and these alone."""
+        return _Part(self, every, False), _Part(self, every, True)
+
     def __iter__(self) -> Iterator[Feeds]:
         if self.count is not None and self.folder is not None:
             return self._spooled(self.count)
@@ -166,6 +178,18 @@ class Batches:
             )  # fmt: skip
         _refuse_constant(constant, count)
         self.count = count
+
+
+class _Part(Batches):
+    """Some samples of another Batches, which has checked them."""
+
+    def __init__(self, whole: Batches, every: int, held: bool) -> None:
+        self.whole, self.every, self.held, self.inputs = whole, every, held, whole.inputs
+        total = whole.known()
+        self.count = total // every if held else total - total // every
+
+    def __iter__(self) -> Iterator[Feeds]:
+        return (feeds for i, feeds in enumerate(self.whole, start=1) if (i % self.every == 0) == self.held)
 
 
 def _check_finite(name: str, array: npt.NDArray[Any], batch: int) -> None:

@@ -32,11 +32,13 @@ _WIDE = {"i8": ("w8a16", "f16"), "i16": ("f16", "f32"), "f16": ("f32",), "bf16":
 _SAMPLES = {"fast": 2, "normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
+_HELD = 4  # one of so many samples is not observed: outputs are compared on these
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
 _FASTER = 0.6  # a change that makes the graph slower is kept if it leaves less than this
 _GOOD = 1e-6  # an error that needs no change
 _TINY = 0.05  # ms of a float graph's run, below which the model of time says too little to choose schemes by it
-_TARGET = {"i8": "26dB", "i16": "40dB"}  # what the limits are for values, in the words of a user
+_ROOM = 1.05  # times what an integer graph takes that is slower than f32 from the start
+_TARGET = {"i8": "30dB", "i16": "40dB"}  # what the limits are for values, in the words of a user
 _NOTHING = Cost(0.0, 0, {}, {})  # of a graph that is only compared
 
 
@@ -62,6 +64,7 @@ class Search:
         self.points: list[Point] = []  # what was tried, and what it gives
         self.chosen: Point | None = None
         self.plain: Cost | None = None  # of the float graph
+        self.doubt = ""  # why the samples cannot tell whether decisions change
         self.notes: list[str] = []  # what the graph does not reach, and what that would take
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
@@ -86,14 +89,18 @@ class Search:
         products: list[Node] = [] if self.effort == "fast" else [n for _, found in observed for n in found]
         floats = set(tensors) - {t for q in first for t in q.stored}
         self.observation = Observation(self.graph, tensors, products, self.threads, floats)
+        judged = calibration
+        if self.effort != "fast" and calibration.known() >= _HELD * _FEW:
+            calibration, judged = calibration.parted(_HELD)
         self.observation.run(calibration)
         best = self._made(self.options)
         if self.effort == "fast" and self.dtype not in LIMITS:
             return best
         goal = self.goal
         judge = Judge(
-            self.graph, calibration, self._samples(), goal.limits(self.dtype), self.threads, goal.score, goal.max_loss
+            self.graph, judged, self._samples(), goal.limits(self.dtype), self.threads, goal.score, goal.max_loss
         )
+        self.doubt = "" if goal.score is not None else judge.doubt()
         if self.effort != "fast":
             best = self._improve(best, judge)
         if self.dtype in LIMITS:
@@ -280,7 +287,7 @@ class Search:
         if goal.asked or self.dtype not in LIMITS:
             return limits
         narrow = min(NARROW, first.cost.share("i8")) if self.dtype == "i8" else 0.0
-        most = math.inf if self.plain.ms <= _TINY else max(self.plain.ms, first.cost.ms)
+        most = math.inf if self.plain.ms <= _TINY else max(self.plain.ms, _ROOM * first.cost.ms)
         return Limits(min(limits.ms, most), limits.bytes, narrow)
 
     def _refuse_dearer(self, chosen: Point) -> None:
@@ -315,6 +322,7 @@ class Search:
         notes = [f"Made for {self.dtype} with {', '.join(self._chosen())}."]
         if self.nearness is not None and self.nearness.error > 0:
             notes.append(f"The outputs have {_below(self.nearness.error)} on some samples.")
+        notes += [f"{self.doubt[:1].upper()}{self.doubt[1:]}."] if self.doubt else []
         notes += [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         return Table(found, notes)
 
