@@ -219,12 +219,13 @@ class Tables:
         held.dtype = "i8" if values.dtype == np.int8 else "i16"
         return held
 
-    def blocks(self, w: Tensor, axis: int) -> Tensor:
-        """The constant for a product's weights of 4 bits; axis: that along which the product adds."""
+    def blocks(self, w: Tensor, turned: bool) -> Tensor:
+        """The constant for a product's weights of 4 bits: [outputs, inputs], so that the numbers of a block follow each other.
+        turned: whether w is in this order."""
         assert w.data is not None
-        key = (w, "w4" if axis == w.data.ndim - 1 else "columns")
+        key = (w, "w4" if turned else "columns")
         if key not in self.made:
-            values, parameters = four_bits(w.data, axis)
+            values, parameters = four_bits(w.data if turned else w.data.T, 1)
             self.made[key] = self.function.constant(values, w.name, quantization=parameters)
         return self.made[key]
 

@@ -337,6 +337,8 @@ class Quantizer(Decisions):
                 attributes[key] = mode
         if self.tables.stored(node):
             attributes["dtype"] = "f32"
+        if self.weights.get(node) == "i4":
+            attributes["transpose_b"] = True
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
@@ -345,7 +347,7 @@ class Quantizer(Decisions):
         assert w.data is not None
         if self.schemes[node] == "w4":
             self.weights[node] = "i4"
-            return self.tables.blocks(w, 1 if node.attributes.get("transpose_b", False) else 0)
+            return self.tables.blocks(w, bool(node.attributes.get("transpose_b", False)))
         rounding = self.observation.rounding if self.observation is not None else Rounding({})
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
         constant = self.tables.weights(w, made.values, made.parameters)
