@@ -109,6 +109,9 @@ def test_an_encoder_keeps_its_weights_narrow(bits: int, block: int, zeros: bool,
         y = session.run({"ids": ids})["y"]
         # every product rounds as a sum of floats does; three norms and a softmax follow each other
         assert np.abs(y - expected).max() <= 2e-5 * np.abs(expected).max()
+        for isa in linnet.isa_names():
+            y = linnet.Session(graph, threads=1, isa_max=isa).run({"ids": ids})["y"]
+            assert np.abs(y - expected).max() <= 2e-5 * np.abs(expected).max(), isa
     narrow = [
         t for f in graph.functions for t in f.tensors() if t.data is not None and t.dtype in ("i4", "u4", "i8", "u8")
     ]
