@@ -16,7 +16,7 @@ import numpy as np
 
 import linnet
 from linnet.facade import Graph
-from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.dtypes import Quantization, numpy_dtype, quantization_of_rows
 from linnet.ir.function import Function, Tensor, emit
 from linnet.session.choices import Choice
 from linnet.session.planner import Planner
@@ -150,10 +150,15 @@ def _rows(m: int, n: int, k: int) -> Build:
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
-def _recurrent(kind: str, hidden: int, batch: int, steps: int) -> Build:
+def _recurrent(kind: str, hidden: int, batch: int, steps: int, narrow: bool = False) -> Build:
+    """narrow: weights of 8 bits, with a scale per row."""
+
     def build(main: Function) -> Tensor:
-        p = _x(main, (steps, batch, GATES[kind] * hidden))
-        w = main.constant(_values(1, GATES[kind] * hidden, hidden) / np.float32(hidden))
+        rows = GATES[kind] * hidden
+        p = _x(main, (steps, batch, rows))
+        grid = quantization_of_rows(np.full((1, rows), 0.01 / hidden), hidden) if narrow else None
+        values = _values(1, rows, hidden, dtype="i8") if narrow else _values(1, rows, hidden) / np.float32(hidden)
+        w = main.constant(values, quantization=grid)
         return emit("recurrent", [p, w], {"kind": kind})[0]
 
     return build
@@ -308,6 +313,9 @@ def cases() -> Iterator[Case]:
         ("gru", 64, 8, 20),
     ):
         yield Case("recurrent", f"{kind} {hidden} batch {batch}, {steps} steps", _recurrent(kind, hidden, batch, steps))
+        if batch == 1:
+            name = f"{kind} {hidden}, weights of 8 bits, {steps} steps"
+            yield Case("recurrent", name, _recurrent(kind, hidden, batch, steps, True))
         if kind != "gru":
             yield Case(
                 "recurrent_gradient",

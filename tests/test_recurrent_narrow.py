@@ -17,6 +17,9 @@ from linnet.builder import ops
 from linnet.converters.export import to_onnx
 from linnet.ir.dtypes import Quantization, quantization_of_rows
 from linnet.passes.floats import dequantized
+from linnet.quantization.recurrent import stored_weights
+from linnet.quantization.rounding import Rounding
+from linnet.quantization.rows import Rows
 from linnet.quantization.table import Row, Table
 from tests.test_recurrent import GATES, case, peer
 
@@ -219,6 +222,39 @@ def test_what_the_quantizer_stores(kind: str, tmp_path: Path) -> None:
         (node,) = [n for n in again.functions[0].nodes if n.op == "recurrent"]
         assert node.inputs[1] is not None and node.inputs[1].dtype == "f32" and node.inputs[1].data is not None
     assert sizes["i8"] < 0.5 * sizes["f32"] and sizes["f16"] < 0.6 * sizes["f32"]
+
+
+def test_dynamic_quantization_stores_8_bits() -> None:
+    graph, feeds = speech("LSTM", np.random.default_rng(10))
+    small = linnet.quantize(graph, dtype="i8", dynamic=True)
+    (node,) = [n for n in small.functions[0].nodes if n.op == "recurrent"]
+    assert node.inputs[1] is not None and node.inputs[1].dtype == "i8"
+    assert np.abs(linnet.Session(small).run(feeds[0])["Y"] - linnet.Session(graph).run(feeds[0])["Y"]).max() < 0.05
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_rounding_errors_cancel_on_the_calibration_data(linear: bool) -> None:
+    """The units of these states are correlated. If the hidden gate reads the state after the reset gate, which is not
+    observed, its weights are rounded to nearest."""
+    rng = np.random.default_rng(3)
+    hidden = 32
+    w = rng.normal(0, 0.2, (1, 3 * hidden, hidden)).astype(np.float32)
+    states = np.tanh(rng.normal(0, 1, (40, 1, 5, 3)) @ rng.normal(0, 1, (3, hidden))).astype(np.float32)
+    graph = linnet.Graph()
+    p = graph.placeholder("p", (40, 5, 3 * hidden))
+    ops.recurrent(p, graph.constant(w), kind="gru", linear_before_reset=linear)
+    (node,) = [n for n in graph.main.nodes if n.op == "recurrent"]
+    rows = Rows(node)
+    rows.include(states)
+    rows.settle()
+    errors = {}
+    for rounding in (None, Rounding({node: rows})):
+        made = stored_weights(graph.main, node, "w8", rounding)
+        assert made.data is not None and made.quantization is not None
+        errors[rounding is not None] = (dequantized(made.data, made.quantization) - w)[0] @ states.reshape(-1, hidden).T
+    before, after = ([np.square(e).mean() for e in np.split(errors[careful], 3)] for careful in (False, True))
+    assert after[0] < 0.5 * before[0] and after[1] < 0.5 * before[1]
+    assert after[2] < 0.5 * before[2] if linear else after[2] == before[2]
 
 
 def test_export_and_gradients() -> None:

@@ -16,8 +16,8 @@ from linnet.ir.expr import Expr
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.passes.pipeline import simplify
 from linnet.passes.rewrite import put_in_place, splice
-from linnet.quantization import embeddings
-from linnet.quantization.scheme import weight_parameters
+from linnet.quantization import embeddings, recurrent
+from linnet.quantization.scheme import RECURRENT, weight_parameters
 
 LARGE = 1 << 12  # weights of a product; with fewer, quantizing the activations takes longer than the product
 LEAST_DEPTH = 16  # products that are added up in one result; with fewer, converting the results takes longer
@@ -30,12 +30,12 @@ def quantize_dynamic(graph: Graph, weight_bits: int = 8) -> Graph:
     Such a product is a matmul by a constant matrix [k, n], or a conv with one group; k is the number of products per result.
     The weights are symmetric i8 with one scale per output channel. The other operand is quantized to u8 in each run, with one
     scale for the whole tensor, from its least and its greatest value. Products are summed exactly in i32, and the results are
-    f32. Large tables of embeddings are stored in i8, with one scale per row. Products of two activations, depthwise
-    convolutions and recurrent layers stay in floats.
+    f32. Large tables of embeddings are stored in i8, with one scale per row, and so are the weights that multiply the states of
+    recurrent layers. Products of two activations and depthwise convolutions stay in floats.
     Raises UsageError if the graph has no product that can be quantized.
     """
     made = graph.copy()
-    count = sum(_rewrite(function, weight_bits) for function in made.functions)
+    count = sum(_rewrite(function, weight_bits) + _narrow_recurrent(function) for function in made.functions)
     if not count:
         raise UsageError(
             "the model has no product that can be quantized dynamically", code=103,
@@ -76,6 +76,17 @@ def _narrow_tables(function: Function, bits: int) -> None:
         stored = function.constant(values, table.name, quantization=parameters)
         for node in lookups:
             node.inputs[0], node.attributes = stored, {**node.attributes, "dtype": "f32"}
+
+
+def _narrow_recurrent(function: Function) -> int:
+    """Stores constant weights of recurrent layers in 8 bits. Each step then quantizes the state. Returns their number."""
+    count = 0
+    for node in function.nodes:
+        w = node.inputs[1] if node.op in RECURRENT else None
+        if w is not None and w.data is not None and w.data.size >= LARGE and recurrent.scheme_of(node, "i8"):
+            node.inputs[1] = recurrent.stored_weights(function, node, "w8", None)
+            count += 1
+    return count
 
 
 def _axis(node: Node) -> int | None:
