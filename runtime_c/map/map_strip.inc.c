@@ -59,6 +59,7 @@ static void LN_SIMD_NAME(widen)(int dtype, const char *p, int n, int32_t *y) {
     return;
     switch (dtype) {
     case LINNET_I8: LN_WIDEN(vi_load_i8, int8_t)
+    case LINNET_BOOL:
     case LINNET_U8: LN_WIDEN(vi_load_u8, uint8_t)
     case LINNET_I16: LN_WIDEN(vi_load_i16, int16_t)
     case LINNET_U16: LN_WIDEN(vi_load_u16, uint16_t)
@@ -85,7 +86,7 @@ static void LN_SIMD_NAME(widen)(int dtype, const char *p, int n, int32_t *y) {
 static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *p, int64_t stride, int n, void *y) {
     int i = 0;
     bool quantized = s->code == LN_MAP_LOAD_DEQUANTIZED;
-    bool small = dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16 || dtype == LINNET_U16;
+    bool small = ln_is_byte(dtype) || dtype == LINNET_BOOL || dtype == LINNET_I16 || dtype == LINNET_U16;
     float *f = y, scale = quantized ? s->scale : 1.0f;
     int32_t *w = y, zero = quantized ? s->zero : 0;
     if (quantized && (stride != 1 || !small)) {
