@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import linnet
 from linnet import nn
@@ -133,6 +134,26 @@ def narrow_weights(product: Node) -> Tensor:
     w = w.node.inputs[0] if w is not None and w.node is not None else w
     assert w is not None and w.data is not None
     return w
+
+
+def test_a_table_that_onnx_transposes_is_one_constant(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["words", "ids"], ["x"], "look_up"), helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Transpose", ["words"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["h", "turned"], ["y"], "head"),
+    ]  # fmt: skip
+    info = helper.make_tensor_value_info
+    ports = [info("ids", TensorProto.INT64, (2, 9))], [info("y", TensorProto.FLOAT, (2, 9, WORDS))]
+    proto = helper.make_graph(nodes, "tied", *ports, [numpy_helper.from_array(table(), "words")])
+    model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    graph = linnet.from_onnx(model)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, FEEDS[0])
+    (got,) = linnet.Session(graph).run(FEEDS[0]).values()
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    for made, number in ((graph, 4), (quantized(graph, "i8"), 1)):
+        made.save(tmp_path / "m.lnt")
+        assert (tmp_path / "m.lnt").stat().st_size < 1.5 * number * WORDS * WIDTH + 8192
+    assert decibels(wanted, next(iter(linnet.Session(tmp_path / "m.lnt").run(FEEDS[0]).values()))) > 30
 
 
 @pytest.mark.parametrize("scheme", ["w4", "w8"])

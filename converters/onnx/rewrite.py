@@ -10,6 +10,7 @@ from linnet.clib.errors import GraphError
 from linnet.converters.onnx.blocks import keep_blocks_narrow
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.converters.onnx.quantized import fuse_quantized
+from linnet.converters.onnx.tied import read_transposed
 from linnet.converters.onnx.unsigned import sign_activations
 from linnet.facade import Graph
 from linnet.ir.function import Function, Tensor
@@ -32,7 +33,8 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
     that they can be trained."""
     for function in graph.functions:
         for step in (
-            passes.remove_identities, passes.remove_dead, sign_activations, fuse_quantized,
+            passes.remove_identities, passes.remove_dead, *((read_transposed,) if weights else ()), sign_activations,
+            fuse_quantized,
             keep_blocks_narrow if weights else compute_weights,
             passes.fold_constants, passes.remove_dead, fold_weights, passes.remove_double, find_layer_norms,
             *((absorb, normalizations_to_maps) if weights else ()),
