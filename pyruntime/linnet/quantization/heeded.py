@@ -63,7 +63,7 @@ def check_effect(functions: Iterable[Decisions], table: Table) -> None:
 
 def follows(node: Node) -> bool:
     """Whether rows of integer dtypes can change how a node computes or stores its results."""
-    return node.op in INTEGER_OPS or node.op in _MOVED
+    return node.op in INTEGER_OPS or node.op in RECURRENT or node.op in _MOVED
 
 
 def _row_of(table: Table, names: list[str]) -> int | None:
