@@ -22,6 +22,7 @@ from linnet.quantization.scheme import RECURRENT, weight_parameters
 LARGE = 1 << 12  # weights of a product; with fewer, quantizing the activations takes longer than the product
 LEAST_DEPTH = 16  # products that are added up in one result; with fewer, converting the results takes longer
 MOST_DEPTH = 1 << 16  # above this, a sum of products of u8 by i8 may not fit in 32 bits
+_CONVOLUTIONS = frozenset(op for op in traits.PRODUCTS if traits.output_axis(op) == 0)
 
 
 def quantize_dynamic(graph: Graph, weight_bits: int = 8) -> Graph:
@@ -91,7 +92,7 @@ def _narrow_recurrent(function: Function) -> int:
 
 def _axis(node: Node) -> int | None:
     """The axis of the weights along which there is one slice per output channel; None if the node stays in floats."""
-    if node.op not in ("matmul", "conv") or len(node.inputs) < 2 or len(node.outputs) != 1:
+    if node.op not in traits.MATRICES | _CONVOLUTIONS or len(node.inputs) < 2 or len(node.outputs) != 1:
         return None
     x, w = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -101,15 +102,15 @@ def _axis(node: Node) -> int | None:
         return None
     if bias is not None and (bias.data is None or bias.dtype != "f32"):
         return None
-    if node.op == "matmul" and (w.data.ndim != 2 or node.attribute("transpose_a")):
+    if node.op in traits.MATRICES and (w.data.ndim != 2 or node.attribute("transpose_a")):
         return None
-    if node.op == "conv" and (node.attribute("channel_axis") != 1 or node.attribute("group") != 1):
+    if node.op in _CONVOLUTIONS and (node.attribute("channel_axis") != 1 or node.attribute("group") != 1):
         return None
     axis = traits.weight_axis(node.op, node.attributes, w.data.ndim)
     if axis is None or w.data.size < LARGE or w.data.shape[axis] == 0:
         return None
     depth = w.data.size // w.data.shape[axis]
-    padded = node.op == "conv" and node.attribute("auto_pad") not in ("explicit", "valid")
+    padded = node.op in _CONVOLUTIONS and node.attribute("auto_pad") not in ("explicit", "valid")
     return axis if LEAST_DEPTH <= depth <= MOST_DEPTH and not padded else None
 
 
@@ -168,7 +169,7 @@ def _product(
     attributes = dict(node.attributes)
     left = _plain(function, stored)
     tail: list[int] = []
-    if node.op == "conv":
+    if node.op in _CONVOLUTIONS:
         tail = [1] * (w.data.ndim - 2)
         left = _padded(function, left, zero, attributes)
     weights = function.constant(
