@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import hypothesis
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,15 @@ def _choose() -> None:
 
 _choose()
 pytest_plugins = ["tests.suite"]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers(request: pytest.FixtureRequest) -> None:
+    """Each test draws the same numbers from the generator RNG of its module, whichever tests ran before it."""
+    module = request.module
+    if isinstance(rng := getattr(module, "RNG", None), np.random.Generator):
+        module.RNG_STATE = getattr(module, "RNG_STATE", rng.bit_generator.state)  # as the module was imported
+        rng.bit_generator.state = module.RNG_STATE
 
 
 @pytest.fixture

@@ -15,14 +15,7 @@ from linnet.quantization.judge import Judge, Kind, Nearness, _decisions, _varyin
 from linnet.quantization.observe import Batches
 
 RNG = np.random.default_rng(23)
-STATE = RNG.bit_generator.state
 Feeds = dict[str, np.ndarray]
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Each test draws the same numbers, whichever ran before it."""
-    RNG.bit_generator.state = STATE
 
 
 def feeds(count: int, *shape: int) -> list[Feeds]:

@@ -20,13 +20,6 @@ from linnet.quantization.rounding import rounded
 from linnet.quantization.rows import Rows, as_rows, from_rows
 
 RNG = np.random.default_rng(11)
-STATE = RNG.bit_generator.state
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Each test gets the same numbers, whatever ran before it."""
-    RNG.bit_generator.state = STATE
 
 
 Feeds = dict[str, np.ndarray]

@@ -22,13 +22,6 @@ from linnet.quantization.table import Row, Table, TensorRow
 from tests.graphs import pointwise
 
 RNG = np.random.default_rng(7)
-STATE = RNG.bit_generator.state
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Each test gets the same numbers, whatever ran before it."""
-    RNG.bit_generator.state = STATE
 
 
 def small_network() -> onnx.ModelProto:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ from linnet.report.tables import show as _show
 if TYPE_CHECKING:
     from linnet.facade import Graph
     from linnet.quantization.table import Table
+
+_EVERY = 10.0  # seconds between lines of progress that are not on a terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class DebugQuantOptions:
     )  # fmt: skip
     seconds: float = option(
         "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
-        help="Stop trying layers at a higher precision after this time.",
+        help="How long to measure layers and to try them at a higher precision, after MODEL is quantized.",
     )  # fmt: skip
     no_fix: bool = option("--no-fix", is_flag=True, help="Only measure; try no layer at a higher precision.")
     html: Path | None = option(
@@ -121,29 +124,37 @@ def debug_quant(model: Path, given: DebugQuantOptions) -> None:
     graph = load_graph(model, shapes_of(given.inputs), user_ops=ops, trust_pickle=given.trust_pickle)
     base = _table(given.quantizing)
     plain = dataclasses.replace(given.quantizing, table_out=None)
-    made = _raw(load_graph(given.quantized, user_ops=ops)) if given.quantized is not None else plain.apply(graph)
-    if given.quantized is not None:
-        plain.dtype = dtype_of_graph(made)
-    samples = samples_of(graph, source, given.limit, image=given.quantizing.image, role="data", note=note)
     say = _progress()
+    again: Callable[[Table], Graph] | None = None
+    if given.quantized is None:
+        if given.quantizing.calibration is not None or plain.dtype not in ("i8", "i16"):  # else an error comes at once
+            say(f"quantizing to {plain.dtype}")
+        found = plain.quantized(graph)
+        made, again = found.graph, found.again
+    else:
+        made = _raw(load_graph(given.quantized, user_ops=ops))
+        plain.dtype = dtype_of_graph(made)
+    begin = time.monotonic()
+    samples = samples_of(graph, source, given.limit, image=given.quantizing.image, role="data", note=note)
     say("measuring each layer")
     report = debug_quantization(
-        graph, made, samples, limit=given.limit, table=base, threads=given.threads, draw=given.html is not None
-    )
+        graph, made, samples, limit=given.limit, table=base, seconds=given.seconds * (1.0 if no_fix else 0.5),
+        threads=given.threads, draw=given.html is not None, progress=say,
+    )  # fmt: skip
     if not no_fix:
+        from linnet.quantization.costs import Costs
         from linnet.quantization.debug_fix import FixOptions, find_fix
 
         options = FixOptions(
             table=base,
             target=given.target,
             limit=given.limit,
-            seconds=given.seconds,
+            seconds=max(1.0, given.seconds - (time.monotonic() - begin)),
             threads=given.threads,
             progress=say,
+            cost=Costs(next(iter(samples))).of,
         )
-        report.fix = find_fix(
-            report, graph, made, lambda table: dataclasses.replace(plain, table=table).apply(graph), samples, options
-        )
+        report.fix = find_fix(report, graph, made, again or _Again(graph, plain, say), samples, options)
     say("")
     if given.json_file is not None:
         write_atomic(given.json_file, iter([json.dumps(finite(_plain(report.to_dict()))).encode()]))
@@ -178,12 +189,35 @@ def _plain(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+@dataclasses.dataclass
+class _Again:
+    """Quantizes a graph with a table: the first time whole, then from what was observed."""
+
+    graph: Graph
+    quantizing: Quantizing
+    say: Callable[[str], None]
+    made: Callable[[Table], Graph] | None = None
+
+    def __call__(self, table: Table) -> Graph:
+        if self.made is not None:
+            return self.made(table)
+        self.say(f"quantizing to {self.quantizing.dtype}")
+        found = dataclasses.replace(self.quantizing, table=table).quantized(self.graph)
+        self.made = found.again
+        return found.graph
+
+
 def _progress() -> Callable[[str], None]:
-    """Shows what is being tried, in one line of the terminal that is overwritten."""
-    if not sys.stderr.isatty():
-        return lambda text: None
+    """Says what is being done, in one line of the terminal that is overwritten. If stderr is not a terminal, a line is
+    printed at first, and then at most every ten seconds."""
+    if sys.stderr.isatty():
+        return lambda text: click.echo(f"\r\033[K{text[:78]}", nl=False, err=True)
+    due = time.monotonic()
 
     def say(text: str) -> None:
-        click.echo(f"\r\033[K{text[:78]}", nl=False, err=True)
+        nonlocal due
+        if text and time.monotonic() >= due:
+            click.echo(f"debug-quant: {text[:120]}", err=True)
+            due = time.monotonic() + _EVERY
 
     return say

@@ -11,7 +11,7 @@ if only this layer were quantized. Layers are ranked by this error.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from linnet.clib.errors import UsageError
@@ -49,12 +49,14 @@ def debug_quantization(
     seconds: float = 60.0,
     threads: int | None = None,
     draw: bool = False,
+    progress: Callable[[str], object] = lambda text: None,
 ) -> DebugReport:
     """Compares a graph with its quantized form, as `linnet.quantize` returns it, on samples.
 
     samples: dictionaries {input name: array}, which can be iterated more than once. limit: how many of them are used.
     table: the overrides with which the quantized graph was made; they explain why layers stay float. seconds: how long
-    to compute the effect of single layers' errors on the outputs. draw: also count histograms of the worst layers.
+    to measure; if time is short, fewer samples are used. draw: also count histograms of the worst layers. progress: is called
+    with a line about what is being measured.
     Memory does not grow with the number of samples, because one sample is run at a time. It is also bounded for many
     tensors, because they are measured in groups. Raises UsageError if the graphs do not come from one network or if
     there is no sample.
@@ -64,7 +66,7 @@ def debug_quantization(
     chosen = _Limited(samples, limit)
     pairs = pairs_of(float_graph, quantized_graph)
     measure = Measurement(float_graph, quantized_graph, pairs, threads)
-    sums, outputs, count = measure.sums(chosen, seconds)
+    sums, outputs, count = measure.sums(chosen, seconds, progress)
     names = step_names(infer_function(float_graph))
     made = [_layer(pair, names[_heaviest(pair)], sums[pair.name]) for pair in pairs]
     report = DebugReport(

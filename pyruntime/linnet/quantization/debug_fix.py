@@ -22,15 +22,19 @@ from linnet.ir.node_names import step_names
 from linnet.quantization.agreement import KEEPS_HALVES, Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.compared_models import adapted
+from linnet.quantization.costs import Cost
 from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
 from linnet.quantization.heeded import follows
+from linnet.quantization.scheme import HALVES, INTEGER_OPS
 from linnet.quantization.table import Row, Table, TensorRow
 from linnet.session.model import Model
 from linnet.session.session import Session
 
-HIGHER = {"i8": ("i16", "f32"), "auto": ("i16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
+HIGHER = {
+    "i8": ("w8a16", "f16", "f32"), "auto": ("w8a16", "f16", "f32"), "i16": ("f16", "f32"), "f16": ("f32",), "bf16": ("f32",),
+}  # fmt: skip
 _SHARE = 0.05  # of the noise of all layers: a layer with less is no candidate
 _BEYOND = 0.001  # share of values beyond the range from which another range is tried
 _CLOSE = 0.5  # dB: how much worse a cheaper way may be
@@ -49,7 +53,8 @@ class FixOptions:
     table: the table with which the quantized graph was made; the rows of the fix are appended to it.
     target: the SQNR of the outputs to reach, in dB. None: within 1 dB of what all candidates together reach.
     limit: how many samples are used. seconds: no further candidate is tried after this time.
-    progress: is called with a line before each try.
+    progress: is called with a line before each try. cost: what a graph costs; of ways that help alike, the one that takes
+    least time is chosen, and Fix says what it costs.
     """
 
     table: Table = dataclasses.field(default_factory=Table)
@@ -58,6 +63,7 @@ class FixOptions:
     seconds: float = 120.0
     threads: int | None = None
     progress: Callable[[str], object] = lambda text: None
+    cost: Callable[[Graph], Cost] | None = None
 
 
 def find_fix(
@@ -79,6 +85,7 @@ def find_fix(
         raise UsageError("the target is not finite", code=101, expected="an SQNR in dB, such as 30", got=str(target))
     search = _Search(float_graph, requantize, list(itertools.islice(samples, options.limit)), options)
     before = search.measured(quantized_graph)
+    search.first = None if options.cost is None else options.cost(quantized_graph)
     pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
     ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + options.seconds
     good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
@@ -101,7 +108,8 @@ def find_fix(
         if not usable:
             continue
         top = max(t.output_db for t in usable if t.output_db is not None)
-        way = next(t for t in usable if t.output_db is not None and t.output_db >= top - _CLOSE)
+        near = [t for t in usable if t.output_db is not None and t.output_db >= min(top - _CLOSE, max(enough, good))]
+        way = min(near, key=lambda t: search.ms(_union([Try("", "", dict(base), None), t])))
         if top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
             chosen += [*waiting, way]
             waiting = []
@@ -120,8 +128,10 @@ def find_fix(
     after = decibel(1.0, search.noise(rows)) if rows else decibel(1.0, before)
     remark = f"debug-quant: outputs {decibel(1.0, before):.1f} -> {after:.1f} dB"
     made = Table([*search.table.rows, *(_row(name, value, remark) for name, value in rows.items())])
+    dearer = search.dearer(rows)
     return Fix(
-        decibel(1.0, before), after, best, goal, after >= goal, [t.name for t in kept], rows, tries, search.count, note, made
+        decibel(1.0, before), after, best, goal, after >= goal, [t.name for t in kept], rows, tries, search.count, note, made,
+        None if dearer is None else dearer[0], None if dearer is None else dearer[1],
     )  # fmt: skip
 
 
@@ -139,7 +149,7 @@ def _candidates(report: DebugReport, most: int) -> list[Layer]:
 
 def _union(tries: Iterable[Try]) -> dict[str, str]:
     """All rows in one table. If the rows give a layer two dtypes, it gets the higher one."""
-    order = ("i8", "i16", "f16", "bf16", "f32")
+    order = ("i8", "w8a16", "i16", "f16", "bf16", "f32")
     rows: dict[str, str] = {}
     for t in tries:
         for name, value in t.rows.items():
@@ -165,17 +175,27 @@ def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str
     change the layers that read the tensor.
     """
     names = step_names(pair.old.function)
-    own = [f"layer {names[node]}" for node in pair.part]
-    readers = [f"layer {names[node]}" for node in _readers(pair)]
-    floats = {f"layer {names[node]}" for node in (*pair.part, *_readers(pair)) if not follows(node)}
+    own, readers = list(pair.part), _readers(pair)
     tensor, stored = f"tensor {pair.name}", layer.dtype in LIMITS and layer.storage >= 0.5
     ways = []
     if layer.dtype in LIMITS and layer.saturated > _BEYOND:
         ways.append({tensor: f"{layer.dtype} {min(layer.seen[0], 0.0):.7g} {max(layer.seen[1], 0.0):.7g}"})
     for dtype in ladder:
-        for rows in ([tensor] if stored else own, [*own, *readers]):
-            ways.append(dict.fromkeys([r for r in rows if dtype not in LIMITS or r not in floats], dtype))
+        first = {tensor: _STORED[dtype]} if stored and dtype in _STORED else {}
+        for nodes in ([] if first else own, [*own, *readers]):
+            able = [node for node in nodes if _takes(node, dtype)]
+            ways.append(first if not nodes else {f"layer {names[node]}": dtype for node in able})
     return [way for i, way in enumerate(ways) if way and way not in ways[:i]]
+
+
+_STORED = {"w8a16": "i16", "f32": "f32"}  # how a tensor is stored so that its readers compute in a scheme
+
+
+def _takes(node: Node, scheme: str) -> bool:
+    """Whether a row with this scheme may have an effect on a node."""
+    if scheme in HALVES:
+        return node.op in INTEGER_OPS
+    return scheme == "f32" or follows(node)
 
 
 def _readers(pair: Pair) -> list[Node]:
@@ -207,7 +227,10 @@ class _Search:
         session = Session(Model(graph), threads=self.threads)
         self.wanted = [session.run(feeds) for feeds in samples]
         self.names = list(graph.signatures["infer"].outputs)
+        self.cost = options.cost
+        self.first: Cost | None = None
         self.known: dict[frozenset[tuple[str, str]], float] = {}
+        self.costs: dict[frozenset[tuple[str, str]], Cost] = {}
         self.count = 0
 
     def measured(self, graph: Graph) -> float:
@@ -229,8 +252,23 @@ class _Search:
         if key not in self.known:
             self.count += 1
             table = Table([*self.table.rows, *(_row(name, value) for name, value in rows.items())])
-            self.known[key] = self.measured(self.requantize(table))
+            made = self.requantize(table)
+            self.known[key] = self.measured(made)
+            if self.cost is not None:
+                self.costs[key] = self.cost(made)
         return self.known[key]
+
+    def ms(self, rows: Mapping[str, str]) -> float:
+        """The modelled time with rows that were tried; 0 if costs are not known."""
+        found = self.costs.get(frozenset(rows.items()))
+        return 0.0 if found is None else found.ms
+
+    def dearer(self, rows: Mapping[str, str]) -> tuple[float, int] | None:
+        """(time over that without rows, bytes more), as far as costs are known."""
+        after, before = self.costs.get(frozenset(rows.items())), self.first
+        if after is None or before is None or not before.ms:
+            return None
+        return after.ms / before.ms, after.bytes - before.bytes
 
     def ways_of(
         self, layer: Layer, ways: Sequence[dict[str, str]], rows: Mapping[str, str], enough: float, now: float
@@ -247,7 +285,12 @@ class _Search:
             with contextlib.suppress(Error):  # such as a dtype that the quantizer refuses
                 made = decibel(1.0, self.noise(both))
             found.append(Try(layer.name, layer.layer, way, made))
-            if made is not None and made >= enough and made > now + _CLOSE:
+            if (
+                made is not None
+                and made >= enough
+                and made > now + _CLOSE
+                and (self.cost is None or "f16" in way.values())
+            ):
                 break
         return found
 

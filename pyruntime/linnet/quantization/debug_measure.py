@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ GROUP = 4_000_000  # elements of a group's tensors, each of which is held in fou
 GROUPS = 8  # at about so many, groups grow instead, because the models run once for each
 KEPT = 8  # samples of which the noise of single layers is followed to the outputs
 BINS = 48
+LEAST, ENOUGH = 2, 16  # samples of a layer and of the outputs, also if time is short
 
 
 @dataclasses.dataclass
@@ -92,26 +93,35 @@ class Measurement:
         self.output_tensors = dict(zip(theirs, new.signatures["infer"].function.outputs, strict=True))
         self.specs = specs
 
-    def sums(self, samples: Iterable[Feeds], seconds: float) -> tuple[dict[str, Sums], dict[str, Agreement], int]:
-        """The sums of each pair, the agreement of each output, and the number of samples. seconds: how long to compute
-        the effect of single layers' noise on the outputs."""
-        sizes, count, outputs = self._sizes(samples)
+    def sums(
+        self, samples: Iterable[Feeds], seconds: float, progress: Callable[[str], object] = lambda text: None
+    ) -> tuple[dict[str, Sums], dict[str, Agreement], int]:
+        """The sums of each pair, the agreement of each output, and the number of samples. seconds: how long to measure; if
+        time is short, fewer samples are used, two at least, and not every layer's noise is followed to the outputs.
+        progress: is called with a line before each group of layers."""
+        begin = time.monotonic()
+        sizes, count, outputs = self._sizes(samples, begin + seconds / 4)
         most = max(GROUP, sum(sizes.values()) // GROUPS)
         groups = groups_of(self.pairs, sizes, most)
         keep = max(2, min(KEPT, KEPT * GROUP // most))
         found: dict[str, Sums] = {}
-        for group in groups:
+        for number, group in enumerate(groups):
+            progress(f"measuring layers, {number + 1} of {len(groups)} groups")
+            end = begin + seconds / 4 + 0.75 * seconds * (len(found) + len(group)) / len(self.pairs)
+            half = time.monotonic() + (end - time.monotonic()) / 2
             made = {pair.name: Sums() for pair in group}
             kept: list[Feeds] = []
             for i, feeds in enumerate(samples):
+                if i >= LEAST and seconds > 0 and time.monotonic() > half:
+                    break
                 self._add(group, feeds, made, keep=i < keep)
                 if i < keep:
                     kept.append(feeds)
-            self._follow(group, made, kept, seconds * len(group) / len(self.pairs))
+            self._follow(group, made, kept, end)
             found |= made
         return found, outputs, count
 
-    def _sizes(self, samples: Iterable[Feeds]) -> tuple[dict[str, int], int, dict[str, Agreement]]:
+    def _sizes(self, samples: Iterable[Feeds], end: float) -> tuple[dict[str, int], int, dict[str, Agreement]]:
         """The number of elements of each tensor, the number of samples, and the agreement of the outputs over all
         samples."""
         sums = {name: Agreement() for name in self.outputs}
@@ -125,6 +135,8 @@ class Measurement:
             for name, theirs in self.others.items():
                 sums[name].add(wanted[name], real_output(got[theirs], self.output_tensors[theirs]))
             count += 1
+            if count >= ENOUGH and time.monotonic() > end:
+                break
         if not count:
             raise UsageError("there is no sample to compare on", code=101, expected="one or more", got="none")
         return sizes, count, sums
@@ -158,11 +170,10 @@ class Measurement:
         known = {spec.name for spec in session.inputs}
         return session.run({name: value for name, value in feeds.items() if name in known}, fetches=fetches)
 
-    def _follow(self, group: Sequence[Pair], made: Mapping[str, Sums], kept: Sequence[Feeds], seconds: float) -> None:
+    def _follow(self, group: Sequence[Pair], made: Mapping[str, Sums], kept: Sequence[Feeds], end: float) -> None:
         """Measures the error of the float model's outputs that each layer's local error would cause if all other layers
         were exact. The layers with the largest local error come first. Layers for which there is no time left get no
         figure."""
-        end = time.monotonic() + seconds
         wanted = [self.old.run(feeds) for feeds in kept]
         order = sorted(group, key=lambda pair: made[pair.name].local.sqnr)
         for i, pair in enumerate(order):

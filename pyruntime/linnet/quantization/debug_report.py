@@ -104,7 +104,8 @@ class Try:
 @dataclasses.dataclass
 class Fix:
     """before, after: the SQNR of the outputs in dB, without `rows` and with them. best: the SQNR with the rows of all
-    candidates. layers: the tensors that are fixed, in the order in which they were chosen. table: the base table with
+    candidates. time: the modelled time with the rows over that without them, bytes: how many more the file has; None if costs
+    are not known. layers: the tensors that are fixed, in the order in which they were chosen. table: the base table with
     the rows, ready to write."""
 
     before: float
@@ -118,6 +119,8 @@ class Fix:
     quantizations: int
     note: str
     table: Table
+    time: float | None = None
+    bytes: int | None = None
 
     @property
     def lines(self) -> list[str]:

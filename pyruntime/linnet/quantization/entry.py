@@ -37,12 +37,14 @@ Run = Callable[[Mapping[str, npt.ArrayLike]], Mapping[str, npt.NDArray[Any]]]
 
 class Quantized(NamedTuple):
     """graph: the result. table: the decisions. curve: what the search measured, the float graph first; empty if nothing was
-    searched. notes: what the graph does not reach, in sentences without a capital."""
+    searched. notes: what the graph does not reach, in sentences without a capital. again: makes the graph with the rows of
+    another table, from what was observed; None if nothing was observed."""
 
     graph: Graph
     table: Table
     curve: list[Line]
     notes: list[str]
+    again: Callable[[Table], Graph] | None = None
 
 
 def quantize(
@@ -190,8 +192,7 @@ def quantized(
         result = search.run(calibration, ranges)
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
-    for function in result.functions:
-        keeping_types(function, find_attention)  # for attentions whose steps all stay in floats
+    _keep_attention(result)
     for name in search.lost:
         warnings.warn(
             f"in {candidate}, output {name!r} loses its distinct values: a part of it has at most two values on calibration "
@@ -199,7 +200,15 @@ def quantized(
             stacklevel=4,
         )
     curve = [] if search.plain is None else lines(search.plain, search.points, search.chosen)
-    return Quantized(result, search.table(), curve, [*search.notes, *([search.doubt] if search.doubt else [])])
+    again = None if search.observation is None else lambda rows: _keep_attention(search.again(rows))
+    return Quantized(result, search.table(), curve, [*search.notes, *([search.doubt] if search.doubt else [])], again)
+
+
+def _keep_attention(graph: Graph) -> Graph:
+    """Finds the attentions whose steps all stay in floats."""
+    for function in graph.functions:
+        keeping_types(function, find_attention)
+    return graph
 
 
 def _refuse_quantized(graph: Graph, dtype: str) -> None:

@@ -58,6 +58,7 @@ class Search:
             )
         self.free = calibrator == "auto"
         self.observation: Observation | None = None
+        self.batches: Batches | None = None  # that were observed
         self.quantizers: list[Quantizer] = []
         self.nearness: Nearness | None = None  # of the outputs
         self.lost: list[str] = []  # outputs of which a part has no distinct values any more
@@ -93,6 +94,7 @@ class Search:
         if self.effort != "fast" and calibration.known() >= _HELD * _FEW:
             calibration, judged = calibration.parted(_HELD)
         self.observation.run(calibration)
+        self.batches = calibration
         best = self._made(self.options)
         if self.effort == "fast" and self.dtype not in LIMITS:
             return best
@@ -106,6 +108,23 @@ class Search:
         if self.dtype in LIMITS:
             self.lost = judge.lost(best)
         return best
+
+    def again(self, table: Table) -> Graph:
+        """The graph with the rows of a table instead of the user's. What was observed, the options and the schemes that were
+        chosen stay; only tensors that these rows need are observed. Raises UsageError for a row without effect."""
+        kept, quantizers = self.overrides, self.quantizers
+        chosen = {} if self.chosen is None else self.chosen.schemes
+        self.overrides = table
+        try:
+            check_effect(self._decide(self.options), table)
+            self.overrides = Table([*rows(chosen), *table.rows])
+            if self.observation is not None and self.batches is not None:
+                made = self._decide(self.options)
+                halves = {n for q in made for n in q.old.nodes if q.modes[n] in HALVES}
+                self._observe([*(t for q in made for t in q.stored), *_floats_of(halves)], self.batches)
+            return self._made(self.options)
+        finally:
+            self.overrides, self.quantizers = kept, quantizers
 
     def _decide(self, options: Options) -> list[Quantizer]:
         """The decisions for each function that `infer` reaches, callees first."""
@@ -306,13 +325,16 @@ class Search:
 
     def _observe_halves(self, layers: Iterable[Node], judge: Judge) -> None:
         """Observes what the layers read and make, so that none gets f16 whose values do not fit."""
+        self._observe(_floats_of(layers), Batches(judge.samples, self.graph.signatures["infer"].inputs))
+
+    def _observe(self, tensors: Iterable[Tensor], batches: Batches) -> None:
+        """Observes tensors that were not observed before."""
         assert self.observation is not None
         seen = self.observation.seen
-        floats = {t for n in layers for t in (n.inputs[0], *n.outputs) if t is not None and t.dtype == "f32"}
-        missing = [t for t in floats if t not in seen and t.data is None]
+        missing = list(dict.fromkeys(t for t in tensors if t not in seen and t.data is None))
         if missing:
             more = Observation(self.graph, missing, (), self.threads, missing)
-            more.run(Batches(judge.samples, self.graph.signatures["infer"].inputs))
+            more.run(batches)
             seen.update(more.seen)
             self.observation.infinite |= more.infinite
 
@@ -340,3 +362,9 @@ class Search:
 
 def _below(error: float) -> str:
     return "no error" if error <= 0 else f"an error {-10 * math.log10(error):.1f} dB below their values"
+
+
+def _floats_of(nodes: Iterable[Node]) -> list[Tensor]:
+    """The floats that nodes read and make."""
+    found = [t for n in nodes for t in (*n.inputs[:1], *n.outputs) if t is not None and t.dtype == "f32"]
+    return list(dict.fromkeys(found))

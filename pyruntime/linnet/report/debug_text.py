@@ -7,21 +7,23 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from linnet.quantization.debug_report import DebugReport, Layer
+from linnet.quantization.debug_report import DebugReport, Fix, Layer
 from linnet.report.compare_text import db
-from linnet.report.tables import count, shortened, table
+from linnet.report.tables import count, shortened, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MOST = 12  # layers in the tables of a terminal
+_ANSWER = 4  # rows of the fix in the first lines
 _NAME = 21  # columns of a name
 _IN_ROWS = 40  # columns at most of a name in a row of the quantization table
 
 
 def lines(report: DebugReport) -> list[str]:
-    """The result in sentences."""
-    text = [
+    """The result in sentences, the answer first."""
+    text = [] if report.fix is None else _answer(report.fix)
+    text += [
         f"{report.dtype} against float on {count(report.samples, 'sample')}: SQNR of the outputs {_db(report.output_db)}"
     ]
     worst = report.ranked[0] if report.layers else None
@@ -32,16 +34,25 @@ def lines(report: DebugReport) -> list[str]:
         )
     if (broken := sum(layer.broken > 0 for layer in report.layers)) > 0:
         text.append(f"{count(broken, 'tensor')} with values that are infinite or NaN only in the quantized model")
-    fix = report.fix
-    if fix is not None:
-        what = f"{count(len(fix.rows), 'row')}" if fix.rows else "nothing"
-        text.append(
-            f"fix: {what} in the table, {_db(fix.before)} -> {_db(fix.after)} (tried {count(fix.quantizations, 'table')})"
-        )
-        if not fix.reached:
-            text.append(f"the target of {fix.target:.1f} dB is not reached; the best is {_db(fix.best)}")
-        if fix.note:
-            text.append(fix.note)
+    if report.fix is not None and report.fix.note:
+        text.append(report.fix.note)
+    return text
+
+
+def _answer(fix: Fix) -> list[str]:
+    """What to change, what that gives, and what it costs."""
+    tried = f"tried {count(fix.quantizations, 'table')}"
+    if not fix.rows:
+        return [f"fix: nothing to change, the outputs stay at {_db(fix.before)} ({tried})"]
+    cost = ""
+    if fix.time is not None and fix.bytes is not None:
+        cost = f"; {fix.time:.2f} of the time, {'+' if fix.bytes >= 0 else '-'}{size(abs(fix.bytes))}"
+    text = [f"fix: {_db(fix.before)} -> {_db(fix.after)} with {count(len(fix.rows), 'row')}{cost} ({tried})"]
+    shown = list(fix.rows.items())
+    text += [f"  {name} {scheme}" for name, scheme in shown[:_ANSWER]]
+    text += [f"  ... and {len(shown) - _ANSWER} more rows"] if len(shown) > _ANSWER else []
+    if not fix.reached:
+        text.append(f"the target of {fix.target:.1f} dB is not reached; the best is {_db(fix.best)}")
     return text
 
 
