@@ -21,7 +21,8 @@ from tests.native import ROOT
 MOST = 8
 PUBLIC = {  # functions whose keywords are what users write
     "ir/user_op.py: UserOp.__init__", "nn/normalization.py: batch_norm", "preprocess/_audio.py: audio",
-    "preprocess/_image.py: image", "preprocess/_results.py: mask", "quantization/entry.py: quantize",
+    "preprocess/_image.py: image", "preprocess/_results.py: mask", "quantization/debug.py: debug_quantization",
+    "quantization/entry.py: quantize",
     "report/report.py: check", "session/session.py: Session.__init__", "sync/contract.py: signatures",
     "sync/ray.py: Job.__init__", "sync/server.py: Server.__init__", "sync/worker.py: Worker.__init__",
     "training/finetune.py: finetune", "training/loop.py: fit",

@@ -18,7 +18,7 @@ import linnet
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
 from linnet.quantization import curve
-from linnet.quantization.assign import Assigner, Layer, Limits, Point
+from linnet.quantization.assign import Assigner, Layer, Limits, Network, Point
 from linnet.quantization.costs import PROCESSORS, Cost, Costs
 from linnet.quantization.goal import TARGETS, Goal, parsed
 from linnet.quantization.judge import Nearness
@@ -124,7 +124,8 @@ class Mock:
     def assigner(self, limits: Limits, best: bool = False) -> tuple[Assigner, Point]:
         plain = Cost(float(len(self.errors)), 400 * len(self.errors), self.times("f32"), {"f32": 1.0})
         layers = [Layer(name, 1.0, 100) for name in self.errors]
-        made = Assigner(layers, Table(), "i8", ("w8a16", "f16"), self.attempt, self.times, plain, limits, best)
+        network = Network(layers, Table(), "i8", ("w8a16", "f16"), self.attempt, self.times, plain)
+        made = Assigner(network, limits, best)
         first = Point({}, *self.attempt(Table(), None))
         made.points.append(first)
         return made, first
@@ -148,9 +149,19 @@ def test_limits_hold_and_what_lies_beyond_is_known() -> None:
     assigner, first = mock.assigner(Limits(narrow=0.6))
     found = assigner.near_enough(first)
     assert found.cost.products["i8"] >= 0.6 and found.near.excess > 1.0
-    assigner.beyond(first)
+    assert assigner.beyond(first, 0.5) is None
     reached = [point for point in assigner.points if point.near.excess <= 1.0]
     assert reached and all(point.cost.products["i8"] < 0.6 for point in reached)
+
+
+def test_half_of_the_products_are_enough_if_it_costs_nothing() -> None:
+    """As with AVX2, where 16-bit activations take no longer."""
+    mock = Mock({f"l{i}": 0.01 if i < 5 else 0.0002 for i in range(11)}, slow={f"l{i}": 1.7 for i in range(5)})
+    assigner, first = mock.assigner(Limits(narrow=0.6))
+    assert assigner.near_enough(first).near.excess > 1.0
+    found = assigner.beyond(first, 0.5)
+    assert found is not None and found.near.excess <= 1.0 and found.cost.ms <= first.cost.ms
+    assert 0.5 <= found.cost.products["i8"] < 0.6 and assigner.beyond(first, 0.58) is None
 
 
 def test_the_most_exact_within_the_time() -> None:

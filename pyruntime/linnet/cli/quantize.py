@@ -244,15 +244,17 @@ def _share(text: str) -> float:
 
 def _curve_table(found: Sequence[Line]) -> Any:
     """What was tried, and what it costs; the model's own time and size are 1."""
+    from linnet.quantization.costs import narrow
+
     shown = _table("What can be had", "=", "what", ">in 8 bits", ">time", ">size", ">dB", ">loss")
     kept = found if len(found) <= _ROWS else [line for line in found if line.chosen or line in _front(found)]
     for line in kept:
         decibels = "" if math.isinf(line.error_db) else f"{line.error_db:.1f}"
-        narrow = f"{line.products.get('i8', 0.0):.0%}" if line.products else ""
+        share = f"{narrow(line.products):.0%}" if line.products else ""
         shown.add_row(
             "*" if line.chosen else "",
             line.how,
-            narrow,
+            share,
             f"{line.time:.2f}",
             f"{line.size:.2f}",
             decibels,

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -92,7 +92,7 @@ class Quantizing:
     def quantized(self, graph: Graph, goal: Goal | None = None, threads: int | None = None) -> Quantized:
         """`apply` with everything that the quantizer learns on the way."""
         from linnet.quantization.dynamic import refuse_with_dynamic
-        from linnet.quantization.entry import Quantized, dynamically, quantized
+        from linnet.quantization.entry import Quantized, Settings, dynamically, quantized
         from linnet.quantization.goal import Goal
         from linnet.quantization.table import Table
 
@@ -101,11 +101,8 @@ class Quantizing:
         if self.dynamic:
             refuse_with_dynamic(self.dtype, {})
             return Quantized(dynamically(graph), Table(), [], [])
-        more: dict[str, Any] = {} if self.effort is None else {"effort": self.effort}
-        made = quantized(
-            graph, self.data(graph), self.dtype, goal or Goal(), table=self.table, progress=sys.stderr.isatty(), threads=threads,
-            **more,
-        )  # fmt: skip
+        settings = Settings(self.table, sys.stderr.isatty(), threads, effort=self.effort or "normal")
+        made = quantized(graph, self.data(graph), self.dtype, goal or Goal(), settings)
         if self.table_out is not None:
             made.table.write(self.table_out)
         return made

@@ -3,6 +3,7 @@ The changes of schemes with the largest gain for their cost in time and bytes ar
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -82,29 +83,30 @@ def _literal(name: str) -> str:
     return "".join(f"[{c}]" if c in "[*?" else c for c in name)
 
 
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What an Assigner knows of a network. layers: those whose scheme can change. user: rows that always hold. dtype: of the
+    graph. ladder: the schemes that a layer may get instead, in which the error falls. attempt: makes a graph with a table,
+    and says how near it comes (on some samples only, if a number is given) and what it costs. prices: from a scheme to
+    {layer: ms}. plain: the cost of the float graph."""
+
+    layers: Sequence[Layer]
+    user: Table
+    dtype: str
+    ladder: Sequence[str]
+    attempt: Attempt
+    prices: Callable[[str], Mapping[str, float]]
+    plain: Cost
+
+
 class Assigner:
-    """Looks for the cheapest assignment of schemes to layers that comes near enough.
+    """Looks for the cheapest assignment of schemes to layers that comes near enough. best: whether the most exact assignment
+    within the limits is looked for instead."""
 
-    layers: those whose scheme can change. user: rows that always hold. dtype: of the graph. ladder: the schemes that a
-    layer may get instead, in which the error falls. attempt: makes a graph with a table, and says how near it comes (on
-    some samples only, if a number is given) and what it costs. prices: {scheme: {layer: ms}}. plain: the cost of the
-    float graph. best: whether the most exact assignment within the limits is looked for, instead of the cheapest that is
-    near enough."""
-
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        user: Table,
-        dtype: str,
-        ladder: Sequence[str],
-        attempt: Attempt,
-        prices: Callable[[str], Mapping[str, float]],
-        plain: Cost,
-        limits: Limits,
-        best: bool = False,
-    ) -> None:
-        self.layers, self.user, self.dtype, self.ladder = list(layers), user, dtype, list(ladder)
-        self.attempt, self.prices, self.plain, self.limits, self.best = attempt, prices, plain, limits, best
+    def __init__(self, network: Network, limits: Limits, best: bool = False) -> None:
+        self.layers, self.user, self.dtype = list(network.layers), network.user, network.dtype
+        self.ladder, self.attempt, self.prices = network.ladder, network.attempt, network.prices
+        self.plain, self.limits, self.best = network.plain, limits, best
         self.points: list[Point] = []
         self.walk: tuple[list[list[Layer]], list[float], list[tuple[int, str, float]]] | None = None
         self.macs = {one.name: one.macs for one in self.layers}
@@ -162,16 +164,22 @@ class Assigner:
         errors = [alone(group, self.dtype) for group in groups]
         self.walk = (groups, errors, self._moves(first, groups, errors, alone))
         self._walk(first, *self.walk)
-        kept = self._pick(first)
+        kept = self.pick(first)
         reached = kept is not first and kept.near.excess <= 1.0 and not self.best
         return self._given_back(first, kept) if reached else kept
 
-    def beyond(self, first: Point) -> None:
-        """Goes on without limits, to learn what it takes to come near enough."""
+    def beyond(self, first: Point, narrow: float) -> Point | None:
+        """Goes on without limits, to learn what it takes to come near enough. Returns an assignment that takes no more time
+        than `first` and keeps the share `narrow` of products in the graph's dtype, if there is one."""
         if self.walk is not None and not any(one.near.excess <= 1.0 for one in self.points):
             kept, self.limits = self.limits, Limits()
             self._walk(first, *self.walk)
             self.limits = kept
+        found = [
+            one for one in self.points
+            if one.near.excess <= 1.0 and one.cost.ms <= first.cost.ms and one.cost.share(self.dtype) >= narrow
+        ]  # fmt: skip
+        return min(found, key=lambda one: self._cost(one.cost), default=None)
 
     def _groups(self, first: Point) -> list[list[Layer]]:
         """The layers in at most `PARTS` groups of neighbours."""
@@ -243,7 +251,8 @@ class Assigner:
                 if (made.near.excess <= 1.0 and not self.best) or measured == _MOST:
                     return
 
-    def _pick(self, first: Point) -> Point:
+    def pick(self, first: Point) -> Point:
+        """The cheapest of the measured assignments within the limits that is near enough, or about as near as the nearest."""
         allowed = [one for one in self.points if self.limits.permit(one.cost, self.dtype)]
         if self.best:
             return min([first, *allowed], key=lambda one: one.near.error)

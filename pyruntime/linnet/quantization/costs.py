@@ -39,8 +39,14 @@ class Cost(NamedTuple):
     products: Mapping[str, float]
 
     def share(self, dtype: str) -> float:
-        """The share of products in a dtype; 1 if nothing is known."""
-        return self.products.get(dtype, 0.0) if self.products else 1.0
+        """The share of products in a dtype; 1 if nothing is known. Recurrent layers with weights of 8 bits count as i8: their
+        products are of integers."""
+        return narrow(self.products, dtype) if self.products else 1.0
+
+
+def narrow(products: Mapping[str, float], dtype: str = "i8") -> float:
+    """The share of products in a dtype; see `Cost.share`."""
+    return products.get(dtype, 0.0) + (products.get("w8", 0.0) if dtype == "i8" else 0.0)
 
 
 class Costs:

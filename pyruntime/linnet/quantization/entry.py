@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from collections import Counter
@@ -111,11 +112,9 @@ def quantize(
         }  # fmt: skip
         refuse_with_dynamic(named(dtype), others)
         return dynamically(graph, weight_bits, values)
+    settings = Settings(table, progress, threads, weight_bits, values, effort, calibrator)
     goal = Goal(target, None if evaluate is None else scorer(evaluate, threads), max_loss, max_ms, max_bytes, machine)
-    made = quantized(
-        graph, calibration, dtype, goal, table=table, progress=progress, threads=threads, weight_bits=weight_bits, values=values,
-        effort=effort, calibrator=calibrator,
-    )  # fmt: skip
+    made = quantized(graph, calibration, dtype, goal, settings)
     if table_out is not None:
         made.table.write(table_out)
     if curve_out is not None:
@@ -145,22 +144,26 @@ def scorer(evaluate: Callable[[Run], Any], threads: int | None) -> Callable[[Gra
     return score
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The arguments of `quantize` that say how, under the same names."""
+
+    table: Table | str | Path | None = None
+    progress: bool = False
+    threads: int | None = None
+    weight_bits: int = 8
+    values: Mapping[str, npt.ArrayLike] | None = None
+    effort: str = "normal"
+    calibrator: str = "auto"
+
+
 def quantized(
-    graph: Graph,
-    calibration: Iterable[Feeds] | None,
-    dtype: DTypeLike,
-    goal: Goal,
-    *,
-    table: Table | str | Path | None = None,
-    progress: bool = False,
-    threads: int | None = None,
-    weight_bits: int = 8,
-    values: Mapping[str, npt.ArrayLike] | None = None,
-    effort: str = "normal",
-    calibrator: str = "auto",
+    graph: Graph, calibration: Iterable[Feeds] | None, dtype: DTypeLike, goal: Goal, settings: Settings | None = None
 ) -> Quantized:
     """`quantize` with everything that it learns on the way."""
-    dtype = named(dtype)
+    settings, dtype = settings or Settings(), named(dtype)
+    table, values, threads, effort = settings.table, settings.values, settings.threads, settings.effort
+    weight_bits, calibrator = settings.weight_bits, settings.calibrator
     if dtype == "f32" and table is None:
         return Quantized(graph, Table(), [], [])
     _check(dtype, weight_bits, effort, calibrator)
@@ -185,7 +188,7 @@ def quantized(
     candidates = (dtype,) if dtype != "auto" else ("i8", "i16", "f16") if calibration is not None else ("f16",)
     if calibration is not None:
         calibration = Batches(
-            calibration, graph.signatures["infer"].inputs if "infer" in graph.signatures else (), progress
+            calibration, graph.signatures["infer"].inputs if "infer" in graph.signatures else (), settings.progress
         )
     for candidate in candidates:
         search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads, goal)

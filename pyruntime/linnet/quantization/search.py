@@ -13,7 +13,7 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
-from linnet.quantization.assign import Assigner, Limits, Point, layer, rows
+from linnet.quantization.assign import Assigner, Limits, Network, Point, layer, rows
 from linnet.quantization.calibrate import Range
 from linnet.quantization.costs import Cost, Costs
 from linnet.quantization.decisions import Options, names_for_rows
@@ -38,6 +38,7 @@ _FASTER = 0.6  # a change that makes the graph slower is kept if it leaves less 
 _GOOD = 1e-6  # an error that needs no change
 _TINY = 0.05  # ms of a float graph's run, below which the model of time says too little to choose schemes by it
 _ROOM = 1.05  # times what an integer graph takes that is slower than f32 from the start
+_HALF = 0.5  # of the products may stay in 8 bits, if the outputs are near enough then, and the graph not slower
 _TARGET = {"i8": "30dB", "i16": "40dB"}  # what the limits are for values, in the words of a user
 _NOTHING = Cost(0.0, 0, {}, {})  # of a graph that is only compared
 
@@ -234,10 +235,8 @@ class Search:
         # Fewer bits of weights were asked for in words: layers may have wider activations, and no wider weights.
         ladder = [s for s in _WIDE[dtype] if s == "w8a16" or self.weight_bits == 8]
         first = Point({}, least, costs.of(best), f"all layers in {dtype}")
-        assigner = Assigner(
-            list(layers.values()), user, dtype, ladder, attempt, price, self.plain, self._limits(first),
-            goal.bounded and not goal.asked,
-        )  # fmt: skip
+        network = Network(list(layers.values()), user, dtype, ladder, attempt, price, self.plain)
+        assigner = Assigner(network, self._limits(first), goal.bounded and not goal.asked)
         assigner.points.append(first)
         chosen, timed = first, dtype in LIMITS and self.weight_bits == 8 and self.plain.ms > _TINY
         if timed:
@@ -251,7 +250,7 @@ class Search:
             chosen = assigner.lighter(chosen, "f16", narrow=min(NARROW, chosen.cost.share(dtype)))
         if dtype in LIMITS:
             if chosen.near.excess > 1.0 and not goal.asked and not goal.bounded and ladder:
-                assigner.beyond(first)
+                chosen = assigner.beyond(first, _HALF if dtype == "i8" else 0.0) or assigner.pick(first)
             self.notes = self._short(assigner, first, chosen)
         self.overrides, self.quantizers = user, kept
         self.points, self.chosen, self.nearness = assigner.points, chosen, chosen.near
