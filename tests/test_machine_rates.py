@@ -4,7 +4,6 @@ steps and plans, and what a device is told of a step's work."""
 from __future__ import annotations
 
 import json
-import math
 import platform
 import subprocess
 from collections.abc import Callable
@@ -178,7 +177,7 @@ def test_a_device_is_told_the_work_of_a_step(groups: int) -> None:
     assert macs == 20 * 20 * 32 * (16 // groups) * 9
     assert written == 4 * 32 * 20 * 20 and read == 4 * (16 * 20 * 20 + 32 * (16 // groups) * 9)
     step = next(s for s in session.steps if s.op == "conv")
-    assert math.isfinite(cpu_ns) and cpu_ns == pytest.approx(1e6 * step.modelled_ms, rel=0.5)  # with the fused exp
+    assert 0.2e6 * step.modelled_ms < cpu_ns < 1.5e6 * step.modelled_ms  # the step has the fused exp, too
     assert device.told["map"][1] >= 10 * 32 * 20 * 20 and device.told["map"][0] == 0
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet.clib.errors import DeviceError
+from linnet.session.host_loss import says_lost
 from tests.remote_counts import counted
 from tests.remote_host import Host, host
 from tests.test_remote import same
@@ -188,6 +190,14 @@ class Kept:
     def start(self, i: int) -> None:
         here = self._folder / str(i)
         self.hosts[i : i + 1] = [self._stack.enter_context(host(f"unix:{here}/host", "--folder", str(here)))]
+
+
+def test_a_reason_that_is_cut_off_may_be_a_loss() -> None:
+    """A long address leaves no room for the reason, in which a few letters make the difference."""
+    for length in range(1, 120):
+        reason = f"code 1: unix:/{'a' * length} closed the connection"[:95]
+        assert says_lost(DeviceError("failed", got=reason)), reason
+    assert not says_lost(DeviceError("failed", got="code 1: unix:/tmp/h has no memory for this step"))
 
 
 def test_a_host_that_comes_back_has_its_variables(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ _LOST = re.compile(
     r"|sent no value: (unix|shm|\S+:\d)"  # the reason begins with the address of the other host, and may be cut off
     "|the host at .{70,}; "  # the address leaves no room for the reason
 )
+_FIELD = (
+    95  # bytes of an error's field: a reason that fills it is cut off, and what is missing may say that a host was lost
+)
 _PAUSE = 0.1  # seconds between two attempts to reach a host
 
 
@@ -85,12 +88,17 @@ def _hosts(options: SessionOptions) -> list[Device]:
     return [device for device in devices_of(None, options.devices) if device.name.startswith("remote:")]
 
 
+def says_lost(error: DeviceError) -> bool:
+    """Whether the text of an error may mean that a host was lost, although all hosts answer now."""
+    return _LOST.search(str(error)) is not None or len(error.got.encode()) >= _FIELD
+
+
 def _recover(session: Losing, error: DeviceError) -> bool:
     """Prepares the session for another plan. False: this failure was no loss, or the host does not come back."""
     options, last = session._options, session._last
     hosts = _hosts(options)
     lost = [device for device in hosts if not _answers(device)]
-    if not lost and _LOST.search(str(error)) is None:
+    if not lost and not says_lost(error):
         return False
     if options.on_loss == "retry":
         end = time.monotonic() + max((device.lease for device in lost), default=0)
