@@ -370,7 +370,8 @@ int main(int argc, char **argv) {
                      (i % 2 ? check_conv(dtype_sets[d], true) : 0);
         printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]),
                linnet_dtype_name(dtype_sets[d][1]), linnet_dtype_name(dtype_sets[d][3]), taken);
-        if (taken < repeats && linnet_isa_name(1) != NULL && !is_filtered())
+        /* A single round may draw a case that no fast kernel takes. */
+        if (taken + 1 < repeats && linnet_isa_name(1) != NULL && !is_filtered())
             printf("FAIL fast kernels take too few calls\n"), failures++;
     }
     bool bytes = false; /* whether a kernel of this machine applies maps to 8-bit results */
