@@ -144,7 +144,7 @@ class Assigner:
         if others:
             made.append(self.point(dict.fromkeys((*self.macs, *others), scheme), f"all layers in {scheme}"))
         best = min(made, key=lambda one: one.cost.ms)
-        faster = best.cost.ms < first.cost.ms * _CHEAPER
+        faster = best.cost.ms < first.cost.ms * _CHEAPER and best.cost.bytes <= self.limits.bytes
         return best if faster and best.near.excess <= max(1.0, first.near.excess) else first
 
     # ---- error -----------------------------------------------------------------------------------------------------

@@ -246,7 +246,7 @@ class Search:
             chosen = assigner.lighter(chosen, "f16", others)
         if (chosen.near.excess > 1.0 or assigner.best) and ladder:
             chosen = assigner.near_enough(chosen)
-        if timed and dtype == "i8":
+        if timed and dtype == "i8" and not assigner.best:
             chosen = assigner.lighter(chosen, "f16", narrow=min(NARROW, chosen.cost.share(dtype)))
         if dtype in LIMITS:
             if chosen.near.excess > 1.0 and not goal.asked and not goal.bounded and ladder:
@@ -267,11 +267,10 @@ class Search:
         found, dtype, plain = [], self.dtype, self.plain
         narrow = chosen.cost.share(dtype) if dtype == "i8" else 1.0
         if narrow < NARROW - 0.005:
-            others = ", ".join(
-                f"{share:.0%} in {name}" for name, share in chosen.cost.products.items() if name != dtype
-            )
+            wide = [(name, share) for name, share in chosen.cost.products.items() if name not in (dtype, "w8")]
+            others = ", ".join(f"{share:.0%} in {name}" for name, share in wide)
             why = (
-                "the target asks for more"
+                "the outputs need more bits"
                 if first.cost.share(dtype) >= NARROW
                 else "the others have no form in 8 bits here"
             )
