@@ -8,6 +8,7 @@
 #include "fast/gemm/gemm_driver_pack.h"
 #include "fast/gemm/gemm_driver_packed.h"
 #include "fast/gemm/gemm_driver_rows.h"
+#include "fast/gemm/gemm_driver_widen.h"
 
 #include <string.h>
 
@@ -84,7 +85,9 @@ typedef struct row_block {
 
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
     const ln_gemm_product *p = &g->products[block->product];
-    const char *base = (const char *)b->inputs[g->a.operand] + p->a * g->a.size;
+    const bool widened = g->a.widened != LINNET_NONE;
+    const char *base = (const char *)b->inputs[g->a.operand] + p->a * (widened ? 1 : g->a.size);
+    if (widened) base = ln_gemm_widen(g, base, block->first, block->count, scratch + g->scratch.widened);
     int64_t most = g->a.plain ? g->k.kc : g->k.taps, unit = g->a.plain ? 1 : g->k.kc;
     ln_gemm_range part = {block->chunk * g->k.chunk, ln_min((block->chunk + 1) * g->k.chunk, most)};
     block->segments = g->k.segments, block->length = g->k.length;

@@ -5,6 +5,7 @@
 
 #include "base/layout.h"
 #include "fast/gemm/gemm_driver_fold.h"
+#include "fast/gemm/gemm_driver_widen.h"
 #include "fast/gemm/gemm_state.h"
 #include "kernel/cost.h"
 #include "kernel/machine.h"
@@ -221,7 +222,8 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     /* Results that are stored tile by tile do not wait in scratch, but the copies of converted rows do. If all results
      * would fit into one block, a block gets as many rows as if the results waited, so that such a call does not need
      * more memory. */
-    if (g->c.integer && g->c.tiled && g->a.dtype != g->set->a_dtype && g->m * nb * c_size <= BLOCK_C_BYTES)
+    const bool converted = g->a.dtype != g->set->a_dtype || g->a.widened != LINNET_NONE;
+    if (g->c.integer && g->c.tiled && converted && g->m * nb * c_size <= BLOCK_C_BYTES)
         mb = ln_min(mb, ln_max(SMALL_C_BYTES / (nb * c_size), rows));
     const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
     const int64_t macs = g->n_products * g->m * g->n * g->k.taps * g->k.kc;
@@ -329,6 +331,8 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
         g->c.requant.wide = g->b.parts == 2;
     }
     g->b.panel_dtype = g->set->halves && g->b.constant ? g->b.dtype : g->set->b_dtype;
+    g->a.widened = g->c.integer && ln_gemm_widens(g) ? g->a.dtype : LINNET_NONE;
+    if (g->a.widened != LINNET_NONE) g->a.dtype = g->set->a_dtype;
     g->a.size = (int64_t)ln_dtype_size(g->a.dtype), g->a.copy_size = (int64_t)ln_dtype_size(g->set->a_dtype);
     return LINNET_OK;
 }
@@ -393,6 +397,8 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
     size_t at = ln_round_up((size_t)(g->blocks.m * pointers) * sizeof(void *), LN_ALIGNMENT);
     g->scratch.rows = at;
     if (g->b.zero != 0) at += ln_round_up((size_t)g->blocks.m * sizeof(int32_t), LN_ALIGNMENT);
+    g->scratch.widened = at;
+    if (g->a.widened != LINNET_NONE) at += ln_round_up((size_t)ln_gemm_widened_bytes(g), LN_ALIGNMENT);
     g->scratch.a = at;
     const int64_t copies = g->set->strip != NULL && g->a.gather ? ln_min(g->blocks.m, LN_GEMM_GATHERED) : g->blocks.m;
     if (g->a.gather || g->k.run > 1) at += ln_round_up((size_t)(copies * g->a.copy_stride), LN_ALIGNMENT);

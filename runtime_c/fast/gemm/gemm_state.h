@@ -39,6 +39,8 @@ typedef struct ln_gemm_a {
     int64_t size, copy_size; /* bytes of an element: as stored, and as the micro-kernel reads it */
     bool gather; /* rows are first copied to contiguous memory in the micro-kernel's dtype, as one segment each */
     int64_t copy_stride; /* gather: bytes from row to row of the copy */
+    int widened; /* the dtype as stored, if a block of A is first widened in one run (gemm_driver_widen.h). `dtype` and
+                    `size` are then those of the widened A. LINNET_NONE: A is read as it is stored */
     bool plain;
     /* Plain rows: elements from row to row, and from k to k. */
     int64_t row, step;
@@ -132,10 +134,10 @@ static inline int64_t ln_gemm_boundary(int64_t i, int64_t count, int64_t size, i
     return ln_min(i * ln_ceil_div(end, size) / count * size, end);
 }
 
-/* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened or packed panel, a block of results, and
- * that block before it is transposed back. */
+/* Offsets in a thread's scratch: row sums, widened A, gathered A, packed A, a widened or packed panel, a block of
+ * results, and that block before it is transposed back. */
 typedef struct ln_gemm_scratch {
-    size_t rows, a, packed, b, c, turned; /* turned: also lines of a folded result */
+    size_t rows, widened, a, packed, b, c, turned; /* turned: also lines of a folded result */
 } ln_gemm_scratch;
 
 /* A planned matrix product, in call->state. It does not change in a run. */
