@@ -22,6 +22,22 @@ TILE_INLINE __m256i narrow_group(const __m256i *v, __m256i zero) {
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), order);
 }
 
+/* Copies the few bytes of a part of a vector without a call of memcpy. */
+TILE_INLINE void copy_part(char *to, const char *from, int64_t bytes) {
+    if (bytes >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + bytes - 16, from + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + bytes - 8, from + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + bytes - 4, from + bytes - 4, 4);
+    } else {
+        for (int64_t i = 0; i < bytes; i++) to[i] = from[i];
+    }
+}
+
 /* Stores 32 bytes as 2 rows of 16 or 4 of 8, of which `rows` and n columns are stored. */
 TILE_INLINE void store_rows(const int width, __m256i v, int64_t rows, int64_t n, char *y, int64_t stride) {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
@@ -36,7 +52,7 @@ TILE_INLINE void store_rows(const int width, __m256i v, int64_t rows, int64_t n,
         if (n == 8)
             memcpy(y + i * stride, bytes + i * width, 8);
         else
-            memcpy(y + i * stride, bytes + i * width, (size_t)n);
+            copy_part(y + i * stride, bytes + i * width, n);
 }
 
 /* Returns the sums of vector j as f32, times their scales. Rows after the last row are replaced by the last row. */
@@ -63,9 +79,15 @@ TILE_INLINE void bytes_of_tile(const int width, const ln_requant *r, int64_t cha
     load_scales(width, r->scale + channel, scale);
     for (; rows > 0; rows -= step, sums += GROUP, y += step * stride) {
         __m256i v[4];
-        LN_UNROLL
-        for (int j = 0; j < 4; j++)
-            v[j] = _mm256_cvtps_epi32(_mm256_min_ps(scaled_sums(width, sums, j, rows, scale), most));
+        if (rows >= step) { /* no row must be replaced */
+            LN_UNROLL
+            for (int j = 0; j < 4; j++)
+                v[j] = _mm256_cvtps_epi32(_mm256_min_ps(scaled_sums(width, sums, j, step, scale), most));
+        } else {
+            LN_UNROLL
+            for (int j = 0; j < 4; j++)
+                v[j] = _mm256_cvtps_epi32(_mm256_min_ps(scaled_sums(width, sums, j, rows, scale), most));
+        }
         store_rows(width, _mm256_xor_si256(narrow_group(v, zero), sign), rows, n, y, stride);
     }
 }
@@ -94,7 +116,7 @@ typedef struct tile_sum {
 /* Returns `count` <= 8 numbers of the residual as f32, before they are multiplied by the scale. */
 TILE_INLINE __m256 residual_of_tile(const int dtype, const char *at, int64_t count, int64_t size, __m256i zero) {
     char copy[LANES * 4] = {0};
-    if (count < LANES) at = memcpy(copy, at, (size_t)(count * size));
+    if (count < LANES) copy_part(copy, at, count * size), at = copy;
     if (dtype == LINNET_F32) return _mm256_loadu_ps((const float *)(const void *)at);
     __m256i v;
     if (dtype == LINNET_I16)
@@ -123,28 +145,34 @@ TILE_INLINE __m256i sum_of_tile(const int other, const tile_sum *t, __m256 v, co
     return _mm256_add_epi32(q, _mm256_set1_epi32(s->y_zero));
 }
 
+/* Returns `count` <= 8 stored integers of column `at` on, of 8 or 16 bits. */
+TILE_INLINE __m128i words_of_tile(const int other, const tile_sum *t, const int32_t *sums, int64_t at, int64_t count,
+                                  const char *residual) {
+    const __m256i from = _mm256_loadu_si256((const __m256i *)(const void *)(sums + at));
+    const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(from), t->scale[at / LANES]);
+    const char *added = other == LINNET_NONE ? NULL : residual + at * t->other_size;
+    const __m256i q = sum_of_tile(other, t, v, added, count);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    if (t->size != 1) return words;
+    return t->s.y_dtype == LINNET_U8 ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
+}
+
 TILE_INLINE void store_sums_as(const int other, const tile_sum *t, const int32_t *sums, int64_t rows, int64_t width,
                                int64_t n, const char *residual, char *y, int64_t stride) {
     const int64_t other_stride = stride / t->size * t->other_size;
-    const bool narrowest = t->size == 1, positive = t->s.y_dtype == LINNET_U8;
     for (int64_t i = 0; i < rows; i++, sums += width, y += stride) {
-        for (int64_t at = 0; at < n; at += LANES) {
-            const int64_t count = ln_min(LANES, n - at);
-            const __m256i from = _mm256_loadu_si256((const __m256i *)(const void *)(sums + at));
-            const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(from), t->scale[at / LANES]);
-            const char *added = other == LINNET_NONE ? NULL : residual + at * t->other_size;
-            const __m256i q = sum_of_tile(other, t, v, added, count);
-            __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
-            if (narrowest) words = positive ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
-            if (count == LANES && narrowest) {
+        int64_t at = 0;
+        for (; at + LANES <= n; at += LANES) {
+            const __m128i words = words_of_tile(other, t, sums, at, LANES, residual);
+            if (t->size == 1)
                 _mm_storel_epi64((__m128i *)(void *)(y + at), words);
-            } else if (count == LANES) {
+            else
                 _mm_storeu_si128((__m128i *)(void *)(y + at * 2), words);
-            } else {
-                char copy[16];
-                _mm_storeu_si128((__m128i *)(void *)copy, words);
-                memcpy(y + at * t->size, copy, (size_t)(count * t->size));
-            }
+        }
+        if (at < n) {
+            char copy[16];
+            _mm_storeu_si128((__m128i *)(void *)copy, words_of_tile(other, t, sums, at, n - at, residual));
+            copy_part(y + at * t->size, copy, (n - at) * t->size);
         }
         if (other != LINNET_NONE) residual += other_stride;
     }

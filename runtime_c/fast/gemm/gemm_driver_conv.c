@@ -5,6 +5,7 @@
 
 #include "base/layout.h"
 #include "fast/gemm/gemm_driver_plan.h"
+#include "fast/gemm/gemm_driver_widen.h"
 #include "fast/gemm/gemm_state.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
@@ -140,29 +141,36 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const int axis = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank);
     const int64_t channels = x->dims[axis], kc = channels / group;
     int64_t columns = y->dims[axis] / group, rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
-    int64_t taps = 1, lattice = 1;
+    int64_t taps = 1, lattice = 1, step = 1;
     for (int d = 2; d < w->rank; d++) taps *= w->dims[d];
     if (folded) {
         rows = window->batch * ln_window_positions(window), row = window->kernel[2], taps = ln_window_taps(window);
         columns *= p.fold.step[0] * p.fold.step[1] * p.fold.step[2];
     }
-    for (int64_t i = 0; transposed && !folded && i < strides.n; i++) lattice *= strides.v[i];
+    for (int64_t i = 0; i < strides.n; i++) step *= strides.v[i];
+    if (transposed && !folded) lattice = step;
+    const bool dense = (channels == 1 || x->strides[axis] == 1) && (ln_is_dense(x) || ln_is_channels_last(x));
+    const bool run = dense && group == 1 && lattice == 1 && (folded || taps > step || taps * step == 1);
     ln_gemm_count(kernel, call, counts,
                   &(ln_gemm_size){.products = group,
                                   .rows = rows,
                                   .columns = columns,
                                   .depth = taps * kc,
                                   .segments = taps,
+                                  .run = run ? ln_count(x) : 0,
                                   .scattered = channels > 1 && x->strides[axis] != 1,
                                   .packs = folded && !ln_packable(w)});
     /* If pixels have few channels, the taps of a line of the kernel are copied together. With groups, each tap is
      * copied by itself. In a transposed convolution (lattice > 1), the input element of each tap must be looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
+    const bool widened = run && ln_gemm_widened_by(kernel, x->dtype);
     if (kc < 8 && group > 1)
         counts->work[LN_RATE_MOVE] += 16 * looked_up;
     else if (kc < 8 && x->dtype == LINNET_F32)
         counts->work[LN_RATE_MOVE] += 6 * lines;
+    else if (kc < 16 && taps > 1 && widened)
+        counts->work[LN_RATE_MOVE] += 3 * lines;
     else if (kc < 16 && taps > 1 && x->dtype != LINNET_F32)
         counts->work[LN_RATE_MOVE] += lines * (channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : 8) * few);
     if (lattice > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;

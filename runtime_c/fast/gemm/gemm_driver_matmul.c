@@ -69,6 +69,7 @@ void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts
                                   .columns = v.n,
                                   .depth = v.k,
                                   .segments = 1,
+                                  .run = v.a_column == 1 && v.a_row == v.k ? v.batch * v.m * v.k : 0,
                                   .packs = !ln_packable(&call->inputs[1])});
 }
 

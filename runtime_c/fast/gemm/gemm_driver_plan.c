@@ -46,16 +46,18 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
     for (int i = 0; i < 3; i++)
         if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
-    /* Counts the stores of sums, the requantization of integer sums, and maps, which load the stored sums again. */
+    /* Counts the stores of sums, the requantization of integer sums (which is fast in tiles of AVX2), and maps, which
+     * load the stored sums again. */
     const bool bytes = ln_dtype_size(dtype) == 1;
-    counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? 9 : 6);
+    const bool widened = ln_gemm_widened_by(kernel, dtype);
+    counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : widened && kernel->tile[1] == 16 ? 4 : bytes ? 9 : 6);
     if (call->epilogue != NULL && (!floats || call->outputs[0].dtype != LINNET_F32))
         counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? 9 : 4);
     if (size->segments > 1) counts->work[LN_RATE_MAP] += products * (double)size->rows * (double)size->segments * 0.9;
     /* Rows are converted if their dtype is not that of the products. 8-bit rows are converted if there is no dot
-     * product of bytes. */
-    const bool widened = bytes && (kernel->takes[0] >> LINNET_I16 & 1);
-    if (dtype != LINNET_F32) counts->work[LN_RATE_MAP] += a * (floats ? 2.1 : widened ? 6.2 : 0.5);
+     * product of bytes. Blocks overlap, so that some elements of a run are widened twice. */
+    const double per_row = dtype == LINNET_F32 ? 0 : floats ? 2.1 : widened ? 6.2 : 0.5;
+    counts->work[LN_RATE_MAP] += widened && size->run > 0 ? 1.2 * (double)size->run : a * per_row;
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
     if (size->packs) counts->work[LN_RATE_MOVE] += parts * b * (floats ? 0.7 : 20);
@@ -269,6 +271,8 @@ static bool in_lines(const ln_gemm *g) {
     if (g->a.plain || !as_it_is(g) || w->kernel[2] == 1 || w->dilation[2] != 1 || g->a.lattice[2] != 1) return false;
     if (g->a.x.s[2] != g->k.kc || g->k.kc > 16 || g->k.taps * g->k.kc > CHUNK_K) return false;
     if (g->set->whole && w->kernel[2] * g->k.kc % g->set->depth != 0) return false;
+    /* The lines of a row are copied if the micro-kernel takes longer for the start of a line than for its products. */
+    if (g->a.widened != LINNET_NONE && w->kernel[2] * g->k.kc < 16) return false;
     int64_t inside = (w->in[2] - w->kernel[2]) / w->stride[2] + 1;
     return w->in[2] >= w->kernel[2] && inside * 4 >= w->out[2] * 3;
 }

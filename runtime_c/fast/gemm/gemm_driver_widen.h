@@ -5,6 +5,10 @@
 
 #include "fast/gemm/gemm_state.h"
 
+/* Tells whether a kernel widens an A of this dtype: the bytes are multiplied as 16-bit numbers. */
+static inline bool ln_gemm_widened_by(const ln_kernel *kernel, int dtype) {
+    return ln_dtype_size((linnet_dtype)dtype) == 1 && (kernel->takes[0] >> LINNET_I16 & 1);
+}
 /* Tells whether 8-bit A is contiguous and fewer elements must be widened than the rows of A have. */
 bool ln_gemm_widens(const ln_gemm *g);
 /* Returns the most bytes that a block's part of A has after it is widened. The blocks must be planned. */

@@ -160,8 +160,10 @@ typedef struct ln_gemm {
 typedef struct ln_gemm_size {
     int64_t products, rows, columns, depth; /* number of products; m, n and k of each */
     int64_t segments;                       /* pieces of k; the driver finds a pointer to each */
-    bool scattered;                         /* the elements of a row of A are not adjacent in memory */
-    bool packs;                             /* B is packed in each run */
+    int64_t run;    /* elements of x if they lie in one run that is widened at once (gemm_driver_widen.h); 0: they do
+                       not */
+    bool scattered; /* the elements of a row of A are not adjacent in memory */
+    bool packs;     /* B is packed in each run */
 } ln_gemm_size;
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
