@@ -414,6 +414,7 @@ static ALWAYS_INLINE void LN_SIMD_NAME(half_rows)(const bool f16, const bool add
 static void LN_SIMD_NAME(half_sum)(int dtype, const float *x, int64_t x_stride, const uint16_t *added, uint16_t *y,
                                    int64_t y_stride, int64_t rows, int64_t columns, float low, float high) {
     const vf l = vf_set1(low), h = vf_set1(high);
+    if (x_stride == columns && y_stride == columns) columns *= rows, rows = 1; /* rows of few columns are one line */
     if (dtype != LINNET_F16)
         LN_SIMD_NAME(half_rows)(false, added != NULL, x, x_stride, added, y, y_stride, rows, columns, l, h);
     else if (added != NULL)

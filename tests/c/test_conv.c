@@ -91,5 +91,10 @@ int main(int argc, char **argv) {
         one(i % 2, dtype, y_dtype, 3 + random_below(3), group, channels[random_below(group > 1 ? 6 : 12)],
             channels[random_below(group > 1 ? 6 : 12)], random_below(3), random_below(3) > 0);
     }
+    for (int i = 0; i < 4 * rounds; i++) { /* depthwise transposed convolutions of integers */
+        int dtype = dtypes[3 + random_below(3)], y_dtype = random_below(2) ? dtype : LINNET_F32;
+        one(true, dtype, y_dtype, 3 + random_below(3), channels[1 + i % 11], 1, 1, random_below(3),
+            random_below(3) > 0);
+    }
     return report("conv");
 }

@@ -32,7 +32,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-5,
                    .expect = integer ? "conv_integer_depthwise__" : "conv_float_depthwise"};
-    if (channels == 1 && kernel >= 4)
+    if ((channels == 1 && kernel >= 4) || (dtype == LINNET_I16 && w_dtype == LINNET_U8 && kernel > 8))
         t.expect = NULL; /* computed as a matrix product, because one channel would leave
                           * vectors mostly empty */
 #if defined(__x86_64__)
@@ -248,6 +248,11 @@ int main(int argc, char **argv) {
                     one(LINNET_F32, LINNET_F32, channels[random_below(13)], 6, widths[i], kernel, stride, 1, pad, 0,
                         random_below(3) > 0);
                 }
+    static const int wide[] = {8, 9, 11, 22}; /* with 484 taps, sums of i16 by i8 nearly fill 32 bits */
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+        for (int d = 0; d < 3; d++)
+            one(integers[d], random_below(2) ? LINNET_F32 : integers[d], channels[1 + random_below(12)], 22, 25,
+                wide[i], 1, 1, 4, random_below(3), true);
     for (int i = 0; i < 12; i++) { /* width 1 */
         column(LINNET_F32, channels[random_below(13)], 1 + random_below(20));
         column(integers[random_below(3)], channels[random_below(13)], 1 + random_below(20));

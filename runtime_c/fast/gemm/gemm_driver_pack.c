@@ -101,9 +101,9 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     } else {
         for (int64_t tap = 0; tap < g->k.taps; tap++)
             for (int64_t c = 0; c < g->k.kc; c++)
-                ln_gemm_convert_any(out + panel_k(g, tap, c) * width * size,
-                                    source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * 2, g->b.n, columns,
-                                    g->b.dtype, LINNET_F32);
+                g->set->convert(out + panel_k(g, tap, c) * width * size,
+                                source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * 2, g->b.n, columns,
+                                g->b.dtype);
     }
 }
 

@@ -60,7 +60,7 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     counts->work[LN_RATE_MAP] += widened && size->run > 0 ? 1.2 * (double)size->run : a * per_row;
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
-    if (size->packs) counts->work[LN_RATE_MOVE] += parts * b * (floats ? 0.7 : 20);
+    if (size->packs) counts->work[LN_RATE_MOVE] += parts * b * (floats ? 0.7 : 2);
     /* With few rows, computing does not hide the time until the next part of B arrives. */
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)

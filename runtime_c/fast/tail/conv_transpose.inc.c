@@ -59,6 +59,31 @@ static void transpose_dots(const transpose_span *s, int64_t count, int32_t *out)
     }
 }
 
+/* Computes the sums of VF_WIDTH channels from c on, for P pixels of a depthwise call. */
+static LN_ALWAYS_INLINE void transpose_each_of(const int P, const transpose_span *s, int64_t c, const int32_t *x,
+                                               int32_t *out) {
+    const int n = (int)ln_min(VF_WIDTH, s->out - c);
+    vi sum[LN_TRANSPOSE_PIXELS];
+    LN_UNROLL
+    for (int p = 0; p < P; p++) sum[p] = vi_load((const int32_t *)s->bias + c);
+    for (int64_t t = 0; t < s->n_taps; t++) {
+        const vi w = vi_load((const int32_t *)s->w + s->taps[t].w + c);
+        LN_UNROLL
+        for (int p = 0; p < P; p++) sum[p] = vi_add(sum[p], vi_mul(vi_load(x + s->taps[t].x + p * s->pixel + c), w));
+    }
+    for (int p = 0; p < P; p++) vi_store_partial(out + p * s->out_pixel + c, n, sum[p]);
+}
+
+/* Computes the sums of a depthwise call, whose output channels have one input channel each. */
+static LN_NEVER_INLINE void transpose_each(const transpose_span *s, int64_t count, int32_t *out) {
+    for (int64_t c = 0; c < s->out; c += VF_WIDTH) {
+        int64_t i = 0;
+        for (; i + 4 <= count; i += 4)
+            transpose_each_of(4, s, c, (const int32_t *)s->x + i * s->pixel, out + i * s->out_pixel);
+        for (; i < count; i++) transpose_each_of(1, s, c, (const int32_t *)s->x + i * s->pixel, out + i * s->out_pixel);
+    }
+}
+
 /* Converts row `row` of x to f32, or to i32 minus its zero point. */
 static void transpose_widen(const ln_call *call, const ln_transpose_plan *p, const ln_buffers *b, int64_t row) {
     const ln_window *w = &p->window;
@@ -116,7 +141,7 @@ static void transpose_row(const ln_transpose_plan *p, const void *x, const void 
     for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++)
         for (int64_t ox = phase, run; ox < w->out[2]; ox += run * stride) {
             int64_t n = transpose_taps(p, oz, oy, ox, taps, (w->out[2] - ox + stride - 1) / stride, &run);
-            for (int64_t group = 0; group < w->group; group++) {
+            for (int64_t group = 0; group < p->groups; group++) {
                 transpose_span s = {.x = (const float *)x + group * p->in_group,
                                     .w = (const float *)weights + group * ln_window_taps(w) * p->in_group * p->padded,
                                     .bias = (const float *)weights + p->weights_bytes / 4 + (size_t)(group * p->padded),
@@ -128,7 +153,9 @@ static void transpose_row(const ln_transpose_plan *p, const void *x, const void 
                                     .pixel = p->x.s[2],
                                     .out_pixel = out_pixel * stride};
                 void *to = (float *)out + ox * out_pixel + group * p->out_group;
-                if (p->padded == 1)
+                if (p->each)
+                    transpose_each(&s, run, to);
+                else if (p->padded == 1)
                     transpose_dots(&s, run, to);
                 else if (p->integer)
                     transpose_run_integer(&s, run, to);

@@ -7,6 +7,10 @@
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
+static bool depthwise(const ln_window *g) {
+    return g->group > 1 && g->group == g->in_channels && g->group == g->out_channels;
+}
+
 static int64_t tap_offset(const ln_window_strides *s, const ln_window *g, int64_t tap) {
     int64_t kx = tap % g->kernel[2], ky = tap / g->kernel[2] % g->kernel[1], kz = tap / g->kernel[2] / g->kernel[1];
     return kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
@@ -64,15 +68,20 @@ bool ln_transpose_can(const ln_call *call) {
 void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_tensor *w = &call->inputs[1];
     const ln_conv_transpose_attributes *a = call->attributes;
+    const bool floats = ln_dtype_is_float(call->inputs[0].dtype);
+    const bool lanes = !floats && a->group > 1 && w->dims[0] == a->group && w->dims[1] == 1; /* vectors of channels */
     bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
     for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
     /* Without a stride, the call is a convolution. The matrix product then multiplies no zeros, and it is faster unless
      * its panels are nearly empty. */
-    const bool good = ln_dtype_is_float(call->inputs[0].dtype) ? steps : few && (steps || w->dims[1] < 4);
-    const double each = ln_dtype_is_float(call->inputs[0].dtype) ? 2 /* times as long as in a matrix product */
-                        : w->dtype == LINNET_I16                 ? 14
-                                                                 : 7;
-    ln_scale_products(counts, (good ? each : each * LN_TRANSPOSE_SLOW) * ln_short_lines(kernel, w->dims[1]));
+    const bool good = floats ? steps : few && (steps || w->dims[1] < 4);
+    double each = floats ? 2 : lanes ? 40 : 7; /* times as long as in a matrix product */
+    if (w->dtype == LINNET_I16) each *= 2;
+    ln_scale_products(counts,
+                      (good ? each : each * LN_TRANSPOSE_SLOW) * ln_short_lines(kernel, lanes ? a->group : w->dims[1]));
+    /* The integers of each pixel and group are converted by themselves. */
+    if (!floats && !lanes && w->dims[1] > 0)
+        counts->work[LN_RATE_MOVE] += 8 * (double)(ln_count(call->inner) / w->dims[1]);
 }
 
 linnet_status ln_transpose_configure(ln_call *call) {
@@ -83,8 +92,12 @@ linnet_status ln_transpose_configure(ln_call *call) {
     linnet_status status = ln_window_conv_transpose(a, x, w, &p->window, NULL);
     if (status != LINNET_OK) return status;
     const ln_window *g = &p->window;
-    p->in_group = g->in_channels / g->group, p->out_group = g->out_channels / g->group;
     p->integer = !ln_dtype_is_float(x->dtype);
+    /* If each group has one channel, the vectors lie over the groups. The widened copy of x may be read beyond its end.
+     */
+    p->each = p->integer && depthwise(g);
+    p->groups = p->each ? 1 : g->group;
+    p->in_group = p->each ? 1 : g->in_channels / g->group, p->out_group = g->out_channels / p->groups;
     const bool dots = p->integer && p->out_group == 1 && p->in_group >= 8;
     p->padded = dots ? 1 : (int64_t)ln_round_up((size_t)p->out_group, LN_TRANSPOSE_LANES);
     p->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
@@ -93,8 +106,8 @@ linnet_status ln_transpose_configure(ln_call *call) {
     p->x = p->x_stored = ln_window_strides_of(x, g->channel_axis);
     p->y = ln_window_strides_of(y, g->channel_axis);
     p->parts = w->dtype == LINNET_I16 ? 2 : 1;
-    p->weights_bytes = (size_t)(g->group * ln_window_taps(g) * p->in_group * p->padded) * 4;
-    p->bias_bytes = (size_t)(g->group * p->padded) * 4;
+    p->weights_bytes = (size_t)(p->groups * ln_window_taps(g) * p->in_group * p->padded) * 4;
+    p->bias_bytes = (size_t)(p->groups * p->padded) * 4;
     if (p->constant)
         call->packed_bytes = (size_t)p->parts * (p->weights_bytes + p->bias_bytes),
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -106,7 +119,7 @@ linnet_status ln_transpose_configure(ln_call *call) {
         p->x.s[1] = p->x.s[2] * g->in[2];
         p->x.s[0] = p->x.s[1] * g->in[1];
         p->x.n = p->x.s[0] * g->in[0];
-        call->scratch_bytes += (size_t)(g->batch * p->x.n) * 4;
+        call->scratch_bytes += (size_t)(g->batch * p->x.n + (p->each ? LN_TRANSPOSE_LANES : 0)) * 4;
     }
     if (!p->direct) call->scratch_thread = (size_t)(g->out[2] * g->out_channels * p->parts) * 4;
     call->phases = p->constant && !p->widen ? 1 : 2;
@@ -130,12 +143,13 @@ static void pack_part(const ln_call *call, const void *weights, const void *bias
     ln_window_strides ws = ln_window_strides_of(w, 1);
     char *bias_out = (char *)packed + p->weights_bytes;
     int64_t stride = has_bias(call) ? call->inputs[2].strides[0] : 0, at = 0;
-    for (int64_t group = 0; group < g->group; group++)
+    const int64_t column = p->each ? ws.n : ws.c;
+    for (int64_t group = 0; group < p->groups; group++)
         for (int64_t tap = 0; tap < ln_window_taps(g); tap++)
             for (int64_t i = 0; i < p->in_group; i++)
                 for (int64_t c = 0; c < p->padded; c++, at++) {
                     bool real = c < p->out_group;
-                    int64_t from = real ? (group * p->in_group + i) * ws.n + c * ws.c + tap_offset(&ws, g, tap) : 0;
+                    int64_t from = real ? (group * p->in_group + i) * ws.n + c * column + tap_offset(&ws, g, tap) : 0;
                     if (!p->integer)
                         ((float *)packed)[at] = real ? (float)ln_load_f64(weights, w->dtype, from) : 0;
                     else
@@ -146,7 +160,7 @@ static void pack_part(const ln_call *call, const void *weights, const void *bias
                                               part)
                                  : 0;
                 }
-    for (int64_t group = 0; group < g->group; group++)
+    for (int64_t group = 0; group < p->groups; group++)
         for (int64_t c = 0; c < p->padded; c++) {
             int64_t to = group * p->padded + c, from = (group * p->out_group + c) * stride;
             bool real = c < p->out_group && bias != NULL;

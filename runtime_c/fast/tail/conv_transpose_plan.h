@@ -16,10 +16,13 @@
    */
 typedef struct ln_transpose_plan {
     ln_window window;
-    ln_window_strides x, y;              /* x: strides of the widened copy if there is one */
-    int64_t in_group, out_group, padded; /* channels per group; padded: out_group rounded up to whole vectors, or 1 for
-                                            a single channel, which is summed over vectors of input channels */
+    ln_window_strides x, y;                      /* x: strides of the widened copy if there is one */
+    int64_t groups, in_group, out_group, padded; /* channels per group; padded: out_group rounded up to whole vectors,
+                                                    or 1 for a single channel, which is summed over vectors of input
+                                                    channels */
     bool integer, constant, widen, direct;
+    bool each; /* of integers with one channel per group: the channels are then those of one group, and each output
+                  channel has a single input channel, its own */
     ln_requant requant;
     ln_window_strides x_stored;       /* strides of x itself */
     size_t weights_bytes, bias_bytes; /* of one part */

@@ -95,6 +95,12 @@ static bool zero_fits(const ln_tensor *x) {
     return x->dtype == LINNET_U8 ? zero >= 0 && zero <= UINT8_MAX : zero >= INT8_MIN && zero <= INT8_MAX;
 }
 
+static bool zeros_are_0(const ln_quant *q) {
+    for (int64_t i = 0; q->zero != NULL && i < q->count; i++)
+        if (q->zero[i] != 0) return false;
+    return true;
+}
+
 bool ln_depthwise_can_integer(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
@@ -104,16 +110,16 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     int64_t taps = 1;
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
     /* The sum of the products must fit in 32 bits without the bias. |x - zero| is at most 2^15 for i16, and less than
-     * 2^8 otherwise. |w - zero| is less than 2^9, and so are the parts of 16-bit weights. */
-    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && zero_fits(x);
+     * 2^8 otherwise. |w - zero| is less than 2^9, or at most 2^7 if there are no zero points, and so are the parts of
+     * 16-bit weights. */
+    const int64_t most = x->dtype != LINNET_I16 ? 8192 : w->dtype != LINNET_U8 && zeros_are_0(w->quant) ? 511 : 64;
+    return taps <= most && shape_fits(call) && zero_fits(x);
 }
 
 bool ln_depthwise_can_quads(const ln_call *call) {
     const ln_tensor *w = &call->inputs[1];
     if (call->inputs[0].dtype == LINNET_I16 || !by_floats(call) || !ln_depthwise_can_integer(call)) return false;
-    for (int64_t i = 0; w->quant->zero != NULL && i < w->quant->count; i++)
-        if (w->quant->zero[i] != 0) return false;
-    return w->dtype == LINNET_I8;
+    return w->dtype == LINNET_I8 && zeros_are_0(w->quant);
 }
 
 static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {

@@ -63,33 +63,49 @@ static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, cons
     return i;
 }
 
+/* Converts the vector part of a row to stored integers. Returns the number of elements, 0 for other outputs. */
+static LN_NEVER_INLINE int64_t requant_whole(const ln_requant *r, int64_t channel, const int32_t *sums,
+                                             const int32_t *low, int64_t n, void *y) {
+    if (r->output_dtype == LINNET_I32 || r->output_dtype == LINNET_I64) return 0;
+    if (r->mode == LN_REQUANT_FLOAT_RNE) return requant_vectors(r, channel, sums, low, n, y);
+#ifdef VI_FIXED_MULTIPLY
+    if (r->mode == LN_REQUANT_TFLITE && !r->wide) return requant_fixed(r, channel, sums, n, y);
+#endif
+#ifdef VI_FIXED_MULTIPLY_SINGLE
+    if (r->mode == LN_REQUANT_TFLITE_SINGLE && !r->wide) return requant_single(r, channel, sums, n, y);
+#endif
+    return 0;
+}
+
 /* Converts n sums of channels [channel, channel + n) and stores them from y on. For 4-byte outputs, y may be `sums`
- * itself. low: as in requant_load. */
+ * itself. low: as in requant_load. Whole vectors can be loaded from the tables, which have padding after the last
+ * channel. */
 static inline void requant_row(const ln_requant *r, int64_t channel, const int32_t *sums, const int32_t *low, int64_t n,
                                void *y) {
     int64_t i = 0;
     if (r->output_dtype == LINNET_F32) {
         for (; i + VF_WIDTH <= n; i += VF_WIDTH)
             vf_store((float *)y + i, vf_mul(requant_load(sums, low, i), vf_load(r->scale + channel + i)));
-        if (i < n && low == NULL) { /* a whole vector can be loaded from `scale`, which has padding after the last
-                                       channel */
+        if (i < n && low == NULL) {
             const int left = (int)(n - i);
             const vf v = vf_from_vi(vi_load_partial(sums + i, left));
             vf_store_partial((float *)y + i, left, vf_mul(v, vf_load(r->scale + channel + i)));
             i = n;
         }
-    } else if (r->mode == LN_REQUANT_FLOAT_RNE && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64) {
-        i = requant_vectors(r, channel, sums, low, n, y);
+    } else {
+        i = requant_whole(r, channel, sums, low, n, y);
+        const size_t left = (size_t)(n - i), size = ln_dtype_size(r->output_dtype);
+        if (n > i && n - i < VF_WIDTH) { /* the rest, by way of whole vectors */
+            int32_t rest[2][VF_WIDTH] = {{0}, {0}};
+            int16_t made[VF_WIDTH];
+            memcpy(rest[0], sums + i, left * sizeof *sums);
+            if (low != NULL) memcpy(rest[1], low + i, left * sizeof *low);
+            if (requant_whole(r, channel + i, rest[0], low == NULL ? NULL : rest[1], VF_WIDTH, made) > 0) {
+                memcpy((char *)y + (size_t)i * size, made, left * size);
+                i = n;
+            }
+        }
     }
-#ifdef VI_FIXED_MULTIPLY
-    else if (r->mode == LN_REQUANT_TFLITE && !r->wide && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64)
-        i = requant_fixed(r, channel, sums, n, y);
-#endif
-#ifdef VI_FIXED_MULTIPLY_SINGLE
-    else if (r->mode == LN_REQUANT_TFLITE_SINGLE && !r->wide && r->output_dtype != LINNET_I32 &&
-             r->output_dtype != LINNET_I64)
-        i = requant_single(r, channel, sums, n, y);
-#endif
     for (; i < n; i++) ln_requant_store(r, channel + i, low == NULL ? sums[i] : ln_joined_parts(sums[i], low[i]), y, i);
 }
 
@@ -98,9 +114,8 @@ static inline void requant_pixels(const ln_requant *r, const int32_t *sums, cons
                                   int64_t y_pixel) {
     const int64_t size = (int64_t)ln_dtype_size(r->output_dtype), sums_in_all = pixels * r->channels;
     /* A vector spans several pixels of few channels, whose factors repeat in the tables. */
-    const bool few = LN_REQUANT_PADDING + 1 > r->channels && (LN_REQUANT_PADDING + 1) % r->channels == 0;
-    const bool together = few && y_pixel == r->channels * size;
-    const int64_t step = together ? LN_REQUANT_PADDING + 1 : r->channels;
+    const bool together = r->channels <= LN_REQUANT_PADDING && y_pixel == r->channels * size;
+    const int64_t step = together ? (LN_REQUANT_PADDING + 1) / r->channels * r->channels : r->channels;
     for (int64_t at = 0; at < sums_in_all; at += step, y += together ? step * size : y_pixel)
         requant_row(r, 0, sums + at, low == NULL ? NULL : low + at, ln_min(step, sums_in_all - at), y);
 }
