@@ -7,13 +7,18 @@
 #include "fast/tail/depthwise_plan.h"
 #include "fast/tail/requant.inc.c"
 
-/* DWL_GROUP is the number of rows in a lane. DWL_DOT adds the products of two lanes, element by element, to a sum. */
+/* DWL_GROUP is the number of rows in a lane. DWL_DOT adds the products of two lanes, element by element, to a sum.
+ * DWL_BYTES names an intrinsic of the ISAs that store four pixels as bytes at once. */
 #ifdef __AVX512VNNI__
 #define DWL_GROUP 4
 #define DWL_DOT(sum, x, w) _mm512_dpbusd_epi32(sum, x, w)
+#define DWL_BYTES(name) _mm512_##name
 #else
 #define DWL_GROUP 2
 #define DWL_DOT(sum, x, w) vi_add_pairs(sum, x, w)
+#ifdef LN_SIMD_AVX2
+#define DWL_BYTES(name) _mm256_##name
+#endif
 #endif
 enum {
     DWL_PIXELS = 4, /* pixels whose sums for two rows fit in the registers of every ISA, together with the weights */
@@ -100,22 +105,32 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
         }
 }
 
-#if DWL_GROUP == 4
+#ifdef DWL_BYTES
 /* Stores four pixels as bytes. Only the upper limit must be applied to the floats. A float outside the range of i32
  * becomes the least i32, which is right below the range, and the later steps saturate. */
 static LN_ALWAYS_INLINE void dwl_store_bytes(const vi *sum, vf scale, vf most, vi zero, vi sign, char *out,
                                              int64_t pixel) {
-    const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     vi q[DWL_PIXELS];
     LN_UNROLL
     for (int p = 0; p < DWL_PIXELS; p++) q[p] = vi_from_vf(vf_min(vf_mul(vf_from_vi(sum[p]), scale), most));
-    const vi low = _mm512_adds_epi16(_mm512_packs_epi32(q[0], q[1]), zero);
-    const vi high = _mm512_adds_epi16(_mm512_packs_epi32(q[2], q[3]), zero);
-    const vi v = vi_xor(_mm512_permutexvar_epi32(order, _mm512_packs_epi16(low, high)), sign);
+    const vi low = DWL_BYTES(adds_epi16)(DWL_BYTES(packs_epi32)(q[0], q[1]), zero);
+    const vi high = DWL_BYTES(adds_epi16)(DWL_BYTES(packs_epi32)(q[2], q[3]), zero);
+    const vi mixed = vi_xor(DWL_BYTES(packs_epi16)(low, high), sign);
+#ifdef LN_SIMD_AVX2
+    const vi v = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    for (int i = 0; i < 2; i++, out += 2 * pixel) {
+        const __m128i two = i ? _mm256_extracti128_si256(v, 1) : _mm256_castsi256_si128(v);
+        _mm_storel_epi64((__m128i *)(void *)out, two);
+        _mm_storeh_pd((double *)(void *)(out + pixel), _mm_castsi128_pd(two));
+    }
+#else
+    const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const vi v = _mm512_permutexvar_epi32(order, mixed);
     dwl_store((int32_t *)(void *)out, _mm512_castsi512_si128(v));
     dwl_store((int32_t *)(void *)(out + pixel), _mm512_extracti32x4_epi32(v, 1));
     dwl_store((int32_t *)(void *)(out + 2 * pixel), _mm512_extracti32x4_epi32(v, 2));
     dwl_store((int32_t *)(void *)(out + 3 * pixel), _mm512_extracti32x4_epi32(v, 3));
+#endif
 }
 #endif
 
@@ -148,12 +163,12 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile 
         }
         return;
     }
-#if DWL_GROUP == 4
+#ifdef DWL_BYTES
     if (P == DWL_PIXELS && t->bytes) {
         const ln_requant *r = t->requant;
         const int turn = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with another sign bit */
         const vf scale = vf_load(r->scale + t->channel), most = vf_set1((float)(r->high - r->y_zero));
-        const vi zero = _mm512_set1_epi16((int16_t)(r->y_zero - turn)), sign = _mm512_set1_epi8((char)turn);
+        const vi zero = DWL_BYTES(set1_epi16)((int16_t)(r->y_zero - turn)), sign = DWL_BYTES(set1_epi8)((char)turn);
         dwl_store_bytes(sum[0], scale, most, zero, sign, out, t->out_pixel);
         if (R == 2) dwl_store_bytes(sum[1], scale, most, zero, sign, out + t->out_row, t->out_pixel);
         return;
