@@ -14,6 +14,7 @@ import linnet
 from linnet import nn, ops
 from linnet._fetch import fetch_member
 from linnet.quantization.aware import fake_quantize, fake_quantize_weights
+from linnet.quantization.scheme import weight_clips
 from tests import zoo
 
 
@@ -102,18 +103,90 @@ def test_weights_have_a_scale_per_channel_and_the_range_learns() -> None:
     assert (result["dl"], result["dh"]) == (2, 2)  # how many are outside on either side
 
 
-def test_what_is_trained_is_what_the_integers_compute(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_clips_lower_the_error_of_weights(bits: int) -> None:
+    w = np.random.default_rng(0).standard_normal((6, 200)).astype(np.float32)
+    w[5] = 0
+    limit = 2 ** (bits - 1) - 1
+
+    def error(clip: np.ndarray) -> np.ndarray:
+        scale = np.maximum(clip, 1e-9) / limit
+        return np.square(np.clip(np.rint(w / scale), -limit, limit) * scale - w).sum(1)
+
+    clip, peak = weight_clips(w, 0, bits), np.abs(w).max(1, keepdims=True)
+    assert clip.shape == (6, 1) and clip[5] == 0 and (clip <= peak).all()
+    assert (error(clip)[:5] < 0.9 * error(peak)[:5]).all()
+    one = np.abs(weight_clips(w[:1] * np.float32([1e3]), None, bits)) / weight_clips(w[:1], None, bits)
+    assert one.shape == (1, 1) and np.allclose(one, 1e3)  # the whole tensor, of any size
+
+
+def test_the_range_of_weights_learns_and_weights_beyond_it_do_not() -> None:
+    """The gradient of Esser et al. 2020: (rounded - w / scale) inside, and the largest integer outside."""
+    graph = linnet.Graph()
+    value = np.float32([[0.1, -0.32, 0.7], [4, -1.1, 0.25]])
+    w, clip = graph.variable("w", value), graph.variable("clip", np.float32([[0.7], [-1.0]]))
+    y = fake_quantize_weights(w.tensor(), 0, 4, clip.tensor())
+    dw, dc = linnet.gradients((y * np.float32([[1, 2, 3], [4, 5, 6]])).sum(), [w, clip])
+    graph.signature("g", {}, {"y": y, "dw": dw, "dc": dc})
+    result = linnet.Session(graph, "g").run({})
+    scale, given = np.float32([[0.7], [1.0]]) / 7, np.float32([[1, 2, 3], [4, 5, 6]])
+    whole = np.clip(np.rint(value / scale), -7, 7)
+    assert np.allclose(result["y"], whole * scale, atol=1e-6)
+    inside = np.abs(value / scale) <= 7 + 1e-4
+    assert np.allclose(result["dw"], inside * given)
+    step = np.where(inside, whole - value / scale, whole)
+    assert np.allclose(result["dc"], (step * given).sum(1, keepdims=True) / 7 * [[1], [-1]], atol=1e-5)
+
+
+def test_weights_of_few_bits_are_averaged_and_become_the_integers_that_were_trained() -> None:
+    """The averages follow Shamir and Zhang 2013. The integers and scales are those of the averages, bit for bit."""
+    graph, images = network(), digits()[0]
+    values = train(graph, 60, 0.01, *_ends(graph))
+    aware = linnet.quantize_aware(graph, [{"x": images[:200]}], weight_bits=4, values=values)
+    t = aware.placeholder("t", ("batch",), "i32")
+    loss = linnet.softmax_cross_entropy(aware.find("logits"), t).mean()
+    aware.signature("train", {"x": aware.find("x"), "t": t}, {"loss": loss}, updates=linnet.Adam(0.02).minimize(loss))
+    session = linnet.Session(aware, "train")
+    expected: dict[str, np.ndarray] = {}
+    for step in range(12):
+        for name in ("c2/weight", "c2/weight/clip", "d/bias"):
+            now = np.array(session.variables[name])
+            expected[name] = expected.get(name, now) + 9 / (step + 9) * (now - expected.get(name, now))
+        session.run({"x": images[64 * step :][:64], "t": digits()[1][64 * step :][:64]})
+    trained = session.variables.as_dict()
+    for name, value in expected.items():
+        assert np.allclose(trained[f"{name}/average"], value, atol=1e-6), name
+        assert not np.allclose(trained[name], value, atol=1e-3), name
+    integers = linnet.quantize(aware, values=trained)
+    found = {t.name: t for t in integers.functions[0].tensors()}
+    for layer, axis in (("c1", 0), ("c2", 0), ("d", 1)):
+        stored = found[f"{layer}/weight"]
+        assert stored.quantization is not None and stored.quantization.axis == axis
+        scale = trained[f"{layer}/weight/clip/average"] / np.float32(7)
+        whole = np.clip(np.rint(trained[f"{layer}/weight/average"] / scale), -7, 7)
+        assert np.array_equal(stored.data, whole) and np.array_equal(stored.quantization.scale, scale.reshape(-1))
+    only = {name: value for name, value in trained.items() if not name.endswith("/average")}
+    last = {t.name: t for t in linnet.quantize(aware, values=only).functions[0].tensors()}["c2/weight"]
+    assert np.array_equal(
+        last.data, np.clip(np.rint(trained["c2/weight"] / (trained["c2/weight/clip"] / np.float32(7))), -7, 7)
+    )
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_what_is_trained_is_what_the_integers_compute(tmp_path: Path, bits: int) -> None:
     """Before and after training, the int8 model and the fake-quantized forward differ only by roundings at ties."""
     images = digits()[0]
     graph = network()
     values = train(graph, 60, 0.01, *_ends(graph))
     feeds = {"x": images[:200]}
-    aware = linnet.quantize_aware(graph, [feeds], values=values)
-    assert {v.name for v in aware.trainable_variables} == {
+    aware = linnet.quantize_aware(graph, [feeds], weight_bits=bits, values=values)
+    clips = {"c1/weight/clip", "c2/weight/clip", "d/weight/clip"} if bits < 8 else set()
+    assert {v.name for v in aware.trainable_variables} == clips | {
         "c1/weight", "c1/bias", "c2/weight", "c2/bias", "d/weight", "d/bias",
     }  # fmt: skip
     wanted = linnet.Session(linnet.quantize(graph, [feeds], values=values, effort="fast")).run(feeds)["logits"]
-    assert np.array_equal(linnet.Session(linnet.quantize(aware)).run(feeds)["logits"], wanted)  # the same bits
+    if bits == 8:
+        assert np.array_equal(linnet.Session(linnet.quantize(aware)).run(feeds)["logits"], wanted)  # the same bits
     trained = train(aware, 30, 0.002, aware.find("logits"), aware.find("x"))
     integers = linnet.quantize(aware, values=trained)
     assert any(t.dtype == "i8" for t in integers.functions[0].tensors())
@@ -157,8 +230,49 @@ def test_training_regains_what_quantization_after_training_loses(
     trained = train(aware, 200, 0.001, aware.find("logits"), aware.find("x"))
     during = accuracy(linnet.quantize(aware, values=trained))
     print(f"bits {bits}: float {floats:.3f}, after training {after:.3f}, aware of it {during:.3f}")
-    assert floats > 0.95 and during > (0.9 if bits == 2 else floats - 0.015)
+    assert floats > 0.95 and during > floats - (0.03 if bits == 2 else 0.015)
     assert during >= after + gain
+
+
+def separable(x: linnet.Tensor, training: bool) -> linnet.Tensor:
+    """conv - three times (depthwise conv - conv 1x1) - global average pooling - dense; batch norms and relus between."""
+    y = nn.relu(nn.batch_norm(nn.conv(x, 8, 3, padding=1), training))
+    for channels, stride in ((16, 1), (32, 2), (32, 1)):
+        y = nn.relu(nn.batch_norm(nn.depthwise_conv(y, 3, padding=1, stride=stride), training))
+        y = nn.relu(nn.batch_norm(nn.conv(y, channels, 1), training))
+    return nn.dense(nn.flatten(nn.global_avg_pool(y)), 10)
+
+
+@pytest.mark.more
+def test_training_beats_quantizing_afterwards_after_as_many_steps() -> None:
+    """From the same floats, 200 more steps in floats and `linnet.quantize`, or 200 quantization-aware steps, with the same
+    batches and rates; for four bits and for eight. The mean over four seeds."""
+    measured: dict[str, list[float]] = {}
+    feeds = [{"x": digits()[0][:256]}]
+    for seed in range(4):
+        values: dict[str, np.ndarray] = {}
+        for steps, rate in ((800, 0.005), (200, 0.001)):
+            graph = linnet.Graph(seed=seed)
+            x = graph.placeholder("x", ("batch", 1, 8, 8))
+            with graph.scope("net"):
+                logits = separable(x, True)
+            with graph.scope("net", reuse=True):
+                graph.signature("infer", {"x": x}, {"logits": separable(x, False)})
+            for variable in graph.variables.values():
+                variable.value = values.get(variable.name, variable.value)
+            before, values = values, train(graph, steps, rate, logits, x)
+        del graph.signatures["train"]
+        measured.setdefault("float", []).append(accuracy(graph.freeze(values)))
+        for bits in (4, 8):
+            after = linnet.quantize(graph, feeds, weight_bits=bits, values=values)
+            measured.setdefault(f"after {bits}", []).append(accuracy(after))
+            aware = linnet.quantize_aware(graph, feeds, weight_bits=bits, values=before)
+            trained = train(aware, 200, 0.001, aware.find("logits"), aware.find("x"))
+            measured.setdefault(f"aware {bits}", []).append(accuracy(linnet.quantize(aware, values=trained)))
+    mean = {name: float(np.mean(found)) for name, found in measured.items()}
+    print({name: f"{mean[name]:.4f} {np.round(found, 3)}" for name, found in measured.items()})
+    assert mean["aware 4"] > mean["after 4"] and mean["aware 4"] > mean["float"] - 0.015
+    assert mean["aware 8"] > mean["after 8"] - 0.01
 
 
 def test_bad_arguments() -> None:

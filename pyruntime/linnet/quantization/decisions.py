@@ -21,7 +21,7 @@ from linnet.quantization.equalize import Factors, factors
 from linnet.quantization.intervals import may_overflow
 from linnet.quantization.moves import Moves
 from linnet.quantization.observe import Batches, Observation, Seen
-from linnet.quantization.rounding import Rounding
+from linnet.quantization.rounding import Rounding, Scales
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
     HALVES,
@@ -116,6 +116,7 @@ class Decisions(Moves):
         self.modes: dict[Node, str] = {node: self._mode(node) for node in self.old.nodes}
         self.integer_nodes = [n for n in self.old.nodes if n.op in INTEGER_OPS and self.modes[n] in LIMITS]
         self.ranges: dict[Tensor, Range] = {}
+        self.scales: Scales = {}  # of weights, if they were trained
         self.choices: dict[Tensor, Choice] = {}  # by the root of a group
         self.group: dict[Tensor, Tensor] = {}  # union-find: tensors that share scale and zero point
         self.parameters: dict[tuple[Tensor, str], Quantization] = {}

@@ -20,13 +20,14 @@ from linnet.ir.dtypes import DTypeLike, named, numpy_dtype
 from linnet.ir.graph import dtype_of_graph
 from linnet.passes.attention import find_attention, without_attention
 from linnet.passes.kept_types import keeping_types
-from linnet.quantization.aware import deployable, trained_ranges
+from linnet.quantization.aware import deployable, trained_ranges, trained_scales
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
 from linnet.quantization.curve import Line, lines, write
 from linnet.quantization.dynamic import quantize_dynamic, refuse_with_dynamic
 from linnet.quantization.goal import Goal
 from linnet.quantization.observe import Batches
+from linnet.quantization.rounding import Scales
 from linnet.quantization.scheme import HALVES, KEY
 from linnet.quantization.search import EFFORTS, Search
 from linnet.quantization.table import DTYPES as STORED
@@ -173,12 +174,13 @@ def quantized(
             hint="leave out effort, or the target",
         )  # fmt: skip
     ranges: dict[str, Range] = {}
+    scales: Scales = {}
     if values is not None or KEY in graph.metadata or graph.variables:
         trained = json.loads(graph.metadata.get(KEY, "{}"))
         if trained.get("dtype", dtype) != dtype:
             raise UsageError("the graph was trained for another dtype", code=101, expected=trained["dtype"], got=dtype)
         weight_bits = trained.get("weight_bits", weight_bits)
-        ranges = trained_ranges(graph, values)
+        ranges, scales = trained_ranges(graph, values), trained_scales(graph, values)
         if values is not None or KEY in graph.metadata or len(graph.signatures) > 1:
             graph = deployable(graph, values)
     if dtype != "f32":
@@ -192,7 +194,7 @@ def quantized(
         )
     for candidate in candidates:
         search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads, goal)
-        result = search.run(calibration, ranges)
+        result = search.run(calibration, ranges, scales)
         if search.nearness is not None and search.nearness.excess <= 1.0:
             break
     _keep_attention(result)

@@ -224,7 +224,7 @@ class Quantizer(Decisions):
             # accumulator.
             sizes = np.abs(bias).reshape(-1) / (limit * x_scale)
             least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
-        rounding = self.observation.rounding if self.observation is not None else Rounding({})
+        rounding = self.observation.rounding if self.observation and not self.scales else Rounding({}, self.scales)
         scheme = self.schemes.get(node)
         made = rounding(node, axis, least, self.weight_bits, self.options.careful, self.factors.get(node))
         more = (
@@ -348,7 +348,7 @@ class Quantizer(Decisions):
         if self.schemes[node] == "w4":
             self.weights[node] = "i4"
             return self.tables.blocks(w, bool(node.attributes.get("transpose_b", False)))
-        rounding = self.observation.rounding if self.observation is not None else Rounding({})
+        rounding = self.observation.rounding if self.observation and not self.scales else Rounding({}, self.scales)
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
         constant = self.tables.weights(w, made.values, made.parameters)
         self.weights[node] = "i8"

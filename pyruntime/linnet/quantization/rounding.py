@@ -19,6 +19,7 @@ _DAMPING = 0.01  # of the mean of the diagonal, so that second moments of few ro
 _BLOCK = 64
 _FEWEST = 2.0  # rows per column, below which second moments say too little
 Floats = npt.NDArray[np.float64]
+Scales = Mapping[tuple[str, int | None], npt.NDArray[np.float32]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Rounded:
 
 class Rounding:
     """Rounds the weights of products. Each result is kept and used again for later graphs, which have other ranges but
-    the same weights."""
+    the same weights. scales: those that were trained, by the weights' name and axis; such weights are rounded to nearest."""
 
-    def __init__(self, rows: Mapping[Node, Rows]) -> None:
-        self.rows = rows
+    def __init__(self, rows: Mapping[Node, Rows], scales: Scales | None = None) -> None:
+        self.rows, self.scales = rows, scales or {}
         self.made: dict[tuple[Node, bytes, int, bool], Rounded] = {}
 
     def __call__(
@@ -52,6 +53,8 @@ class Rounding:
         """The rounded weights of the node. by: factors of its channels (linnet.quantization.equalize)."""
         w = node.inputs[1]
         assert w is not None and w.data is not None
+        if (trained := self.scales.get((w.name, axis))) is not None:
+            return Rounded(*weight_parameters(w.data, axis, least, bits, trained), None, None)
         if by:
             rows = self.rows.get(node)
             if rows is not None and "read" in by:

@@ -48,16 +48,20 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
 
 
 def weight_parameters(
-    weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
+    weights: npt.NDArray[Any],
+    axis: int | None,
+    least: npt.NDArray[np.float64] | float = 0.0,
+    bits: int = 8,
+    natural: npt.NDArray[np.float32] | None = None,
 ) -> tuple[npt.NDArray[np.signedinteger], Quantization]:
     """Symmetric integer weights, and their parameters: for each slice of `axis`, or for the whole tensor.
 
     least: smallest scale allowed, one number or one per slice. bits: precision of the values. They are stored in 8 bits, or
-    in 16 if there are more than 8.
+    in 16 if there are more than 8. natural: scales to use instead of `weight_scales`, in its shape.
     """
     limit = weight_limit(bits)
     values = np.asarray(weights, np.float32)
-    natural = weight_scales(values, axis, bits)
+    natural = weight_scales(values, axis, bits) if natural is None else natural
     scale = np.maximum(natural, np.reshape(least, natural.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     whole = np.clip(np.rint(values / scale), -limit, limit)
@@ -73,6 +77,21 @@ def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt
     rest = tuple(i for i in range(values.ndim) if i != axis)
     peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
     return np.asarray(peak / float(weight_limit(bits)), np.float32)
+
+
+def weight_clips(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.NDArray[np.float32]:
+    """Where to cut off each slice of `axis` so that its rounding to `bits` bits has the least squared error (Sung et al.
+    2015). With few bits, finer steps for most weights are worth an error of the largest ones. Shaped as `weight_scales`."""
+    values, limit = np.asarray(weights, np.float32), float(weight_limit(bits))
+    rest = tuple(i for i in range(values.ndim) if i != axis) if axis is not None else None
+    peak = weight_scales(values, axis, bits) * np.float32(limit)
+    best, least = peak, np.full(peak.shape, np.inf)
+    for share in np.linspace(1.0, 0.3, 15, dtype=np.float32):
+        scale = np.maximum(peak * share / np.float32(limit), np.float32(1e-30))
+        error = np.square(np.clip(np.rint(values / scale), -limit, limit) * scale - values)
+        total = error.sum(axis=rest, keepdims=True, dtype=np.float64)
+        best, least = np.where(total < least, peak * share, best), np.minimum(total, least)
+    return np.asarray(best, np.float32)
 
 
 def weight_limit(bits: int) -> int:

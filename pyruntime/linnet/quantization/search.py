@@ -22,6 +22,7 @@ from linnet.quantization.heeded import check_effect
 from linnet.quantization.judge import Judge, Nearness
 from linnet.quantization.observe import Batches, Observation
 from linnet.quantization.post_training import Quantizer
+from linnet.quantization.rounding import Scales
 from linnet.quantization.scheme import HALVES, INTEGER_OPS, LIMITS
 from linnet.quantization.table import Row, Table, TensorRow
 
@@ -61,6 +62,7 @@ class Search:
         self.observation: Observation | None = None
         self.batches: Batches | None = None  # that were observed
         self.quantizers: list[Quantizer] = []
+        self.scales: Scales = {}
         self.nearness: Nearness | None = None  # of the outputs
         self.lost: list[str] = []  # outputs of which a part has no distinct values any more
         self.points: list[Point] = []  # what was tried, and what it gives
@@ -69,9 +71,10 @@ class Search:
         self.doubt = ""  # why the samples cannot tell whether decisions change
         self.notes: list[str] = []  # what the graph does not reach, and what that would take
 
-    def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
-        """Observes the float graph, tries options, and returns the best graph. ranges: the ranges from
-        quantization-aware training, by tensor name."""
+    def run(self, calibration: Batches | None, ranges: dict[str, Range], scales: Scales) -> Graph:
+        """Observes the float graph, tries options, and returns the best graph. ranges, scales: those of activations and
+        weights from quantization-aware training, by tensor name."""
+        self.scales = scales
         first = self._decide(self.options)
         self.overrides.check(*names_for_rows(q.old for q in first))
         check_effect(first, self.overrides)
@@ -143,10 +146,13 @@ class Search:
                 got=f"signatures {', '.join(self.graph.signatures) or 'none'}",
             )  # fmt: skip
         reach(self.graph.signatures["infer"].function)
-        return [
+        made = [
             Quantizer(self.graph, self.dtype, self.overrides, self.weight_bits, function, options, self.observation)
             for function in found
         ]
+        for quantizer in made:
+            quantizer.scales = self.scales
+        return made
 
     def _made(self, options: Options) -> Graph:
         self.quantizers = self._decide(options)
