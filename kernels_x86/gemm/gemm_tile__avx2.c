@@ -109,7 +109,8 @@ void ln_gemm_store_tile__avx2(const ln_requant *r, int64_t channel, const int32_
  * no store changes them. */
 typedef struct tile_sum {
     ln_quantized_sum s;
-    __m256 scale[2], low, high; /* scales and limits of the op's own result, without its zero point */
+    const float *scale; /* of the sums, from the tile's first column on */
+    __m256 low, high;   /* limits of the op's own result, without its zero point */
     int64_t size, other_size;
 } tile_sum;
 
@@ -149,7 +150,7 @@ TILE_INLINE __m256i sum_of_tile(const int other, const tile_sum *t, __m256 v, co
 TILE_INLINE __m128i words_of_tile(const int other, const tile_sum *t, const int32_t *sums, int64_t at, int64_t count,
                                   const char *residual) {
     const __m256i from = _mm256_loadu_si256((const __m256i *)(const void *)(sums + at));
-    const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(from), t->scale[at / LANES]);
+    const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(from), _mm256_loadu_ps(t->scale + at));
     const char *added = other == LINNET_NONE ? NULL : residual + at * t->other_size;
     const __m256i q = sum_of_tile(other, t, v, added, count);
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
@@ -161,18 +162,23 @@ TILE_INLINE void store_sums_as(const int other, const tile_sum *t, const int32_t
                                int64_t n, const char *residual, char *y, int64_t stride) {
     const int64_t other_stride = stride / t->size * t->other_size;
     for (int64_t i = 0; i < rows; i++, sums += width, y += stride) {
-        int64_t at = 0;
-        for (; at + LANES <= n; at += LANES) {
-            const __m128i words = words_of_tile(other, t, sums, at, LANES, residual);
-            if (t->size == 1)
-                _mm_storel_epi64((__m128i *)(void *)(y + at), words);
-            else
-                _mm_storeu_si128((__m128i *)(void *)(y + at * 2), words);
-        }
-        if (at < n) {
+        if (n >= LANES) {
+            /* The last vector overlaps the first one. It is computed before the first one is stored, because the result
+             * may be stored over the residual. */
+            const int64_t last = n - LANES;
+            const __m128i low = words_of_tile(other, t, sums, 0, LANES, residual);
+            const __m128i high = last > 0 ? words_of_tile(other, t, sums, last, LANES, residual) : low;
+            if (t->size == 1) {
+                _mm_storel_epi64((__m128i *)(void *)y, low);
+                _mm_storel_epi64((__m128i *)(void *)(y + last), high);
+            } else {
+                _mm_storeu_si128((__m128i *)(void *)y, low);
+                _mm_storeu_si128((__m128i *)(void *)(y + last * 2), high);
+            }
+        } else {
             char copy[16];
-            _mm_storeu_si128((__m128i *)(void *)copy, words_of_tile(other, t, sums, at, n - at, residual));
-            copy_part(y + at * t->size, copy, (n - at) * t->size);
+            _mm_storeu_si128((__m128i *)(void *)copy, words_of_tile(other, t, sums, 0, n, residual));
+            copy_part(y, copy, n * t->size);
         }
         if (other != LINNET_NONE) residual += other_stride;
     }
@@ -181,7 +187,7 @@ TILE_INLINE void store_sums_as(const int other, const tile_sum *t, const int32_t
 void ln_gemm_store_sum__avx2(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
                              int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride) {
     tile_sum t = {.s = *sum};
-    load_scales((int)width, r->scale + channel, t.scale);
+    t.scale = r->scale + channel;
     t.low = _mm256_set1_ps((float)(r->low - r->y_zero)), t.high = _mm256_set1_ps((float)(r->high - r->y_zero));
     t.size = sum->y_dtype == LINNET_I16 ? 2 : 1;
     t.other_size = sum->dtype == LINNET_F32 ? 4 : sum->dtype == LINNET_I16 ? 2 : 1;

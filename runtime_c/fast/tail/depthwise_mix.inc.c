@@ -88,7 +88,10 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             rows[r] = inside ? s->x + (z * d->x.s[0] + y * d->x.s[1] + (d->multiplier > 1 ? 0 : c)) * size : s->line;
             steps[r] = inside ? d->x.s[2] * size : 0;
         }
-        const int64_t bytes = n * size;
+        /* Before column `fast`, whole vectors can be read from a pixel without reading after the end of a row. */
+        const int64_t bytes = n * size, read = ln_ceil_div(n, DWL_MIX) * DWL_MIX * size, pixel = d->x.s[2] * size;
+        const bool whole = d->multiplier == 1 && pixel > 0 && end >= read;
+        const int64_t fast = whole ? ln_min(w->in[2], (end - read) / pixel + 1) : 0;
         for (int64_t ix = first; ix < first + columns; ix++, to += d->lanes.block) {
             if (ix < 0 || ix >= w->in[2]) {
                 for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lanes.padding));
@@ -97,7 +100,17 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             const char *p[DWL_GROUP];
             LN_UNROLL
             for (int r = 0; r < DWL_GROUP; r++) p[r] = rows[r] + ix * steps[r];
-            const int64_t left = end - ix * d->x.s[2] * size;
+            if (ix < fast) {
+                for (const int64_t stop = ln_min(first + columns, fast); ix < stop; ix++, to += d->lanes.block) {
+                    for (int64_t at = 0; at < bytes; at += DWL_MIX * size)
+                        dwl_mix_some(size, p, at, flip, to + at / size);
+                    LN_UNROLL
+                    for (int r = 0; r < DWL_GROUP; r++) p[r] += steps[r];
+                }
+                ix--, to -= d->lanes.block;
+                continue;
+            }
+            const int64_t left = end - ix * pixel;
             int64_t at = 0;
             char last[DWL_GROUP][DWL_MIX * 2];
             for (; d->multiplier > 1 && at < bytes; at += DWL_MIX * size) {
