@@ -21,7 +21,7 @@ import numpy as np
 import linnet
 from linnet._fetch import write_atomic
 from tests.accuracy import ort
-from tests.accuracy.cost import costs
+from tests.accuracy.cost import Peak, costs
 from tests.accuracy.entry import CALIBRATION, TEST, Entry, Feeds, Outputs, Sample, digest, entries, run, unrolled
 from tests.accuracy.files import results_dir
 
@@ -71,12 +71,12 @@ def short(error: BaseException) -> str:
 
 
 def _dtype(entry: Entry, graph: linnet.Graph, feeds: Sequence[Feeds], test: Sequence[Sample], expected: Sequence[Outputs],
-           dtype: str, effort: str | None) -> Row:  # fmt: skip
+           dtype: str, effort: str | None, peer: Path | None) -> Row:  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         table = Path(temporary) / "table.txt"
-        begin = time.perf_counter()
+        begin, memory = time.perf_counter(), Peak()
         small = quantized(graph, feeds, dtype, effort, table_out=table)
-        seconds = time.perf_counter() - begin
+        seconds, megabytes = time.perf_counter() - begin, memory.megabytes()
         rows = kept(table)
     begin = time.perf_counter()
     got = run(caller(small), test, entry.feedback)
@@ -84,7 +84,7 @@ def _dtype(entry: Entry, graph: linnet.Graph, feeds: Sequence[Feeds], test: Sequ
     usual = all(np.isfinite(v).all() for o in expected for v in o.values() if v.dtype.kind == "f")
     return {
         "points": round(entry.agreement(expected, got), 3), "seconds": round(seconds, 2), "run": round(ran / len(got), 5),
-        "kept": rows, "nan": usual and not finite(got), **costs(graph, small, feeds[0]),
+        "megabytes": megabytes, "kept": rows, "nan": usual and not finite(got), **costs(graph, small, feeds[0], peer),
     }  # fmt: skip
 
 
@@ -96,17 +96,19 @@ def _onnx(path: Path, graph: linnet.Graph, folder: Path) -> Path:
     return folder / "exported.onnx"
 
 
-def _ort(name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]]) -> Row:
+def _ort(name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]]) -> tuple[Row, Path]:
+    """ONNX Runtime's figures, and where its best file is."""
     whole = hashlib.sha256(path.read_bytes()).hexdigest()[:20], digest(data[CALIBRATION]), digest(data[TEST])
     key = hashlib.sha256(" ".join([*whole, ort.key(), entry.measure]).encode()).hexdigest()[:24]
     file = results_dir() / "ort" / f"{name}-{key}.json"
     if file.is_file():
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text())), file.with_suffix(".onnx")
     with tempfile.TemporaryDirectory() as temporary:
-        found = ort.points(entry, _onnx(path, graph, Path(temporary)), data[CALIBRATION], data[TEST])
+        found = ort.points(entry, _onnx(path, graph, Path(temporary)), data[CALIBRATION], data[TEST],
+                           file.with_suffix(".onnx"))  # fmt: skip
     if any(isinstance(value, float) for value in found.values()):
         write_atomic(file, json.dumps(found).encode())
-    return dict(found)
+    return dict(found), file.with_suffix(".onnx")
 
 
 def measure(
@@ -128,16 +130,18 @@ def measure(
     row["self"] = round(entry.agreement(expected, expected), 3)  # must be 100
     row["share"] = round(entry.share(expected), 4) if entry.share else None
     row["results"] = len(expected)
-    for dtype in () if ort_only else dtypes:
-        try:
-            row["dtypes"][dtype] = _dtype(entry, graph, feeds, data[TEST], expected, dtype, effort)
-        except Exception as error:
-            row["dtypes"][dtype] = {"error": short(error)}
+    peer: Path | None = None
     if with_ort:
         try:
-            row["ort"] = _ort(name, entry, path, graph, data)
+            row["ort"], peer = _ort(name, entry, path, graph, data)
         except Exception as error:
             row["ort"] = {"error": short(error)}
+    for dtype in () if ort_only else dtypes:
+        try:
+            row["dtypes"][dtype] = _dtype(entry, graph, feeds, data[TEST], expected, dtype, effort,
+                                          peer if dtype == "i8" else None)  # fmt: skip
+        except Exception as error:
+            row["dtypes"][dtype] = {"error": short(error)}
     return row
 
 
