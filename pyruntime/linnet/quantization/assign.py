@@ -24,6 +24,7 @@ _NEAR = 1.2  # times the smallest excess, which a cheaper assignment may leave
 _BYTES = 0.25  # the weight of a byte in the cost, as a share of the float graph, where that of time is 1
 _FREE = 1e-4  # the least cost of a change
 _SLIGHT = 2e-3  # the cost of a change that is not worth a try to do without
+_USELESS = 10  # times the error within which an output is near enough
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
 _WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
 
@@ -168,18 +169,24 @@ class Assigner:
         reached = kept is not first and kept.near.excess <= 1.0 and not self.best
         return self._given_back(first, kept) if reached else kept
 
-    def beyond(self, first: Point, narrow: float) -> Point | None:
+    def beyond(self, first: Point, kept: Point, narrow: float, others: Sequence[str] = ()) -> Point:
         """Goes on without limits, to learn what it takes to come near enough. Returns an assignment that takes no more time
-        than `first` and keeps the share `narrow` of products in the graph's dtype, if there is one."""
-        if self.walk is not None and not any(one.near.excess <= 1.0 for one in self.points):
-            kept, self.limits = self.limits, Limits()
-            self._walk(first, *self.walk)
-            self.limits = kept
-        found = [
-            one for one in self.points
-            if one.near.excess <= 1.0 and one.cost.ms <= first.cost.ms and one.cost.share(self.dtype) >= narrow
-        ]  # fmt: skip
-        return min(found, key=lambda one: self._cost(one.cost), default=None)
+        than `first` or the float graph, and keeps the share `narrow` of products in the graph's dtype, if there is one.
+        Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
+        which become floats if products alone are not enough. Otherwise returns `kept`."""
+        bounds, self.limits = self.limits, Limits()
+        for more in ((), others):
+            if self.walk is not None and not any(one.near.excess <= 1.0 for one in self.points):
+                self._walk(first._replace(schemes={**first.schemes, **dict.fromkeys(more, "f16")}), *self.walk)
+        self.limits = bounds
+        useless = kept.near.excess > _USELESS
+        most = max(first.cost.ms, self.plain.ms) * (2 - _CHEAPER if useless else 1)
+        permitted = Limits(most, bounds.bytes, 0.0 if useless else narrow)
+        found = [one for one in self.points if permitted.permit(one.cost, self.dtype)]
+        best = min((one.near.excess for one in found), default=math.inf)
+        enough = max(1.0, _NEAR * best) if useless and best < kept.near.excess / _USELESS else 1.0
+        found = [one for one in found if one.near.excess <= enough]
+        return min(found, key=lambda one: self._cost(one.cost), default=kept)
 
     def _groups(self, first: Point) -> list[list[Layer]]:
         """The layers in at most `PARTS` groups of neighbours."""

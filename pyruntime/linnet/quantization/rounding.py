@@ -55,16 +55,16 @@ class Rounding:
         assert w is not None and w.data is not None
         if (trained := self.scales.get((w.name, axis))) is not None:
             return Rounded(*weight_parameters(w.data, axis, least, bits, trained), None, None)
-        if by:
-            rows = self.rows.get(node)
-            if rows is not None and "read" in by:
-                rows = rows.over(columns(node, by["read"]))
-            return rounded(node, scaled(node, w.data, by).astype(np.float32), axis, least, bits, rows, careful)
+        weights = scaled(node, w.data, by).astype(np.float32) if by else w.data
         # The smallest scales matter only where they are larger than those of the weights.
-        smallest = np.maximum(least, weight_scales(w.data, axis, bits)) if np.any(least) else np.zeros(1)
-        key = (node, smallest.astype(np.float32).tobytes(), bits, careful)
+        smallest = np.maximum(least, weight_scales(weights, axis, bits)) if np.any(least) else np.zeros(1)
+        factors = b"".join(name.encode() + by[name].tobytes() for name in sorted(by)) if by else b""
+        key = (node, smallest.astype(np.float32).tobytes() + factors, bits, careful)
         if key not in self.made:
-            self.made[key] = rounded(node, w.data, axis, least, bits, self.rows.get(node), careful)
+            rows = self.rows.get(node)
+            if rows is not None and by and "read" in by:
+                rows = rows.over(columns(node, by["read"]))
+            self.made[key] = rounded(node, weights, axis, least, bits, rows, careful)
         return self.made[key]
 
     def rows_of(self, node: Node, known: int) -> tuple[npt.NDArray[np.signedinteger], npt.NDArray[np.float32]]:

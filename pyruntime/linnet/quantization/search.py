@@ -247,8 +247,8 @@ class Search:
         chosen, timed = first, dtype in LIMITS and self.weight_bits == 8 and self.plain.ms > _TINY
         if timed:
             self._observe_halves(layers, judge)
+        others = [q.steps[n] for q in kept for n in q.old.nodes if n not in layers and q.modes[n] == dtype]
         if timed and dtype == "i16":  # what floats do faster and more exactly
-            others = [q.steps[n] for q in kept for n in q.old.nodes if n not in layers and q.modes[n] == dtype]
             chosen = assigner.lighter(chosen, "f16", others)
         if (chosen.near.excess > 1.0 or assigner.best) and ladder:
             chosen = assigner.near_enough(chosen)
@@ -256,7 +256,7 @@ class Search:
             chosen = assigner.lighter(chosen, "f16", narrow=min(NARROW, chosen.cost.share(dtype)))
         if dtype in LIMITS:
             if chosen.near.excess > 1.0 and not goal.asked and not goal.bounded and ladder:
-                chosen = assigner.beyond(first, _HALF if dtype == "i8" else 0.0) or assigner.pick(first)
+                chosen = assigner.beyond(first, assigner.pick(first), _HALF if dtype == "i8" else 0.0, others)
             self.notes = self._short(assigner, first, chosen)
         self.overrides, self.quantizers = user, kept
         self.points, self.chosen, self.nearness = assigner.points, chosen, chosen.near

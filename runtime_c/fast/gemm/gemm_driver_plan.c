@@ -50,13 +50,17 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
      * load the stored sums again. */
     const bool bytes = ln_dtype_size(dtype) == 1;
     const bool widened = ln_gemm_widened_by(kernel, dtype);
-    counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : widened && kernel->tile[1] == 16 ? 4 : bytes ? 9 : 6);
-    if (call->epilogue != NULL && (!floats || call->outputs[0].dtype != LINNET_F32))
-        counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? 9 : 4);
+    const double store = ln_lanes(kernel) >= 8 ? 4 : 9; /* of a result of 8 bits */
+    counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? store : 6);
+    const bool clamps = call->epilogue == NULL || (!floats && call->epilogue->clamp_only); /* the store clamps anyway */
+    if (!clamps && (!floats || call->outputs[0].dtype != LINNET_F32))
+        counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? store : 4);
     if (size->segments > 1) counts->work[LN_RATE_MAP] += products * (double)size->rows * (double)size->segments * 0.9;
     /* Rows are converted if their dtype is not that of the products. 8-bit rows are converted if there is no dot
-     * product of bytes. Blocks overlap, so that some elements of a run are widened twice. */
-    const double per_row = dtype == LINNET_F32 ? 0 : floats ? 2.1 : widened ? 6.2 : 0.5;
+     * product of bytes; AVX-512 needs the sums of their elements. Blocks overlap, so that some elements of a run are
+     * widened twice. */
+    const double one = bytes && ln_lanes(kernel) == 16 ? 1.5 : 0.5;
+    const double per_row = dtype == LINNET_F32 ? 0 : floats ? 2.1 : widened ? 6.2 : one;
     counts->work[LN_RATE_MAP] += widened && size->run > 0 ? 1.2 * (double)size->run : a * per_row;
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
