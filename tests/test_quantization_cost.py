@@ -97,10 +97,11 @@ def test_the_rates_of_processors_are_those_of_the_library() -> None:
 
 
 class Mock:
-    """Layers whose errors add up. errors: of each layer at 8 bits. With 16-bit activations a tenth of it is left."""
+    """Layers whose errors add up. errors: of each layer at 8 bits. With 16-bit activations a tenth of it is left. rest: the
+    error of a node "sum", which is no product."""
 
-    def __init__(self, errors: Mapping[str, float], slow: Mapping[str, float] | None = None) -> None:
-        self.errors, self.slow = errors, slow or {}
+    def __init__(self, errors: Mapping[str, float], slow: Mapping[str, float] | None = None, rest: float = 0.0) -> None:
+        self.errors, self.slow, self.rest = errors, slow or {}, rest
         self.tried: list[dict[str, str]] = []
 
     def scheme(self, table: Table, name: str) -> str:
@@ -114,6 +115,7 @@ class Mock:
         schemes = {name: self.scheme(table, name) for name in self.errors}
         left = {"i8": 1.0, "w8a16": 0.1, "f16": 0.0, "f32": 0.0}
         error = sum(self.errors[name] * left[scheme] for name, scheme in schemes.items())
+        error += self.rest * left[self.scheme(table, "sum")]
         if samples is None:
             self.tried.append(schemes)
         layers = {name: self.times(scheme)[name] for name, scheme in schemes.items()}
@@ -149,7 +151,7 @@ def test_limits_hold_and_what_lies_beyond_is_known() -> None:
     assigner, first = mock.assigner(Limits(narrow=0.6))
     found = assigner.near_enough(first)
     assert found.cost.products["i8"] >= 0.6 and found.near.excess > 1.0
-    assert assigner.beyond(first, 0.5) is None
+    assert assigner.beyond(first, found, 0.5) is found
     reached = [point for point in assigner.points if point.near.excess <= 1.0]
     assert reached and all(point.cost.products["i8"] < 0.6 for point in reached)
 
@@ -158,10 +160,23 @@ def test_half_of_the_products_are_enough_if_it_costs_nothing() -> None:
     """As with AVX2, where 16-bit activations take no longer."""
     mock = Mock({f"l{i}": 0.01 if i < 5 else 0.0002 for i in range(11)}, slow={f"l{i}": 1.7 for i in range(5)})
     assigner, first = mock.assigner(Limits(narrow=0.6))
-    assert assigner.near_enough(first).near.excess > 1.0
-    found = assigner.beyond(first, 0.5)
-    assert found is not None and found.near.excess <= 1.0 and found.cost.ms <= first.cost.ms
-    assert 0.5 <= found.cost.products["i8"] < 0.6 and assigner.beyond(first, 0.58) is None
+    kept = assigner.near_enough(first)
+    assert kept.near.excess > 1.0
+    found = assigner.beyond(first, kept, 0.5)
+    assert found.near.excess <= 1.0 and found.cost.ms <= assigner.plain.ms
+    assert 0.5 <= found.cost.products["i8"] < 0.6 and assigner.beyond(first, kept, 0.58) is kept
+
+
+def test_useless_outputs_get_more_bits_whatever_share_stays() -> None:
+    """With `rest`, what lies between the products must become floats, too."""
+    for rest in (0.0, 0.2):
+        mock = Mock({f"l{i}": 0.1 for i in range(10)}, rest=rest)
+        assigner, first = mock.assigner(Limits(narrow=0.6))
+        kept = assigner.near_enough(first)
+        assert kept.near.excess > 10 and kept.cost.products["i8"] >= 0.6
+        found = assigner.beyond(first, kept, 0.5, ["sum"])
+        assert found.near.excess <= 1.0 and found.cost.ms <= assigner.plain.ms * 1.02
+        assert found.cost.products["i8"] < 0.2 and ("sum" in found.schemes) == (rest > 0)
 
 
 def test_the_most_exact_within_the_time() -> None:

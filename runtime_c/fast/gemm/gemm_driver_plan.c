@@ -48,18 +48,14 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
         if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
     /* Counts the stores of sums, the requantization of integer sums (which is fast in tiles of AVX2), and maps, which
      * load the stored sums again. */
-    const bool bytes = ln_dtype_size(dtype) == 1;
-    const bool widened = ln_gemm_widened_by(kernel, dtype);
-    const double store = ln_lanes(kernel) >= 8 ? 4 : 9; /* of a result of 8 bits */
+    const bool bytes = ln_dtype_size(dtype) == 1, widened = ln_gemm_widened_by(kernel, dtype);
+    const double store = ln_lanes(kernel) >= 8 ? 4 : 9, one = bytes && ln_lanes(kernel) == 16 ? 1.5 : 0.5;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? store : 6);
-    const bool clamps = call->epilogue == NULL || (!floats && call->epilogue->clamp_only); /* the store clamps anyway */
-    if (!clamps && (!floats || call->outputs[0].dtype != LINNET_F32))
+    if (call->epilogue != NULL && (floats ? call->outputs[0].dtype != LINNET_F32 : !call->epilogue->clamp_only))
         counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? store : 4);
     if (size->segments > 1) counts->work[LN_RATE_MAP] += products * (double)size->rows * (double)size->segments * 0.9;
-    /* Rows are converted if their dtype is not that of the products. 8-bit rows are converted if there is no dot
-     * product of bytes; AVX-512 needs the sums of their elements. Blocks overlap, so that some elements of a run are
-     * widened twice. */
-    const double one = bytes && ln_lanes(kernel) == 16 ? 1.5 : 0.5;
+    /* Rows are converted if their dtype is not that of the products, or if there is no dot product of bytes. AVX-512
+     * needs the sums of their bytes. Blocks overlap, so that some elements of a run are widened twice. */
     const double per_row = dtype == LINNET_F32 ? 0 : floats ? 2.1 : widened ? 6.2 : one;
     counts->work[LN_RATE_MAP] += widened && size->run > 0 ? 1.2 * (double)size->run : a * per_row;
     if (widened) counts->read += b;
