@@ -67,6 +67,17 @@ def test_the_same_network_without_the_cause_needs_no_fix(name: str) -> None:
     assert 10 * math.log10(1 / report.hurt) == pytest.approx(report.output_db, abs=5)
 
 
+def test_outputs_just_below_the_limit_become_much_better() -> None:
+    """Without a target, the search does not end at 30 dB if the outputs have nearly as much before it."""
+    case = HOSTILE["logarithm"]
+    graph, data = case.graph(healthy=True), case.samples(6)
+    made = quantized(graph, case)
+    report = debug_quantization(graph, made, data)
+    assert 20 < report.output_db < 30
+    fix = find_fix(report, graph, made, lambda table: quantized(graph, case, table), data)
+    assert fix.reached and fix.after > report.output_db + 8
+
+
 def two_layers() -> tuple[linnet.Graph, list[dict[str, np.ndarray]]]:
     rng = np.random.default_rng(0)
     graph = linnet.Graph()

@@ -41,8 +41,10 @@ _CLOSE = 0.5  # dB: how much worse a cheaper way may be
 _GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
 _WITHIN = 1.0  # dB: without a target, how far the outputs may stay below what all candidates together reach
 _MOST = 8  # candidates, and four times as many with a target
+_SLOWER = 1.2  # without a target, no change is made that raises the modelled time above this many times that before
 _SOME = 0.1  # dB: with a target, how far they may stay below it
-ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, no further layer is tried from here on
+ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, outputs that are as good are left as they are
+_BETTER = 10.0  # dB: without a target, layers are tried until the outputs are better by this, and good enough
 _ENOUGH_16 = 50.0  # dB: the same for dtypes of 16 bits
 
 
@@ -89,6 +91,9 @@ def find_fix(
     pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
     ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + options.seconds
     good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
+    nothing = decibel(1.0, before) >= good
+    if target is None and not nothing:
+        good = max(good, decibel(1.0, before) + _BETTER)
     tries, waiting, chosen, note = list[Try](), list[Try](), list[Try](), ""
     noise = before
     for layer in _candidates(report, _MOST if target is None else 4 * _MOST):
@@ -104,12 +109,12 @@ def find_fix(
         base = _union([*chosen, *waiting])
         found = search.ways_of(layer, _ways(pairs[layer.name], layer, ladder), base, enough, decibel(1.0, noise))
         tries += found
-        usable = [t for t in found if t.output_db is not None]
+        usable = [t for t in found if t.output_db is not None and (target is not None or search.cheap(base, t))]
         if not usable:
             continue
         top = max(t.output_db for t in usable if t.output_db is not None)
         near = [t for t in usable if t.output_db is not None and t.output_db >= min(top - _CLOSE, max(enough, good))]
-        way = min(near, key=lambda t: search.ms(_union([Try("", "", dict(base), None), t])))
+        way = min(near, key=lambda t: search.ms_with(base, t))
         if top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
             chosen += [*waiting, way]
             waiting = []
@@ -118,7 +123,7 @@ def find_fix(
             waiting.append(usable[-1])
     best = decibel(1.0, noise)
     if not chosen and not note:
-        note = "nothing has to be fixed" if decibel(1.0, before) >= good else "no layer gains enough"
+        note = "nothing has to be fixed" if nothing else "no layer gains enough"
         note += (
             f": the outputs have {decibel(1.0, before):.1f} dB; a higher target finds more" if target is None else ""
         )
@@ -262,6 +267,14 @@ class _Search:
         """The modelled time with rows that were tried; 0 if costs are not known."""
         found = self.costs.get(frozenset(rows.items()))
         return 0.0 if found is None else found.ms
+
+    def ms_with(self, rows: Mapping[str, str], t: Try) -> float:
+        """`ms` of rows together with those of a try."""
+        return self.ms(_union([Try("", "", dict(rows), None), t]))
+
+    def cheap(self, rows: Mapping[str, str], t: Try) -> bool:
+        """Whether rows together with those of a try take little more time than the graph without them."""
+        return self.first is None or self.ms_with(rows, t) <= _SLOWER * self.first.ms
 
     def dearer(self, rows: Mapping[str, str]) -> tuple[float, int] | None:
         """(time over that without rows, bytes more), as far as costs are known."""
