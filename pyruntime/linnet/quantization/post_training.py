@@ -19,7 +19,7 @@ from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization import recurrent
 from linnet.quantization.decisions import Decisions
 from linnet.quantization.embeddings import Tables
-from linnet.quantization.rounding import Rounded, Rounding
+from linnet.quantization.rounding import Rounded, Rounding, least_scales
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
     HALVES,
@@ -179,9 +179,8 @@ class Quantizer(Decisions):
         wide = None if bias is None or bias.data is None else bias.data.astype(np.float64)
         if wide is not None and "made" in self.factors.get(node, {}):
             wide = (wide * self.factors[node]["made"]).reshape(-1)
-        limit = 2.0**30 if mode == "i8" else 2.0**52
         if w.data is not None:
-            made = self._rounded(node, w, wide, float(new_x.quantization.scale[0]), limit)
+            made = self._rounded(node, w, wide, float(new_x.quantization.scale[0]))
             parameters = made.parameters
             new_w = self.tables.weights(w, made.values, parameters)
             if made.missing is not None and self.options.correct:
@@ -193,6 +192,7 @@ class Quantizer(Decisions):
         new_bias = None
         if wide is not None:
             scale = np.float64(new_x.quantization.scale[0]) * parameters.scale.astype(np.float64)
+            limit = 2.0**30 if mode == "i8" else 2.0**52
             array = np.clip(np.rint(wide / scale), -limit, limit).astype(np.int32 if mode == "i8" else np.int64)
             new_bias = self.function.constant(array, bias.name if bias is not None else f"{w.name}/bias")
         # A single activation after the node becomes its epilogue and reads f32 accumulators. Otherwise the output is
@@ -211,27 +211,22 @@ class Quantizer(Decisions):
         if node in self.folded_clamps and dtype == "f32":
             self._emit_map(self.folded_clamps[node])
 
-    def _rounded(
-        self, node: Node, w: Tensor, bias: npt.NDArray[np.float64] | None, x_scale: float, limit: float
-    ) -> Rounded:
+    def _rounded(self, node: Node, w: Tensor, bias: npt.NDArray[np.float64] | None, x_scale: float) -> Rounded:
         """The integer weights of a product: 8 bits, or 16 bits if the table says so or if 8 bits are too noisy for
         16-bit activations."""
         assert w.data is not None
         axis = weight_axis(node, w.data.ndim)
-        least: npt.NDArray[np.float64] | float = 0.0
-        if bias is not None and bias.size:
-            # A channel with tiny weights gets a larger scale, because its bias would otherwise not fit into the
-            # accumulator.
-            sizes = np.abs(bias).reshape(-1) / (limit * x_scale)
-            least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
+        channels = 1 if axis is None else w.data.shape[axis]
+        least = {bits: least_scales(bias, bits, x_scale, channels) for bits in (self.weight_bits, 16)}
         rounding = self.observation.rounding if self.observation and not self.scales else Rounding({}, self.scales)
         scheme = self.schemes.get(node)
-        made = rounding(node, axis, least, self.weight_bits, self.options.careful, self.factors.get(node))
+        bits = self.weight_bits
+        made = rounding(node, axis, least[bits], bits, self.options.careful, self.factors.get(node))
         more = (
             scheme is None and (made.noise is None or made.noise > self.options.weight_noise) and self.weight_bits == 8
         )
         if self.modes[node] == "i16" and (more or scheme == "w16a16"):
-            made = rounding(node, axis, least, 16, False, self.factors.get(node))
+            made = rounding(node, axis, least[16], 16, False, self.factors.get(node))
         self.weights[node] = "i8" if made.values.dtype == np.int8 else "i16"
         if made.noise is not None:
             self.noises[node] = made.noise

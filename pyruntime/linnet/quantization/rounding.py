@@ -120,6 +120,15 @@ def rounded(
     return Rounded(values, parameters, missing, noise)
 
 
+def least_scales(bias: Floats | None, bits: int, x_scale: float, channels: int) -> Floats | float:
+    """The least scales of weights (f64 [channels], or one for all) with which the bias fits into sums of 32 bits, two of them
+    for 16-bit weights. One channel of tiny weights whose bias did not fit would make the sums of the whole layer wider."""
+    if bias is None or not bias.size:
+        return 0.0
+    sizes = np.abs(bias).reshape(-1) / (2.0 ** (30 if bits <= 8 else 37) * x_scale)
+    return sizes if sizes.size == channels else float(sizes.max())
+
+
 def _scales(node: Node, w: npt.NDArray[np.float32], axis: int | None, parameters: Quantization) -> Floats:
     """The scale of each weight, in the layout that `as_rows` returns."""
     shape = [1] * w.ndim
