@@ -30,6 +30,12 @@ def test_no_ordinary_layer_is_left_to_a_reference() -> None:
     assert ("reduce", "prod", "f32") in left and not any(kind == "sum" for _, kind, dtype in left if dtype == "f32")
 
 
+def test_the_operations_of_a_depthwise_transposed_convolution_of_integers() -> None:
+    (shape,) = [s for s in shapes() if s.op == "conv_transpose" and s.name.startswith("depthwise: 32x32")]
+    for dtype in ("i8", "i16", "w16"):
+        assert planned(shape, dtype)[2].step.flops == 2 * 32 * 32 * 32 * 9, dtype
+
+
 def test_what_counts_as_slow() -> None:
     first, second, *_ = shapes()
     found = [Found(first, "f32", "fast", False, 10.0, 100.0), Found(second, "f32", "fast", False, 10.0, 100.0)]

@@ -126,8 +126,8 @@ linnet_status ln_transpose_configure(ln_call *call) {
     if (call->phases == 2) /* item 0 packs; each other item widens one row of x */
         call->work[0] = 1 + (p->widen ? g->batch * g->in[0] * g->in[1] : 0);
     call->work[call->phases - 1] = g->batch * g->out[0] * g->out[1];
-    call->flops =
-        (uint64_t)(2 * g->batch * g->in[0] * g->in[1] * g->in[2] * g->in_channels * ln_window_taps(g) * p->out_group);
+    call->flops = (uint64_t)(2 * g->batch * g->in[0] * g->in[1] * g->in[2] * g->in_channels * ln_window_taps(g) *
+                             (g->out_channels / g->group));
     if (p->integer) return ln_requant_prepare(call, x, w, 1, y, g->out_channels, (int)a->requant, &p->requant);
     return LINNET_OK;
 }
