@@ -111,20 +111,15 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
                 continue;
             }
             const int64_t left = end - ix * pixel;
-            int64_t at = 0;
             char last[DWL_GROUP][DWL_MIX * 2];
-            for (; d->multiplier > 1 && at < bytes; at += DWL_MIX * size) {
-                const char *repeated[DWL_GROUP];
+            for (int64_t at = 0; at < bytes; at += DWL_MIX * size) {
+                const char *copies[DWL_GROUP];
                 for (int r = 0; r < DWL_GROUP; r++)
-                    repeated[r] = steps[r] ? dwl_repeat(d, size, p[r], c + at / size, last[r]) : s->line;
-                dwl_mix_some(size, repeated, 0, flip, to + at / size);
-            }
-            for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
-                dwl_mix_some(size, p, at, flip, to + at / size);
-            if (at < bytes) { /* the last elements of the row; memory after them must not be read */
-                LN_UNROLL
-                for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
-                dwl_mix_some(size, p, 0, flip, to + at / size);
+                    if (d->multiplier > 1)
+                        copies[r] = steps[r] ? dwl_repeat(d, size, p[r], c + at / size, last[r]) : s->line;
+                    else /* memory after the row must not be read */
+                        copies[r] = memcpy(last[r], p[r] + at, (size_t)ln_min(left - at, DWL_MIX * size));
+                dwl_mix_some(size, copies, 0, flip, to + at / size);
             }
         }
     }
