@@ -174,14 +174,19 @@ class Assigner:
         than `first` or the float graph, and keeps the share `narrow` of products in the graph's dtype, if there is one.
         Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
         which become floats if products alone are not enough. Otherwise returns `kept`."""
-        bounds, self.limits = self.limits, Limits()
-        for more in ((), others):
-            if self.walk is not None and not any(one.near.excess <= 1.0 for one in self.points):
-                self._walk(first._replace(schemes={**first.schemes, **dict.fromkeys(more, "f16")}), *self.walk)
-        self.limits = bounds
         useless = kept.near.excess > _USELESS
         most = max(first.cost.ms, self.plain.ms) * (2 - _CHEAPER if useless else 1)
-        permitted = Limits(most, bounds.bytes, 0.0 if useless else narrow)
+        permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)
+        bounds, self.limits = self.limits, Limits()
+
+        def reached(limits: Limits) -> bool:
+            return any(one.near.excess <= 1.0 and limits.permit(one.cost, self.dtype) for one in self.points)
+
+        if self.walk is not None and not reached(Limits()):
+            self._walk(first, *self.walk)
+        if self.walk is not None and useless and others and not reached(permitted):
+            self._walk(first._replace(schemes={**first.schemes, **dict.fromkeys(others, "f16")}), *self.walk)
+        self.limits = bounds
         found = [one for one in self.points if permitted.permit(one.cost, self.dtype)]
         best = min((one.near.excess for one in found), default=math.inf)
         enough = max(1.0, _NEAR * best) if useless and best < kept.near.excess / _USELESS else 1.0

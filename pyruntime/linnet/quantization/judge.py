@@ -12,6 +12,7 @@ import numpy.typing as npt
 from linnet.facade import Graph
 from linnet.ir.dtypes import has_floats
 from linnet.quantization.agreement import KEEPS_HALVES
+from linnet.quantization.detections import candidates_of
 from linnet.quantization.goal import Target
 from linnet.quantization.observe import Batches
 
@@ -75,6 +76,7 @@ class Judge:
         self.parts = {name: parts_of(values) for name, values in self.wanted.items()}
         self.powers = {name: self._powers(name) for name in self.wanted}
         self.kinds = {name: kind_of(values) for name, values in self.wanted.items()}
+        self.candidates = candidates_of(self.wanted)
 
     def _powers(self, name: str) -> list[float]:
         values = [w.astype(np.float64) for w in self.wanted[name]]
@@ -90,10 +92,14 @@ class Judge:
     def _decides(self, name: str) -> bool:
         """Whether only the decisions of an output count."""
         kind = self.kinds[name]
+        if name in self.candidates:
+            return bool(self.candidates[name].form)
         return not has_floats(self.wanted[name][0]) or (kind.axis is not None and kind.form != "logits")
 
     def _limit(self, name: str) -> float:
         """The error that an output may have, over the power of its changes."""
+        if name in self.candidates:
+            return self.candidates[name].limit(self.target)
         if not self._decides(name):
             return self.target.values
         axis, first = self.kinds[name].axis, self.wanted[name][0]
@@ -105,8 +111,11 @@ class Judge:
         counts = {
             name: sum(_decisions(scores, scores, kind.axis)[1] for scores in map(kind.scores, self.wanted[name]))
             for name, kind in self.kinds.items()
-            if self._decides(name) or kind.form == "logits"
+            if name not in self.candidates and (self._decides(name) or kind.form == "logits")
         }
+        for name, one in self.candidates.items():
+            if one.form:
+                counts[name] = sum(one.decisions(i, value)[1] for i, value in enumerate(self.wanted[name]))
         if not counts or max(counts.values()) >= _TELLING:
             return ""
         return (
@@ -140,17 +149,20 @@ class Judge:
         for name, wanted in self.wanted.items():
             got, kind = [np.asarray(run[name]) for run in runs], self.kinds[name]
             differ, count, distance = 0, 0, 0.0
-            for a, b in zip(wanted, got, strict=False):
-                changed, decided = _decisions(kind.scores(a), kind.scores(b), kind.axis)
+            detected = self.candidates.get(name)
+            for i, (a, b) in enumerate(zip(wanted, got, strict=False)):
+                if detected is not None:
+                    changed, decided = detected.decisions(i, b)
+                else:
+                    changed, decided = _decisions(kind.scores(a), kind.scores(b), kind.axis)
                 differ, count = differ + changed, count + decided
-                distance += self._distance(name, a, b) / len(got)
+                distance += (self._distance(name, a, b) if detected is None else detected.distance(i, b)) / len(got)
             errors.append(distance)
             share = differ / max(count, 1)
             losses.append(max(share, 0.0 if self._decides(name) else distance))
             limit = self._limit(name)
-            ratios.append(
-                max(1.0, distance / limit, share / (self.target.masks if kind.axis == _EACH else self.target.classes))
-            )
+            each = kind.axis == _EACH or detected is not None
+            ratios.append(max(1.0, distance / limit, share / (self.target.masks if each else self.target.classes)))
         error, excess = float(np.mean(errors or [0.0])), float(np.exp(np.mean(np.log(ratios or [1.0]))))
         loss = max(losses, default=0.0)
         if self.score is not None and self.most is not None and samples is None:
