@@ -24,7 +24,8 @@ _NEAR = 1.2  # times the smallest excess, which a cheaper assignment may leave
 _BYTES = 0.25  # the weight of a byte in the cost, as a share of the float graph, where that of time is 1
 _FREE = 1e-4  # the least cost of a change
 _SLIGHT = 2e-3  # the cost of a change that is not worth a try to do without
-_USELESS = 10  # times the error within which an output is near enough
+_USELESS = 0.1  # of the power of what changes in an output: with such an error it says little
+_NEARER = 10  # times, for an assignment that misses the limits, too
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
 _WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
 
@@ -174,7 +175,7 @@ class Assigner:
         than `first` or the float graph, and keeps the share `narrow` of products in the graph's dtype, if there is one.
         Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
         which become floats if products alone are not enough. Otherwise returns `kept`."""
-        useless = kept.near.excess > _USELESS
+        useless = kept.near.error > _USELESS
         most = max(first.cost.ms, self.plain.ms) * (2 - _CHEAPER if useless else 1)
         permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)
         bounds, self.limits = self.limits, Limits()
@@ -189,7 +190,7 @@ class Assigner:
         self.limits = bounds
         found = [one for one in self.points if permitted.permit(one.cost, self.dtype)]
         best = min((one.near.excess for one in found), default=math.inf)
-        enough = max(1.0, _NEAR * best) if useless and best < kept.near.excess / _USELESS else 1.0
+        enough = max(1.0, _NEAR * best) if useless and best < kept.near.excess / _NEARER else 1.0
         found = [one for one in found if one.near.excess <= enough]
         return min(found, key=lambda one: self._cost(one.cost), default=kept)
 
