@@ -121,7 +121,7 @@ static LN_ALWAYS_INLINE void dwl_store_bytes(const vi *sum, vf scale, vf most, v
     for (int i = 0; i < 2; i++, out += 2 * pixel) {
         const __m128i two = i ? _mm256_extracti128_si256(v, 1) : _mm256_castsi256_si128(v);
         _mm_storel_epi64((__m128i *)(void *)out, two);
-        _mm_storeh_pd((double *)(void *)(out + pixel), _mm_castsi128_pd(two));
+        _mm_storel_epi64((__m128i *)(void *)(out + pixel), _mm_unpackhi_epi64(two, two));
     }
 #else
     const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
