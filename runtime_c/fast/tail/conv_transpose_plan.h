@@ -29,7 +29,7 @@ typedef struct ln_transpose_plan {
     int parts; /* 2: weights have 16 bits, and high and low bytes are packed and summed separately; 1: others */
 } ln_transpose_plan;
 
-bool ln_transpose_can(const ln_call *call);
+LN_PLANNING bool ln_transpose_can(const ln_call *call);
 /* How many times longer these kernels are said to take than the matrix product (gemm_driver_conv.c), where the latter
  * multiplies no zeros. The factor is larger than the ratio of two vector widths. So the matrix product is chosen even
  * if it is compiled for narrower vectors than these kernels, as the integer product may be. */
@@ -37,8 +37,8 @@ enum { LN_TRANSPOSE_SLOW = 4 };
 /* The `cost` of the kernels, which gather the inputs of each output. They are fast for floats with a stride, and for
  * integers with few channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the matrix
  * product for 128 to 64.) */
-void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-linnet_status ln_transpose_configure(ln_call *call);
+LN_PLANNING void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_transpose_configure(ln_call *call);
 /* `pack` of the kernels: weights [group][tap][in_group][padded], then bias [group][padded], in f32, or in i32 with the
  * zero point subtracted. If there is a second part, it follows in the same order. ln_transpose_pack_run packs weights
  * that are not constant, to scratch. ln_transpose_weights returns the packed weights, wherever they are. */

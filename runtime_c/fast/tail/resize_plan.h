@@ -25,11 +25,11 @@ typedef struct ln_resize_plan {
 } ln_resize_plan;
 
 /* `can`, `cost` and `configure` of the two kernels. */
-bool ln_resize_channels_can(const ln_call *call);
-bool ln_resize_rows_can(const ln_call *call);
-void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-linnet_status ln_resize_channels_configure(ln_call *call);
-linnet_status ln_resize_rows_configure(ln_call *call);
+LN_PLANNING bool ln_resize_channels_can(const ln_call *call);
+LN_PLANNING bool ln_resize_rows_can(const ln_call *call);
+LN_PLANNING void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_resize_channels_configure(ln_call *call);
+LN_PLANNING linnet_status ln_resize_rows_configure(ln_call *call);
 
 #endif
