@@ -12,8 +12,8 @@ from tests.slow_shapes import Found, planned, shapes, slow
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="needs kernels with vectors")
 
-# Reductions of stored integers are left to the reference, as converters and the quantizer make none of them, except for
-# the largest and the smallest value. So are kinds of reductions that hardly any network has.
+# Reductions of stored integers have no vector kernels, except for the largest and the smallest value. Neither have the
+# kinds prod and log_sum_exp of floats.
 KNOWN = {"reduce"}
 FAST = ("max", "min")
 
