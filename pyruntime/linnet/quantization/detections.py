@@ -4,6 +4,7 @@ one reads the boxes of the others. So only candidates with high scores are compa
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class Candidates:
     counted: Sequence[Array]
     form: str
 
-    @property
+    @functools.cached_property
     def power(self) -> float:
         """The mean square of what is compared; of values, the mean square of their differences from the mean."""
         held = np.concatenate([value[which] for value, which in zip(self.wanted, self.counted, strict=True)])

@@ -211,6 +211,12 @@ class Quantizer(Decisions):
         if node in self.folded_clamps and dtype == "f32":
             self._emit_map(self.folded_clamps[node])
 
+    def _rounding(self) -> Rounding:
+        """The roundings that were made before, or new ones with the scales that were trained."""
+        if self.observation is not None and not self.scales:
+            return self.observation.rounding
+        return Rounding({}, self.scales)
+
     def _rounded(self, node: Node, w: Tensor, bias: npt.NDArray[np.float64] | None, x_scale: float) -> Rounded:
         """The integer weights of a product: 8 bits, or 16 bits if the table says so or if 8 bits are too noisy for
         16-bit activations."""
@@ -218,7 +224,7 @@ class Quantizer(Decisions):
         axis = weight_axis(node, w.data.ndim)
         channels = 1 if axis is None else w.data.shape[axis]
         least = {bits: least_scales(bias, bits, x_scale, channels) for bits in (self.weight_bits, 16)}
-        rounding = self.observation.rounding if self.observation and not self.scales else Rounding({}, self.scales)
+        rounding = self._rounding()
         scheme = self.schemes.get(node)
         bits = self.weight_bits
         made = rounding(node, axis, least[bits], bits, self.options.careful, self.factors.get(node))
@@ -343,7 +349,7 @@ class Quantizer(Decisions):
         if self.schemes[node] == "w4":
             self.weights[node] = "i4"
             return self.tables.blocks(w, bool(node.attributes.get("transpose_b", False)))
-        rounding = self.observation.rounding if self.observation and not self.scales else Rounding({}, self.scales)
+        rounding = self._rounding()
         made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
         constant = self.tables.weights(w, made.values, made.parameters)
         self.weights[node] = "i8"
