@@ -8,7 +8,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.quantization.detections import candidates_of
+from linnet.quantization.detections import candidates_of, joined_of
 from linnet.quantization.goal import TARGETS
 from linnet.quantization.judge import Judge, Nearness
 from linnet.quantization.observe import Batches
@@ -75,6 +75,68 @@ def test_decisions_are_those_that_f32_is_sure_of() -> None:
     changed[0, 5], changed[0, 6] = 0.3, 0.9
     assert scores.decisions(0, changed) == (2, 3)
     assert scores.decisions(0, changed[:, :50]) == (1, 1)
+
+
+def yolo(across: bool, coordinates: float = 320.0, objectness: bool = False) -> list[np.ndarray]:
+    """[1, 4 + numbers, candidates] if across, or [1, candidates, 4 + numbers], of four samples: centre and size of each box, then
+    three scores of classes, behind one that says whether there is an object at all."""
+    rng = np.random.default_rng(19)
+    boxes = rng.uniform(0, coordinates, (4, 1, ROWS, 4))
+    classes = rng.uniform(0.8 if objectness else 0.0, 1.0 if objectness else 0.1, (4, 1, ROWS, 3))
+    first = rng.uniform(0, 0.1, (4, 1, ROWS, 1))
+    (first if objectness else classes)[:, :, OBJECTS] = 0.9
+    found = np.concatenate([boxes, *([first] if objectness else []), classes], axis=3).astype(np.float32)
+    return list(np.swapaxes(found, 2, 3) if across else found)
+
+
+@pytest.mark.parametrize("across", [True, False])
+@pytest.mark.parametrize("coordinates", [320.0, 1.0])
+@pytest.mark.parametrize("objectness", [True, False])
+def test_boxes_and_scores_in_one_array_are_taken_apart(across: bool, coordinates: float, objectness: bool) -> None:
+    values = yolo(across, coordinates, objectness)
+    one = joined_of({"y": values})["y"]
+    assert one.across == across and np.flatnonzero(~one.scores).tolist() == [0, 1, 2, 3]
+    apart = [one.parts("y", v) for v in values]
+    rows = np.swapaxes(values[2], 1, 2) if across else values[2]
+    np.testing.assert_array_equal(apart[2]["y (boxes)"], rows[..., :4])
+    np.testing.assert_array_equal(apart[2]["y (scores)"], rows[..., 4:])
+    found = candidates_of({part: [v[part] for v in apart] for part in apart[0]})
+    assert {name: held.form for name, held in found.items()} == {"y (boxes)": "", "y (scores)": "scores"}
+    for which in found["y (boxes)"].counted:
+        assert set(OBJECTS) <= set(np.flatnonzero(which)) and which.sum() == 4
+
+
+def test_what_does_not_join_boxes_and_scores() -> None:
+    values = yolo(True)
+    assert not joined_of({"y": [v[:, :4] for v in values]})  # no scores
+    assert not joined_of({"y": [v * 2 for v in values]})  # numbers beyond 1 are no scores
+    assert not joined_of({"y": [v[0] for v in values]})
+    notes = (
+        np.random.default_rng(3).uniform(0, 1, (4, 1, 172, 88)) ** 40
+    )  # notes of a song: all are scores, few are high
+    assert not joined_of({"y": list(notes.astype(np.float32))})
+
+
+def test_a_judge_compares_the_boxes_of_objects_in_joined_outputs() -> None:
+    """x [1,1] times the output of a sample: the error of the background's boxes does not count."""
+    value = yolo(True)[0]
+    noise = np.random.default_rng(5).standard_normal(value.shape).astype(np.float32) * 20
+    noise[:, 4:] = 0
+
+    def made(error: np.ndarray) -> linnet.Graph:
+        graph = linnet.Graph()
+        x = graph.placeholder("x", (1, 1))
+        graph.signature(
+            "infer", {"x": x}, {"y": ops.multiply(graph.constant(value + error), ops.reshape(x, (1, 1, 1)))}
+        )
+        return graph
+
+    feeds = [{"x": np.full((1, 1), 1 - 0.01 * i, np.float32)} for i in range(8)]
+    judge = Judge(made(np.zeros_like(value)), Batches(feeds, ["x"]), 8, TARGETS["i8"], 1)
+    assert set(judge.candidates) == {"y (boxes)", "y (scores)"} and not judge.lost(made(noise))
+    counted = judge.candidates["y (boxes)"].counted[0]
+    assert judge.compare(made(np.where(counted, 0, noise))).excess == 1.0
+    assert judge.compare(made(np.where(counted, noise, 0))).excess > 1.0
 
 
 def detector(background: float = 0.0, box: float = 0.0, score: float = 0.0) -> linnet.Graph:

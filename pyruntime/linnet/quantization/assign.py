@@ -25,7 +25,7 @@ _BYTES = 0.25  # the weight of a byte in the cost, as a share of the float graph
 _FREE = 1e-4  # the least cost of a change
 _SLIGHT = 2e-3  # the cost of a change that is not worth a try to do without
 _USELESS = 0.1  # of the power of what changes in an output: with such an error it says little
-_AS_LONG = 1.02  # times what f32 takes, for a graph that is mostly f16
+_AS_LONG = 1.02  # times what f32 takes: the model of time is not nearer than this
 _NEARER = 10  # times, for an assignment that misses the limits, too
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
 _WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
@@ -177,7 +177,7 @@ class Assigner:
         Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
         which become floats if products alone are not enough. Otherwise returns `kept`."""
         useless = kept.near.error > _USELESS
-        most = max(first.cost.ms, self.plain.ms) * (_AS_LONG if useless else 1)
+        most = max(first.cost.ms, self.plain.ms * _AS_LONG)
         permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)
         bounds, self.limits = self.limits, Limits()
 

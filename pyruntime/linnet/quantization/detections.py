@@ -22,6 +22,7 @@ _TIE = 0.1  # a score that is nearer to that of an object than this decides noth
 _POSSIBLE = 0.25  # the score of a candidate that a lower threshold would take
 _BEST = 4  # candidates of each sample that are compared whatever their scores are
 _LARGEST = 100.0  # logits beyond this have the same probability
+_SPREAD = 0.2  # of the range of a coordinate, which its deviation exceeds: objects may be anywhere
 _BOXES = 2.5  # times the limit of values: a box that is moved by a few percent of its size is still the same box
 
 
@@ -66,9 +67,45 @@ class Candidates:
         return int((clear & (one ^ other)).sum()), int((one | other).sum())
 
 
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """An output that holds boxes and scores of each candidate in one array, as YOLO's do: [1, numbers, candidates], or
+    [1, candidates, numbers]. across: whether candidates are its last axis. scores: bool [numbers], which are scores."""
+
+    across: bool
+    scores: Array
+
+    def parts(self, name: str, value: Array) -> dict[str, Array]:
+        """The boxes and the scores as outputs of their own: [1, candidates, numbers]."""
+        rows = np.swapaxes(value, 1, 2) if self.across else value
+        return {f"{name} (boxes)": rows[..., ~self.scores], f"{name} (scores)": rows[..., self.scores]}
+
+
+def joined_of(outputs: Mapping[str, Sequence[Array]]) -> dict[str, Joined]:
+    """The outputs that hold both boxes and scores, by name. outputs: the values of all samples. The first four numbers of
+    each candidate are its box, and those of the others that are always between 0 and 1 are its scores."""
+    found: dict[str, Joined] = {}
+    for name, values in outputs.items():
+        first = values[0]
+        if first.ndim != 3 or first.shape[0] != 1 or not all(has_floats(v) and v.shape == first.shape for v in values):
+            continue
+        one = Joined(first.shape[2] > first.shape[1], np.zeros(0, bool))
+        rows = np.concatenate([np.swapaxes(v, 1, 2)[0] if one.across else v[0] for v in values]).astype(np.float64)
+        if len(rows) < _LEAST * len(values) or rows.shape[1] < 5 or not np.isfinite(rows).all():
+            continue
+        ranges = np.ptp(rows[:, :2], axis=0)
+        scores = (rows.min(axis=0) >= 0.0) & (rows.max(axis=0) <= 1.0) & (np.arange(rows.shape[1]) >= 4)
+        if scores.any() and bool((rows[:, :2].std(axis=0) > _SPREAD * ranges).all()) and ranges.min() > 0:
+            made = dataclasses.replace(one, scores=scores)
+            apart = [made.parts(name, v) for v in values]
+            if candidates_of({part: [v[part] for v in apart] for part in apart[0]}):
+                found[name] = made
+    return found
+
+
 def candidates_of(outputs: Mapping[str, Sequence[Array]]) -> dict[str, Candidates]:
     """The outputs that belong to detections, by name. outputs: the values of all samples. Outputs with as many rows belong
-    together if one of them has a single number per row, a score that few rows reach, and another says more of each."""
+    together if the scores of one, or the first of them, are high in few rows, and another says more of each."""
     groups: dict[int, list[str]] = {}
     for name, values in outputs.items():
         if all(has_floats(v) and v.shape == values[0].shape and np.isfinite(v).all() for v in values):
@@ -77,17 +114,17 @@ def candidates_of(outputs: Mapping[str, Sequence[Array]]) -> dict[str, Candidate
                 groups.setdefault(rows[0], []).append(name)
     found: dict[str, Candidates] = {}
     for names in groups.values():
-        shares = {
-            name: (_form(outputs[name]), _share(outputs[name])) for name in names if _shape(outputs[name][0])[1] == 1
-        }
-        scores = [name for name, (form, share) in shares.items() if form and 0 < share <= _RARE]
-        if not scores or not any(_shape(outputs[name][0])[1] >= 4 for name in names):
+        forms = {name: _form(outputs[name]) for name in names}
+        levels = {name: _levels(outputs[name], forms[name]) for name in names if forms[name]}
+        shares = {name: float(np.mean([(v > _OBJECT).mean() for v in found])) for name, found in levels.items()}
+        scores = [name for name, share in shares.items() if 0 < share <= _RARE]
+        boxes = [name for name in names if name not in scores and _shape(outputs[name][0])[1] >= 4]
+        if not scores or not boxes:
             continue
-        score = min(scores, key=lambda name: shares[name][1])
-        high = [_rows(v, shares[score][0])[:, 0] for v in outputs[score]]
+        high = levels[min(scores, key=lambda name: shares[name])]
         counted = [(v > _POSSIBLE) | (v >= np.partition(v, -_BEST)[-_BEST]) for v in high]
         for name in names:
-            form = shares[name][0] if name in scores else ""
+            form = forms[name] if name in scores else ""
             found[name] = Candidates([_rows(v, form) for v in outputs[name]], counted, form)
     return found
 
@@ -112,7 +149,10 @@ def _form(values: Sequence[Array]) -> str:
     return "sigmoid" if low < 0.0 else ""
 
 
-def _share(values: Sequence[Array]) -> float:
-    """The share of candidates that are objects."""
-    form = _form(values)
-    return float(np.mean([(_rows(v, form) > _OBJECT).mean() for v in values])) if form else 1.0
+def _levels(values: Sequence[Array], form: str) -> list[Array]:
+    """f64 [candidates] of each sample: the highest score, of any class. If many candidates have a high one, the first number:
+    classes may say what an object would be, and the first number whether there is one."""
+    rows = [_rows(v, form) for v in values]
+    highest = [v.max(axis=1) for v in rows]
+    rare = np.mean([(v > _OBJECT).mean() for v in highest]) <= _RARE
+    return highest if rare or form != "scores" else [v[:, 0] for v in rows]

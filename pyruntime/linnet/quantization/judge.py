@@ -4,7 +4,7 @@ is near enough: decisions must stay the same, and other values must stay near.""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,12 @@ import numpy.typing as npt
 from linnet.facade import Graph
 from linnet.ir.dtypes import has_floats
 from linnet.quantization.agreement import KEEPS_HALVES
-from linnet.quantization.detections import candidates_of
+from linnet.quantization.detections import Joined, candidates_of, joined_of
 from linnet.quantization.goal import Target
 from linnet.quantization.observe import Batches
+
+if TYPE_CHECKING:
+    from linnet.session.session import Session
 
 Array = npt.NDArray[Any]
 _EACH = -1  # the axis of scores, each of which is a decision of its own
@@ -66,17 +69,29 @@ class Judge:
         self.figure = score(graph) if score is not None else 0.0
         every = max(1, (batches.count or 1) // samples)
         self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
+        self.joined: dict[str, Joined] = {}
         session = Session(graph, threads=threads)
-        runs = [session.run(feeds) for feeds in self.samples]
-        self.wanted = {
-            name: [np.asarray(run[name]) for run in runs]
-            for name, value in (runs[0].items() if runs else ())
-            if np.asarray(value).dtype.kind in "iu" or has_floats(np.asarray(value))
-        }
+        self.wanted = self._outputs(session, self.samples)
+        self.joined = joined_of(self.wanted)
+        if self.joined:
+            self.wanted = self._outputs(session, self.samples)
         self.parts = {name: parts_of(values) for name, values in self.wanted.items()}
         self.powers = {name: self._powers(name) for name in self.wanted}
         self.kinds = {name: kind_of(values) for name, values in self.wanted.items()}
         self.candidates = candidates_of(self.wanted)
+
+    def _outputs(self, session: Session, samples: Sequence[Any]) -> dict[str, list[Array]]:
+        """The integers and floats that a graph gives for some samples, by the name of the output."""
+        found: dict[str, list[Array]] = {}
+        for feeds in samples:
+            for name, result in session.run(feeds).items():
+                value = np.asarray(result)
+                if value.dtype.kind not in "iu" and not has_floats(value):
+                    continue
+                one = self.joined.get(name)
+                for part, numbers in ({name: value} if one is None else one.parts(name, value)).items():
+                    found.setdefault(part, []).append(numbers)
+        return found
 
     def _powers(self, name: str) -> list[float]:
         values = [w.astype(np.float64) for w in self.wanted[name]]
@@ -127,13 +142,11 @@ class Judge:
         """The outputs of which a part loses its distinct values: at most two remain on all samples."""
         from linnet.session.session import Session
 
-        session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
-        runs = [session.run(feeds) for feeds in self.samples]
+        outputs = self._outputs(Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES), self.samples)
         return [
             name
             for name, wanted in self.wanted.items()
-            if wanted[0].dtype.kind == "f"
-            and any(_loses(part, wanted, [run[name] for run in runs]) for part in self.parts[name])
+            if wanted[0].dtype.kind == "f" and any(_loses(part, wanted, outputs[name]) for part in self.parts[name])
         ]
 
     def compare(self, graph: Graph, samples: int | None = None) -> Nearness:
@@ -142,12 +155,12 @@ class Judge:
         from linnet.session.session import Session
 
         session = Session(graph, threads=self.threads, max_bytes=KEEPS_HALVES)
-        runs = [session.run(feeds) for feeds in self.samples[:samples]]
+        outputs = self._outputs(session, self.samples[:samples])
         errors: list[float] = []
         ratios: list[float] = []
         losses: list[float] = []
         for name, wanted in self.wanted.items():
-            got, kind = [np.asarray(run[name]) for run in runs], self.kinds[name]
+            got, kind = outputs[name], self.kinds[name]
             differ, count, distance = 0, 0, 0.0
             detected = self.candidates.get(name)
             for i, (a, b) in enumerate(zip(wanted, got, strict=False)):
