@@ -120,8 +120,17 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
     float *y = dst;
     const uint16_t *x = src;
     int64_t i = 0;
-    if (stride == 1 && src_dtype == LINNET_F16)
+    if (stride == 1 && src_dtype == LINNET_F16) {
+        for (; i + 4 * LANES <= n; i += 4 * LANES) { /* two loads and two stores of two registers */
+            const uint16x8_t low = vld1q_u16(x + i), high = vld1q_u16(x + i + 2 * LANES);
+            const float16x8_t a = vreinterpretq_f16_u16(low), b = vreinterpretq_f16_u16(high);
+            vst1q_f32(y + i, vcvt_f32_f16(vget_low_f16(a)));
+            vst1q_f32(y + i + LANES, vcvt_high_f32_f16(a));
+            vst1q_f32(y + i + 2 * LANES, vcvt_f32_f16(vget_low_f16(b)));
+            vst1q_f32(y + i + 3 * LANES, vcvt_high_f32_f16(b));
+        }
         for (; i + LANES <= n; i += LANES) vst1q_f32(y + i, load_f16(x + i));
+    }
     if (stride == 1 && src_dtype == LINNET_BF16)
         for (; i + LANES <= n; i += LANES) vst1q_f32(y + i, load_bf16(x + i));
     ln_gemm_convert_any(y + i, (const char *)src + i * stride * (int64_t)ln_dtype_size(src_dtype), stride, n - i,

@@ -381,47 +381,7 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
     }
 }
 
-/* The rows of half_sum below. Callers pass f16 and adds as constants, so each combination is compiled by itself. */
-static ALWAYS_INLINE void LN_SIMD_NAME(half_rows)(const bool f16, const bool adds, const float *x, int64_t x_stride,
-                                                  const uint16_t *added, uint16_t *y, int64_t y_stride, int64_t rows,
-                                                  int64_t columns, vf low, vf high) {
-    for (const uint16_t *row = added; rows > 0; rows--, x += x_stride, y += y_stride) {
-        added = row;
-        if (adds) row += y_stride; /* arithmetic on NULL is undefined */
-        int64_t i = 0;
-        /* With this order of operands, NaN stays NaN. */
-        for (; i + VF_WIDTH <= columns; i += VF_WIDTH) {
-            vf v = vf_load(x + i);
-            if (adds) v = vf_add(v, f16 ? vf_load_f16(added + i) : vf_load_bf16(added + i));
-            v = vf_min(high, vf_max(low, v));
-            if (f16)
-                vf_store_f16(y + i, v);
-            else
-                vf_store_bf16(y + i, v);
-        }
-        if (i == columns) continue;
-        const int n = (int)(columns - i);
-        vf v = vf_load_partial(x + i, n);
-        if (adds) v = vf_add(v, f16 ? vf_load_f16_partial(added + i, n) : vf_load_bf16_partial(added + i, n));
-        v = vf_min(high, vf_max(low, v));
-        if (f16)
-            vf_store_f16_partial(y + i, n, v);
-        else
-            vf_store_bf16_partial(y + i, n, v);
-    }
-}
-
-static void LN_SIMD_NAME(half_sum)(int dtype, const float *x, int64_t x_stride, const uint16_t *added, uint16_t *y,
-                                   int64_t y_stride, int64_t rows, int64_t columns, float low, float high) {
-    const vf l = vf_set1(low), h = vf_set1(high);
-    if (x_stride == columns && y_stride == columns) columns *= rows, rows = 1; /* rows of few columns are one line */
-    if (dtype != LINNET_F16)
-        LN_SIMD_NAME(half_rows)(false, added != NULL, x, x_stride, added, y, y_stride, rows, columns, l, h);
-    else if (added != NULL)
-        LN_SIMD_NAME(half_rows)(true, true, x, x_stride, added, y, y_stride, rows, columns, l, h);
-    else
-        LN_SIMD_NAME(half_rows)(true, false, x, x_stride, NULL, y, y_stride, rows, columns, l, h);
-}
+#include "map/map_half.inc.c"
 
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
 const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {.strip = LN_SIMD_NAME(map_strip),

@@ -162,6 +162,15 @@ static inline void vi_narrow_8(void *p, vi a, vi b, vi c, vi d) {
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 static inline vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 static inline void vf_store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
+/* Convert 16 numbers with loads and stores of two registers, and two vectors to one. */
+static inline void vf_widen_f16(const uint16_t *p, float *to) {
+    const float16x8_t a = vreinterpretq_f16_u16(vld1q_u16(p)), b = vreinterpretq_f16_u16(vld1q_u16(p + 8));
+    vst1q_f32(to, vcvt_f32_f16(vget_low_f16(a)));
+    vst1q_f32(to + 4, vcvt_high_f32_f16(a));
+    vst1q_f32(to + 8, vcvt_f32_f16(vget_low_f16(b)));
+    vst1q_f32(to + 12, vcvt_high_f32_f16(b));
+}
+static inline uint16x8_t vf_as_f16(vf a, vf b) { return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
 static inline void vf_store_bf16(uint16_t *p, vf v) {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
     uint32x4_t top = vshrq_n_u32(bits, 16);

@@ -73,6 +73,10 @@ static void any_widen(int dtype, const void *p, int64_t at, int64_t n, float *ou
         memcpy(out, (const float *)p + at, (size_t)n * sizeof *out);
         return;
     }
+#ifdef LN_SIMD_NEON
+    for (; dtype == LINNET_F16 && i + 4 * VF_WIDTH <= n; i += 4 * VF_WIDTH)
+        vf_widen_f16((const uint16_t *)p + at + i, out + i);
+#endif
     for (; dtype == LINNET_F16 && i + VF_WIDTH <= n; i += VF_WIDTH)
         vf_store(out + i, vf_load_f16((const uint16_t *)p + at + i));
     for (; dtype == LINNET_I8 && i + VF_WIDTH <= n; i += VF_WIDTH)
@@ -111,6 +115,13 @@ static void any_narrow(int dtype, const float *x, int64_t n, void *p, int64_t at
         memcpy((float *)p + at, x, (size_t)n * sizeof *x);
         return;
     }
+#ifdef LN_SIMD_NEON
+    for (; dtype == LINNET_F16 && i + 4 * VF_WIDTH <= n; i += 4 * VF_WIDTH) {
+        uint16_t *to = (uint16_t *)p + at + i;
+        vst1q_u16(to, vf_as_f16(vf_load(x + i), vf_load(x + i + VF_WIDTH)));
+        vst1q_u16(to + 2 * VF_WIDTH, vf_as_f16(vf_load(x + i + 2 * VF_WIDTH), vf_load(x + i + 3 * VF_WIDTH)));
+    }
+#endif
     for (; dtype == LINNET_F16 && i + VF_WIDTH <= n; i += VF_WIDTH)
         vf_store_f16((uint16_t *)p + at + i, vf_load(x + i));
     for (; dtype == LINNET_I8 && i + VF_WIDTH <= n; i += VF_WIDTH)

@@ -23,9 +23,11 @@ typedef struct pool_span {
 #define POOL_BLOCKS 8
 
 /* Computes `blocks` vectors of channels at once, so that each tap reads a long run of memory. n: number of elements in
- * a single, last vector. */
-static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average, const int blocks, const pool_span *s,
+ * a single, last vector. dtype is a compile-time constant; LINNET_NONE stands for all dtypes without code of their
+ * own. */
+static LN_ALWAYS_INLINE void pool_vectors(const int dtype, const bool average, const int blocks, const pool_span *s,
                                           int64_t c, int n, void *out) {
+    const bool single = dtype == LINNET_F32, half = dtype == LINNET_F16 && n == VF_WIDTH;
     vf v[POOL_BLOCKS], divisor = vf_set1(s->count);
     LN_UNROLL
     for (int i = 0; i < blocks; i++) v[i] = vf_set1(s->start);
@@ -35,7 +37,8 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
             for (int64_t kx = s->nx; kx > 0; kx--, at += s->xx) {
                 LN_UNROLL
                 for (int i = 0; i < blocks; i++) {
-                    vf tap = any_load(single, s->dtype, s->x, at + i * VF_WIDTH, n);
+                    vf tap = half ? vf_load_f16((const uint16_t *)s->x + at + i * VF_WIDTH)
+                                  : any_load(single, s->dtype, s->x, at + i * VF_WIDTH, n);
                     v[i] = average ? vf_add(v[i], tap) : POOL_MAX(tap, v[i]);
                 }
             }
@@ -45,19 +48,20 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
         any_store(single, s->dtype, out, c + i * VF_WIDTH, n, average ? vf_div(v[i], divisor) : v[i]);
 }
 
-static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, const pool_span *s, int64_t channels,
+static LN_ALWAYS_INLINE void pool_window(const int dtype, const bool average, const pool_span *s, int64_t channels,
                                          void *out) {
     const int64_t four = 4 * VF_WIDTH, wide = POOL_BLOCKS * VF_WIDTH;
     int64_t c = 0;
-    for (; single && c + wide <= channels; c += wide) pool_vectors(single, average, POOL_BLOCKS, s, c, VF_WIDTH, out);
+    for (; dtype == LINNET_F32 && c + wide <= channels; c += wide)
+        pool_vectors(dtype, average, POOL_BLOCKS, s, c, VF_WIDTH, out);
     /* The last vectors begin early and compute some channels again. */
     for (; channels >= four && c + VF_WIDTH < channels; c += four)
-        pool_vectors(single, average, 4, s, ln_min(c, channels - four), VF_WIDTH, out);
+        pool_vectors(dtype, average, 4, s, ln_min(c, channels - four), VF_WIDTH, out);
     for (; c < channels; c += VF_WIDTH) {
         if (channels >= VF_WIDTH)
-            pool_vectors(single, average, 1, s, ln_min(c, channels - VF_WIDTH), VF_WIDTH, out);
+            pool_vectors(dtype, average, 1, s, ln_min(c, channels - VF_WIDTH), VF_WIDTH, out);
         else
-            pool_vectors(single, average, 1, s, 0, (int)channels, out);
+            pool_vectors(dtype, average, 1, s, 0, (int)channels, out);
     }
 }
 
@@ -189,13 +193,17 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                 s.start = average ? (float)((count - inside) * p->zero) : p->least;
             }
             if (dtype == LINNET_F32 && average)
-                pool_window(true, true, &s, channels, y);
+                pool_window(LINNET_F32, true, &s, channels, y);
             else if (dtype == LINNET_F32)
-                pool_window(true, false, &s, channels, y);
+                pool_window(LINNET_F32, false, &s, channels, y);
+#ifdef LN_SIMD_NEON
+            else if (dtype == LINNET_F16 && !average)
+                pool_window(LINNET_F16, false, &s, channels, y);
+#endif
             else if (average && (dtype == LINNET_I8 || dtype == LINNET_U8) && channels >= VF_WIDTH)
                 pool_average(&s, channels, y);
             else if (average)
-                pool_window(false, true, &s, channels, y);
+                pool_window(LINNET_NONE, true, &s, channels, y);
             else if (dtype == LINNET_I8)
                 pool_maximum_i8(&s, channels, y);
             else if (dtype == LINNET_U8)
@@ -203,7 +211,7 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
             else if (dtype == LINNET_I16)
                 pool_maximum_i16(&s, channels, y);
             else
-                pool_window(false, false, &s, channels, y);
+                pool_window(LINNET_NONE, false, &s, channels, y);
         }
     }
     return LINNET_OK;
