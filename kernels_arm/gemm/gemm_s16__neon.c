@@ -1,128 +1,152 @@
-/* gemm_s16__neon.c - integer matmul and conv for every ARMv8, tiles of up to 8 x 8, 16-bit products by lane (smlal).
- * 8-bit activations are widened when they are gathered. With 16-bit activations, 32 bits hold at most 510 products of
- * 2^22. After 510 products the sums are added to 64-bit sums. */
+/* gemm_s16__neon.c - integer matmul and conv for every ARMv8, tiles of up to 6 x 16, 16-bit products by lane (smlal).
+ * 8-bit activations are widened when they are gathered, weights when they are packed. With 16-bit activations, sums of
+ * 32 bits are added to 64-bit sums before they can overflow, unless the weights prove that they never do. */
 #include "fast/gemm/gemm_driver_pack.h"
-#include "fast/gemm/gemm_driver_rows.h"
 #include "fast/gemm/gemm_kernels.h"
 #include "kernels_arm/gemm/gemm_store__neon.h"
 
 #include <arm_neon.h>
 #include <string.h>
 
-#define MAX_ROWS 8
-#define LANES 4
+/* v8 to v31 hold the sums of 6 x 16, four to a row; v0 to v5 hold 8 elements of each row of A, because only the first
+ * 16 registers can be multiplied by lane; v6 and v7 pass one step of B. */
+#define MAX_ROWS 6
+#define WIDTH 16
 
-enum { STEPS_UNTIL_FLUSH = 504 }; /* at most 510, and a multiple of 8 */
+#define LANE(op, c, half, b, a, lane) op " v" #c ".4s, v" #b half ", v" #a ".h[" #lane "]\n\t"
+#define ROW_full(c0, c1, c2, c3, a, lane)                                                                              \
+    LANE("smlal", c0, ".4h", 6, a, lane)                                                                               \
+    LANE("smlal2", c1, ".8h", 6, a, lane) LANE("smlal", c2, ".4h", 7, a, lane) LANE("smlal2", c3, ".8h", 7, a, lane)
+#define ROW_half(c0, c1, c2, c3, a, lane) LANE("smlal", c0, ".4h", 6, a, lane) LANE("smlal2", c1, ".8h", 6, a, lane)
+#define ROWS_1(row, lane) row(8, 9, 10, 11, 0, lane)
+#define ROWS_2(row, lane) ROWS_1(row, lane) row(12, 13, 14, 15, 1, lane)
+#define ROWS_3(row, lane) ROWS_2(row, lane) row(16, 17, 18, 19, 2, lane)
+#define ROWS_4(row, lane) ROWS_3(row, lane) row(20, 21, 22, 23, 3, lane)
+#define ROWS_5(row, lane) ROWS_4(row, lane) row(24, 25, 26, 27, 4, lane)
+#define ROWS_6(row, lane) ROWS_5(row, lane) row(28, 29, 30, 31, 5, lane)
+#define NEXT_B_full "ldp q6, q7, [%[b]], #32\n\t"
+#define NEXT_B_half "ldr q6, [%[b]], #16\n\t"
+#define STEP(r, size, lane) NEXT_B_##size ROWS_##r(ROW_##size, lane)
+#define STEPS_2(r, size, lane0, lane1) STEP(r, size, lane0) STEP(r, size, lane1)
+#define STEPS_8(r, size) STEPS_2(r, size, 0, 1) STEPS_2(r, size, 2, 3) STEPS_2(r, size, 4, 5) STEPS_2(r, size, 6, 7)
 
-/* Adds the 64-bit sums of one tile: c = (first ? init : c) + part. */
-static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t width, bool first) {
-    const int64_t *init = t->init;
-    int64_t *c = t->c;
-    for (int i = 0; i < rows; i++, c += t->ldc, part += width)
-        for (int64_t n = 0; n < t->columns; n++) c[n] = ln_wrapped_sum(first ? init[n] : c[n], part[n]);
+#define A_0 "0"
+#define A_1 "1"
+#define A_2 "2"
+#define A_3 "3"
+#define A_4 "4"
+#define A_5 "5"
+#define SUMS_LAST
+#include "kernels_arm/gemm/gemm_tile.inc"
+
+/* clang-format off */
+#define GEMM_TILE(r, size, name)                                                                                       \
+    static void name(const ln_gemm_tile *t) {                                                                          \
+        TILE_BEGIN(size)                                                                                               \
+        __asm__ volatile(                                                                                              \
+            EACH_##r(INIT_##size)                                                                                      \
+            "1:\n\t" POINTERS_##r "subs %[k], %[kc], #8\n\t"                                                           \
+            "b.lt 3f\n"                                                                                                \
+            "2:\n\t" LOAD_##r("q", "16") "subs %[k], %[k], #8\n\t" STEPS_8(r, size) "b.ge 2b\n"                        \
+            "3:\n\t"                                                                                                   \
+            "tbz %[k], #2, 4f\n\t" LOAD_##r("d", "8") STEPS_2(r, size, 0, 1) STEPS_2(r, size, 2, 3)                    \
+            "4:\n\t"                                                                                                   \
+            "tbz %[k], #1, 5f\n\t" LOAD_##r("s", "4") STEPS_2(r, size, 0, 1)                                           \
+            "5:\n\t"                                                                                                   \
+            "tbz %[k], #0, 6f\n\t" LOAD_##r("h", "2") STEP(r, size, 0)                                                 \
+            "6:\n\t"                                                                                                   \
+            "subs %[taps], %[taps], #1\n\t"                                                                            \
+            "b.ne 1b\n\t" TILE_END_##size(r) TILE_OPERANDS);                                                           \
+        TILE_FINISH(r)                                                                                                 \
+    }
+/* clang-format on */
+#define GEMM_TILES(r)                                                                                                  \
+    GEMM_TILE(r, full, full_##r)                                                                                       \
+    GEMM_TILE(r, half, half_##r)
+GEMM_TILES(1)
+GEMM_TILES(2)
+GEMM_TILES(3)
+GEMM_TILES(4)
+GEMM_TILES(5)
+GEMM_TILES(6)
+#define TABLE(name) {NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6}
+static const ln_gemm_ukernel full[MAX_ROWS + 1] = TABLE(full);
+static const ln_gemm_ukernel half[MAX_ROWS + 1] = TABLE(half);
+
+/* ---- 64-bit sums ------------------------------------------------------------------------------------------------- */
+
+/* Adds n sums of 32 bits, a multiple of 4. */
+static void widen_sums(int64_t *sum, const int32_t *part, int64_t n) {
+    for (int64_t i = 0; i < n; i += 4) {
+        const int32x4_t v = vld1q_s32(part + i);
+        vst1q_s64(sum + i, vaddw_s32(vld1q_s64(sum + i), vget_low_s32(v)));
+        vst1q_s64(sum + i + 2, vaddw_high_s32(vld1q_s64(sum + i + 2), v));
+    }
 }
 
-/* One step of K. A row of B is 8 (or 4) widened weights. The lane must be a constant. */
-#define STEP(lane)                                                                                                     \
-    do {                                                                                                               \
-        int16x8_t column = vectors == 2 ? vmovl_s8(vld1_s8(b)) : load_four(b);                                         \
-        b += vectors * LANES;                                                                                          \
-        LN_UNROLL                                                                                                      \
-        for (int i = 0; i < rows; i++) {                                                                               \
-            sum[i][0] = vmlal_laneq_s16(sum[i][0], vget_low_s16(column), value[i], lane);                              \
-            if (vectors == 2) sum[i][1] = vmlal_high_laneq_s16(sum[i][1], column, value[i], lane);                     \
-        }                                                                                                              \
-    } while (0)
-
-static inline int16x8_t load_four(const int8_t *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(v)));
-}
-
-static inline __attribute__((always_inline)) void gemm_s16(const int rows, const int vectors, const bool wide,
-                                                           const ln_gemm_tile *t) {
-    const int64_t width = vectors * LANES;
-    const int8_t *b = t->b;
-    const void *const *a = t->a;
-    int32_t part[MAX_ROWS * 2 * LANES];
-    int32x4_t sum[MAX_ROWS][2];
-    LN_UNROLL
-    for (int i = 0; i < rows; i++) LN_UNROLL
-    for (int j = 0; j < vectors; j++)
-        sum[i][j] = wide ? vdupq_n_s32(0) : vld1q_s32((const int32_t *)t->init + j * LANES);
-    int64_t budget = STEPS_UNTIL_FLUSH;
-    bool first = true;
-    for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
-        const int16_t *row[MAX_ROWS];
-        LN_UNROLL
-        for (int i = 0; i < rows; i++) row[i] = a[i];
-        for (int64_t left = t->kc; left > 0;) {
-            int64_t steps = wide ? ln_min(left, budget) : left;
-            left -= steps, budget -= steps;
-            for (; steps >= 8; steps -= 8) {
-                int16x8_t value[MAX_ROWS];
-                LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1] += 8) value[i] = vld1q_s16(row[i]);
-                STEP(0);
-                STEP(1);
-                STEP(2);
-                STEP(3);
-                STEP(4);
-                STEP(5);
-                STEP(6);
-                STEP(7);
-            }
-            for (; steps > 0; steps--) {
-                int16x8_t value[MAX_ROWS];
-                LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1]++) value[i] = vld1q_dup_s16(row[i]);
-                STEP(0);
-            }
-            if (wide && budget == 0) {
-                LN_UNROLL
-                for (int i = 0; i < rows; i++) LN_UNROLL
-                for (int j = 0; j < vectors; j++) {
-                    vst1q_s32(part + i * width + j * LANES, sum[i][j]);
-                    sum[i][j] = vdupq_n_s32(0);
-                }
-                flush(t, part, rows, width, first);
-                first = false, budget = STEPS_UNTIL_FLUSH;
-            }
+/* Stores the sums: 64 bits, or as f32. The detour over f64 rounds once, because these sums have at most 53 bits. */
+static void store_sums(const ln_gemm_tile *t, const int64_t *sum, int64_t rows, int64_t width) {
+    for (int64_t i = 0; i < rows; i++, sum += width) {
+        if (!t->rounded) {
+            memcpy((int64_t *)t->c + i * t->ldc, sum, (size_t)t->columns * sizeof *sum);
+            continue;
+        }
+        for (int64_t n = 0; n < width; n += 4) {
+            const float32x2_t low = vcvt_f32_f64(vcvtq_f64_s64(vld1q_s64(sum + n)));
+            vst1q_f32((float *)t->c + i * t->ldc + n, vcvt_high_f32_f64(low, vcvtq_f64_s64(vld1q_s64(sum + n + 2))));
         }
     }
-    const bool direct = !wide && t->columns == width;
-    int32_t *c = direct ? t->c : part;
-    const int64_t ldc = direct ? t->ldc : width;
-    static const int32_t none[MAX_ROWS];
-    const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
-    LN_UNROLL
-    for (int i = 0; i < rows; i++) LN_UNROLL
-    for (int j = 0; j < vectors; j++) {
-        int32x4_t v = wide ? sum[i][j] : vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i]));
-        vst1q_s32(c + i * ldc + j * LANES, v);
-    }
-    if (wide)
-        flush(t, part, rows, width, first);
-    else if (!direct)
-        ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, part, width * (int64_t)sizeof *c, rows,
-                          t->columns * (int64_t)sizeof *c);
 }
 
-#define GEMM_INSTANCE(r)                                                                                               \
-    static void full_##r(const ln_gemm_tile *t) { gemm_s16(r, 2, false, t); }                                          \
-    static void half_##r(const ln_gemm_tile *t) { gemm_s16(r, 1, false, t); }                                          \
-    static void full_wide_##r(const ln_gemm_tile *t) { gemm_s16(r, 2, true, t); }                                      \
-    static void half_wide_##r(const ln_gemm_tile *t) { gemm_s16(r, 1, true, t); }
-LN_GEMM_ROWS_8(GEMM_INSTANCE)
-#define GEMM_FULL(r) [r] = full_##r,
-#define GEMM_HALF(r) [r] = half_##r,
-#define GEMM_FULL_WIDE(r) [r] = full_wide_##r,
-#define GEMM_HALF_WIDE(r) [r] = half_wide_##r,
-static const ln_gemm_ukernel full[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_FULL)};
-static const ln_gemm_ukernel half[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF)};
-static const ln_gemm_ukernel full_wide[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_FULL_WIDE)};
-static const ln_gemm_ukernel half_wide[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF_WIDE)};
+/* Computes a tile in pieces of K, whose sums fit in 32 bits. */
+static void wide_tile(const ln_gemm_tile *t, int64_t rows, int64_t width, ln_gemm_ukernel kernel) {
+    static const int32_t none[WIDTH];
+    int32_t part[MAX_ROWS * WIDTH];
+    int64_t sum[MAX_ROWS * WIDTH];
+    const int64_t blocks = ln_ceil_div(t->kc, LN_GEMM_BOUNDED), most = t->bounded * LN_GEMM_BOUNDED;
+    const int64_t taps = ln_max(1, blocks == 0 ? t->taps : t->bounded / blocks); /* taps of a piece */
+    const char *b = t->b;
+    for (int64_t i = 0; i < rows; i++) memcpy(sum + i * width, t->init, (size_t)width * sizeof *sum);
+    for (int64_t tap = 0, n; tap < t->taps; tap += n) {
+        n = ln_min(taps, t->taps - tap);
+        const void *rest[MAX_ROWS];
+        ln_gemm_tile piece = {
+            .a = t->a + tap * rows, .taps = n, .c = part, .ldc = width, .columns = width, .init = none};
+        for (int64_t k = 0; k == 0 || k < t->kc; k += piece.kc) {
+            piece.b = b;
+            piece.kc = blocks <= t->bounded ? t->kc : ln_min(most, t->kc - k);
+            kernel(&piece);
+            widen_sums(sum, part, rows * width);
+            b += n * piece.kc * width * (int64_t)sizeof(int16_t);
+            if (piece.kc == t->kc) break;
+            for (int64_t i = 0; i < rows; i++) rest[i] = (const int16_t *)t->a[tap * rows + i] + k + piece.kc;
+            piece.a = rest;
+        }
+    }
+    store_sums(t, sum, rows, width);
+}
+
+/* Computes t->tiles tiles below each other. */
+static void wide_tiles(const ln_gemm_tile *t, int64_t rows, int64_t width, ln_gemm_ukernel kernel) {
+    ln_gemm_tile one = *t;
+    for (int64_t left = ln_max(1, t->tiles); left > 0; left--) {
+        wide_tile(&one, rows, width, kernel);
+        one.a += rows * t->taps;
+        one.c = (char *)one.c + rows * t->ldc * (int64_t)(t->rounded ? sizeof(float) : sizeof(int64_t));
+    }
+}
+
+#define WIDE_TILE(r)                                                                                                   \
+    static void wide_full_##r(const ln_gemm_tile *t) { wide_tiles(t, r, WIDTH, full_##r); }                            \
+    static void wide_half_##r(const ln_gemm_tile *t) { wide_tiles(t, r, WIDTH / 2, half_##r); }
+WIDE_TILE(1)
+WIDE_TILE(2)
+WIDE_TILE(3)
+WIDE_TILE(4)
+WIDE_TILE(5)
+WIDE_TILE(6)
+static const ln_gemm_ukernel wide_full[MAX_ROWS + 1] = TABLE(wide_full);
+static const ln_gemm_ukernel wide_half[MAX_ROWS + 1] = TABLE(wide_half);
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     int16_t *y = dst;
@@ -136,11 +160,13 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
         ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_I16);
 }
 
+/* The set for 8-bit activations, and for 16-bit activations whose sums fit in 32 bits. */
 const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
-                                      .b_dtype = LINNET_I8,
+                                      .b_dtype = LINNET_I16,
                                       .c_dtype = LINNET_I32,
                                       .rows = MAX_ROWS,
-                                      .width = 2 * LANES,
+                                      .tiles = 8,
+                                      .width = WIDTH,
                                       .depth = 1,
                                       .takes = 1u << LINNET_I8 | 1u << LINNET_U8,
                                       .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
@@ -150,21 +176,26 @@ const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
                                       .row_sums = ln_gemm_row_sums_i16,
                                       .store = ln_gemm_store_neon,
                                       .store_tile = ln_gemm_store_tile_neon,
-                                      .store_sum = ln_gemm_store_sum_neon};
+                                      .store_sum = ln_gemm_store_sum_neon,
+                                      .words = true};
 const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
-                                       .b_dtype = LINNET_I8,
+                                       .b_dtype = LINNET_I16,
                                        .c_dtype = LINNET_I64,
                                        .rows = MAX_ROWS,
-                                       .width = 2 * LANES,
+                                       .tiles = 8,
+                                       .width = WIDTH,
                                        .depth = 1,
                                        .takes = 1u << LINNET_I16,
                                        .narrow = &ln_gemm_i8__neon,
                                        .takes_b = 1u << LINNET_I8 | 1u << LINNET_I16,
-                                       .full = full_wide,
-                                       .half = half_wide,
+                                       .full = wide_full,
+                                       .half = wide_half,
                                        .convert = convert,
                                        .row_sums = ln_gemm_row_sums_i16,
-                                       .store = ln_gemm_store_neon};
+                                       .store = ln_gemm_store_neon,
+                                       .store_tile = ln_gemm_store_tile_neon,
+                                       .store_sum = ln_gemm_store_sum_neon,
+                                       .words = true};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
 LN_GEMM_KERNELS(int__neon, sets)

@@ -4,6 +4,7 @@
 
 #include "fast/gemm/gemm_driver.h"
 #include "fast/gemm/gemm_driver_pack.h"
+#include "kernels_arm/gemm/gemm_words__neon.h"
 
 #include <arm_neon.h>
 #include <string.h>
@@ -229,7 +230,8 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
                              int64_t n, void *y, int64_t y_stride) {
     enum { MOST_WIDTH = 16 };
     uint8_t row[MOST_WIDTH], *to = y;
-    if (r->output_dtype == LINNET_F32 && n == width && width >= 8) {
+    if (ln_gemm_store_words_neon(r, channel, sums, rows, width, n, y, y_stride)) return;
+    if (r->output_dtype == LINNET_F32 && n == width && !r->rounded && width >= 8) {
         tile_floats(r->scale + channel, sums, rows, width, y, y_stride);
     } else if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < 8) {
         ln_gemm_store_neon(r, channel, sums, width * (int64_t)sizeof *sums, rows, n, y, y_stride);
@@ -245,16 +247,10 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
 
 /* ---- tiles with a residual --------------------------------------------------------------------------------------- */
 
-/* Adds four numbers to four sums and quantizes the results, without the zero point. The quotient equals that of a
- * division, because the product with the inverse is corrected twice (map/map_strip.inc.c). NaN becomes the minimum. */
+/* Adds four numbers to four sums and quantizes the results, without the zero point. */
 static inline __attribute__((always_inline)) int32x4_t summed(const ln_quantized_sum *s, const int32_t *sums,
                                                               float32x4_t scale, float32x4_t added) {
-    float32x4_t v = vaddq_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums)), scale), added);
-    const float32x4_t inverse = vdupq_n_f32(s->y_inverse), divisor = vdupq_n_f32(s->y_scale);
-    v = vminnmq_f32(vmaxnmq_f32(v, vdupq_n_f32(s->low)), vdupq_n_f32(s->high));
-    float32x4_t q = vmulq_f32(v, inverse);
-    q = vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse);
-    return vcvtnq_s32_f32(vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse));
+    return ln_gemm_quantized(s, vaddq_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums)), scale), added));
 }
 
 /* Adds a residual to rows of 8 sums, which are `width` apart, and stores bytes. The limits keep the sum in range, so
@@ -293,6 +289,10 @@ static void sum_bytes_of(const float *scale, const ln_quantized_sum *all, const 
 
 void ln_gemm_store_sum_neon(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
                             int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride) {
+    if (sum->words) {
+        ln_gemm_sum_words_neon(r, sum, channel, sums, rows, width, n, residual, y, y_stride);
+        return;
+    }
     const int64_t size = sum->dtype == LINNET_F32 ? 4 : 1;
     const uint8_t *from = residual;
     uint8_t *to = y;

@@ -57,6 +57,12 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     int64_t n_b = taps * padded * width;
     char *b = memory->b.data;
     fill(b, set->b_dtype, n_b, extreme);
+    for (int64_t i = 0; set->b_dtype == LINNET_I16 && i < n_b;
+         i++) { /* 32 bits hold the sum of LN_GEMM_BOUNDED products */
+        const int64_t most = set->c_dtype == LINNET_I64 ? 65535 / LN_GEMM_BOUNDED : 128;
+        ln_store_i64(b, LINNET_I16, i, ln_load_i64(b, LINNET_I16, i) % (most + 1));
+        if (extreme) ln_store_i64(b, LINNET_I16, i, -most);
+    }
     for (int64_t i = 0; set->symmetric && i < n_b; i++)
         if ((int8_t)b[i] == INT8_MIN) b[i] = (char)-INT8_MAX;
     for (int64_t t = 0; t < taps; t++)
@@ -81,6 +87,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
                          .init = memory->init.data,
                          .row_sum = sums ? row_sum : NULL,
                          .wide = set->c_dtype == LINNET_I64,
+                         .bounded = 1,
                          .low = -50,
                          .high = 60};
     (half ? set->half : set->full)[rows](&tile);
@@ -140,10 +147,10 @@ static void fill_operands(gemm_call *g) {
     for (int i = 0; i < 3; i++)
         if (g->in[i].dtype != LINNET_NONE) fill(g->memory[i].data, g->in[i].dtype, span(&g->in[i]), false);
     if (g->in[1].dtype ==
-        LINNET_I16) { /* two thirds without those that do not fit two signed bytes; a bias of 40 bits */
+        LINNET_I16) { /* two thirds without those that do not fit two signed bytes, half small; a bias of 40 bits */
         int16_t *wide = g->memory[1].data;
-        const int64_t most = between(0, 2) == 0 ? 32767 : 32639;
-        for (int64_t i = 0; i < span(&g->in[1]); i++) wide[i] = (int16_t)ln_min(wide[i], most);
+        const int64_t most = between(0, 2) == 0 ? 32767 : 32639, part = between(0, 1) ? 1 : 8 << between(0, 6);
+        for (int64_t i = 0; i < span(&g->in[1]); i++) wide[i] = (int16_t)(ln_min(wide[i], most) / part);
         int64_t *bias = g->memory[2].data;
         for (int64_t i = 0; g->in[2].dtype == LINNET_I64 && i < span(&g->in[2]); i++) bias[i] *= 1 << between(0, 25);
     }

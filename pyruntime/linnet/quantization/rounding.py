@@ -17,6 +17,7 @@ from linnet.quantization.scheme import weight_parameters, weight_scales
 
 _DAMPING = 0.01  # of the mean of the diagonal, so that second moments of few rows can be inverted
 _BLOCK = 64
+_BIAS_BITS = 37  # of the bias of 16-bit weights: 8 more than a sum of 32 bits has, without the sign and a reserve
 _FEWEST = 2.0  # rows per column, below which second moments say too little
 Floats = npt.NDArray[np.float64]
 Scales = Mapping[tuple[str, int | None], npt.NDArray[np.float32]]
@@ -56,6 +57,8 @@ class Rounding:
         if (trained := self.scales.get((w.name, axis))) is not None:
             return Rounded(*weight_parameters(w.data, axis, least, bits, trained), None, None)
         weights = scaled(node, w.data, by).astype(np.float32) if by else w.data
+        if bits == 16:
+            least = np.maximum(least, _narrow_scales(weights, axis, least))
         # The smallest scales matter only where they are larger than those of the weights.
         smallest = np.maximum(least, weight_scales(weights, axis, bits)) if np.any(least) else np.zeros(1)
         factors = b"".join(name.encode() + by[name].tobytes() for name in sorted(by)) if by else b""
@@ -125,8 +128,21 @@ def least_scales(bias: Floats | None, bits: int, x_scale: float, channels: int) 
     for 16-bit weights. One channel of tiny weights whose bias did not fit would make the sums of the whole layer wider."""
     if bias is None or not bias.size:
         return 0.0
-    sizes = np.abs(bias).reshape(-1) / (2.0 ** (30 if bits <= 8 else 37) * x_scale)
+    sizes = np.abs(bias).reshape(-1) / (2.0 ** (30 if bits <= 8 else _BIAS_BITS) * x_scale)
     return sizes if sizes.size == channels else float(sizes.max())
+
+
+def _narrow_scales(w: npt.NDArray[np.float32], axis: int | None, least: Floats | float) -> Floats | float:
+    """The least scales of 16-bit weights with which sums of 32 bits hold all products with 16-bit activations and the bias, so
+    that kernels need no sums of 64 bits. 0 if the weights would lose more than one bit. least: what `least_scales` returned."""
+    if axis is None or not w.size:
+        return 0.0
+    magnitudes = np.abs(w.astype(np.float64)).sum(axis=tuple(i for i in range(w.ndim) if i != axis))
+    rounding = 2.0**14 * w.size / len(magnitudes) + 2  # each weight is rounded by up to a half, and so is the bias
+    narrow = (magnitudes * 2.0**15 + np.multiply(least, 2.0**_BIAS_BITS)) / (2.0**31 - rounding) * (1 + 1e-6)
+    usual = weight_scales(w, axis, 16).reshape(-1)
+    enough = rounding < 2.0**30 and bool((narrow <= 2 * usual)[usual > 0].all())
+    return narrow if enough else 0.0
 
 
 def _scales(node: Node, w: npt.NDArray[np.float32], axis: int | None, parameters: Quantization) -> Floats:

@@ -95,9 +95,10 @@ def weight_clips(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.
 
 
 def weight_limit(bits: int) -> int:
-    """The largest integer of symmetric weights. The kernels split a weight of 16 bits into two parts of 8 bits: 256 *
-    high + low. 32639 is the largest weight whose parts need no correction."""
-    return 127 * 256 + 127 if bits == 16 else (1 << (bits - 1)) - 1
+    """The largest integer of symmetric weights. Weights that are stored in 16 bits use 12 of them: sums of 32 bits hold the
+    products of at least 32 such weights with 16-bit activations, so that kernels need not multiply each weight in two parts.
+    Their error is then 24 dB below that of 8 bits."""
+    return 2047 if bits == 16 else (1 << (bits - 1)) - 1
 
 
 def weight_axis(node: Node, rank: int) -> int | None:

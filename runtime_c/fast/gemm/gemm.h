@@ -9,6 +9,7 @@
 #include "kernel/map.h"
 
 #define LN_GEMM_MAX_ROWS 16
+#define LN_GEMM_BOUNDED 16
 
 /* The arguments of a micro-kernel, which computes one tile:
  *   C[rows][columns] = init + sum over taps t and k < kc of A[t][row][k] * B[t][k][column].
@@ -32,11 +33,14 @@ typedef struct ln_gemm_tile {
     const int32_t *row_sum; /* 32-bit sums: for each row, a number that is added to all its elements; NULL: nothing is
                                added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
-    const float *residual;  /* floats: numbers that are added to the sums before the clamp, in rows that are ldc
-                               elements apart; NULL: nothing is added. Only for `strip` and for sets with `adds` */
-    const void *packed;     /* `strip`: A, packed by `pack_rows` */
-    bool chained;           /* floats: one sum over all products, instead of one sum per block of K */
-    float low, high;        /* floats: limits of the stored values; NaN stays NaN */
+    bool rounded;           /* 64-bit sums: c is f32, whole rows of the panel's width are written, and the sums have at
+                               most 53 bits */
+    int64_t bounded; /* 64-bit sums, if b_dtype is I16: as many blocks of LN_GEMM_BOUNDED k have sums of 32 bits */
+    const float *residual; /* floats: numbers that are added to the sums before the clamp, in rows that are ldc
+                              elements apart; NULL: nothing is added. Only for `strip` and for sets with `adds` */
+    const void *packed;    /* `strip`: A, packed by `pack_rows` */
+    bool chained;          /* floats: one sum over all products, instead of one sum per block of K */
+    float low, high;       /* floats: limits of the stored values; NaN stays NaN */
 } ln_gemm_tile;
 
 typedef void (*ln_gemm_ukernel)(const ln_gemm_tile *tile);
@@ -73,7 +77,7 @@ typedef void ln_gemm_store_sum(const ln_requant *r, const ln_quantized_sum *sum,
    are NULL if there is no kernel for r; there is always one for r = 1. */
 typedef struct ln_gemm_set {
     uint8_t a_dtype; /* the dtype of A that the kernel reads; the driver converts other dtypes first (gather) */
-    uint8_t b_dtype; /* the dtype of B in panels: F32, I8, U8 */
+    uint8_t b_dtype; /* the dtype of B in panels: F32, I8, U8, I16 */
     uint8_t c_dtype; /* the dtype of sums: F32, I32, I64 */
     bool halves; /* constant panels of f16 and bf16 stay narrow, because `convert` is fast enough to widen them at each
                     use */

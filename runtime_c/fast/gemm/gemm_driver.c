@@ -203,6 +203,8 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
                          .low = -INFINITY,
                          .high = INFINITY,
                          .wide = set->c_dtype == LINNET_I64,
+                         .rounded = g->c.requant.rounded,
+                         .bounded = g->k.bounded,
                          .chained = g->k.chained};
     if (block->chunk == g->k.chunks - 1 && !g->c.turned) tile.low = g->c.low, tile.high = g->c.high;
     for (int64_t at = column; at < column + columns; at += set->width) {

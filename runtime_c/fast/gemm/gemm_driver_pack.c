@@ -171,12 +171,43 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
         }
 }
 
+/* Packs integers as 16-bit numbers, for sets of depth 1. */
+static void pack_words(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, int part,
+                       int16_t *out) {
+    const int64_t size = (int64_t)ln_dtype_size(g->b.dtype), step = g->b.c * size;
+    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width) * sizeof *out);
+    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK)
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            int16_t *to = out + panel_k(g, tap, block) * width;
+            const int64_t count = ln_min(PACK_BLOCK, g->k.kc - block);
+            for (int64_t n = 0; n < columns; n++) {
+                const int64_t at = ln_gemm_at(g, first + n, tap);
+                const char *from = source + (at < 0 ? 0 : at * size + block * step);
+                int16_t column[PACK_BLOCK];
+                for (int64_t i = 0; i < count; i++, from += step) {
+                    if (at < 0)
+                        column[i] = (int16_t)g->b.zero;
+                    else if (g->b.dtype == LINNET_I16)
+                        memcpy(&column[i], from, sizeof column[i]);
+                    else
+                        column[i] = g->b.dtype == LINNET_I8 ? *(const int8_t *)from : *(const uint8_t *)from;
+                }
+                for (int64_t i = 0; i < count; i++)
+                    to[i * width + n] = g->b.parts == 1 ? column[i] : (int16_t)ln_part_of(column[i], part);
+            }
+        }
+}
+
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels) {
     char *out = (char *)panels + matrix * g->b.matrix_bytes + panel * g->b.panel_bytes;
     const char *from = (const char *)source + g->b.matrix_offset[matrix] * (int64_t)ln_dtype_size(g->b.dtype);
     int64_t first = panel * g->set->width, width = ln_gemm_panel_width(g, panel);
     int64_t columns = ln_min(width, g->n - first);
-    if (g->c.integer)
+    if (g->c.integer && g->set->b_dtype == LINNET_I16)
+        for (int part = 0; part < g->b.parts; part++)
+            pack_words(g, from, first, columns, width, part,
+                       (int16_t *)(void *)(out + part * ln_gemm_part_bytes(g, panel)));
+    else if (g->c.integer)
         for (int part = 0; part < g->b.parts; part++)
             pack_bytes(g, (const uint8_t *)from, first, columns, width, part,
                        (uint8_t *)out + part * ln_gemm_part_bytes(g, panel));
@@ -208,7 +239,8 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
  * sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a).
  * All terms except the first and the last depend only on the column; they are the start value. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * g->b.parts;
+    const uint8_t *from =
+        source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * (int64_t)ln_dtype_size(g->b.dtype);
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* turns an i8 into the u8 that is larger by 128 */
     if (x_zero == 0) return 0;
@@ -219,7 +251,7 @@ static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t mat
             for (int64_t c = 0; c < g->k.kc; c++)
                 sum += turn + (at < 0 ? g->b.zero - g->b.shift : ln_load_i64(from, g->b.dtype, at + c * g->b.c));
         }
-    } else if (g->b.parts == 2) {
+    } else if (g->b.dtype == LINNET_I16) {
         for (int64_t c = 0; c < g->k.kc; c++)
             for (int64_t tap = 0; tap < g->k.taps; tap++)
                 sum += ln_load_i64(from, LINNET_I16, tap * g->b.tap + c * g->b.c);

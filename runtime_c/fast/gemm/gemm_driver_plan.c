@@ -4,6 +4,7 @@
 #include "fast/gemm/gemm_driver_plan.h"
 
 #include "base/layout.h"
+#include "fast/gemm/gemm_driver_bounds.h"
 #include "fast/gemm/gemm_driver_fold.h"
 #include "fast/gemm/gemm_driver_widen.h"
 #include "fast/gemm/gemm_state.h"
@@ -41,8 +42,12 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     double least[3]; /* the work that was counted for the op itself. The new count must not be lower, as the count of a
                         folded product would be */
     for (int i = 0; i < 3; i++) least[i] = counts->work[rates[i]], counts->work[rates[i]] = 0;
-    const double parts =
-        call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* weights of 16 bits are multiplied in two parts */
+#ifdef __aarch64__
+    const int panel_dtype = LINNET_I16;
+#else
+    const int panel_dtype = LINNET_I8;
+#endif
+    const double parts = ln_gemm_parts(&call->inputs[1], panel_dtype);
     ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
     for (int i = 0; i < 3; i++)
         if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
@@ -118,10 +123,15 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
         const bool whole = g->b.parts == 1 && !folded;
-        const bool sums = g->set->store_sum != NULL && g->set->c_dtype == LINNET_I32 && whole;
+        const bool narrow = g->set->c_dtype == LINNET_I32;
+        const bool words = e != NULL ? e->sum.used && e->sum.words
+                                     : g->c.requant.mode == LN_REQUANT_FLOAT_RNE && call->inner->dtype == LINNET_I16;
+        g->c.requant.rounded = !narrow && whole && words && g->set->words && ln_gemm_fits_double(call, g);
+        const bool in_tile = whole && (narrow || g->c.requant.rounded);
+        const bool sums = g->set->store_sum != NULL && in_tile;
         if (e != NULL && e->sum.used && sums && (!e->sum.words || g->set->words)) g->c.sum = &e->sum;
         g->c.apply = e != NULL && g->c.sum == NULL;
-        g->c.tiled = !g->c.apply && g->set->store_tile != NULL && whole;
+        g->c.tiled = !g->c.apply && g->set->store_tile != NULL && in_tile;
         return;
     }
     const bool adds = (g->set->strip != NULL || g->set->adds) && g->k.chunks == 1 && !folded && !g->c.turned;
@@ -135,72 +145,22 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
                  !g->c.turned && !folded && !g->c.flat && g->k.chunks == 1;
 }
 
-/* Tells whether 16-bit weights may be too large for two signed bytes, whose largest number is 256 * 127 + 127. If so,
- * 128 is subtracted from all weights. */
-static bool beyond_parts(const ln_tensor *w) {
-    if (w->data == NULL) return true;
-    for (int64_t i = 0; i < ln_count(w); i++)
-        if (ln_load_i64(w->data, LINNET_I16, i) > 256 * 127 + 127) return true;
-    return false;
-}
-
 static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
                                   int mode) {
     linnet_status status =
         ln_requant_prepare(call, &call->inputs[g->a.operand], w, w_axis, call->inner, channels, mode, &g->c.requant);
     if (status == LINNET_OK && ln_gemm_unfolds(g)) status = ln_gemm_fold_tables(call, g);
     if (status != LINNET_OK) return status;
-    if (g->b.parts == 2)
-        g->b.shift = beyond_parts(w) ? -128 : 0;
+    if (g->set->b_dtype == LINNET_I16)
+        g->b.shift = 0;
+    else if (g->b.parts == 2)
+        g->b.shift = ln_gemm_beyond_parts(w) ? -128 : 0;
     else if (g->set->b_dtype == LINNET_U8)
         g->b.shift = g->b.dtype == LINNET_I8 ? 128 : 0;
     else
         g->b.shift = g->b.dtype == LINNET_U8 ? -128 : 0;
     g->b.zero = (w->quant->zero == NULL ? 0 : w->quant->zero[0]) + g->b.shift;
     return LINNET_OK;
-}
-
-/* |v| without a branch, because the signs of weights are unpredictable. */
-static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
-
-/* Returns the sum of |b| down one column, or of the magnitudes of one part of b. */
-static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n, int part) {
-    int64_t sum = 0;
-    for (int64_t tap = 0; tap < g->k.taps; tap++) {
-        const int64_t first = ln_gemm_at(g, n, tap);
-        for (int64_t c = 0; c < g->k.kc; c++) {
-            const int64_t at = first + c * g->b.c;
-            sum += magnitude(first < 0         ? g->b.zero
-                             : g->b.parts == 1 ? from[at]
-                                               : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
-        }
-    }
-    return sum;
-}
-
-/* Tells whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including
- * partial sums. The requantization that follows must also give the same results for narrow sums. */
-static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
-    const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
-    bool by_float =
-        g->c.requant.mode == LN_REQUANT_FLOAT_RNE || g->c.requant.output_dtype == LINNET_F32 || g->b.parts == 2;
-    if (g->set->narrow == NULL || !by_float || w->data == NULL || (bias != NULL && bias->data == NULL) ||
-        g->c.requant.x_zero != 0 || (g->b.parts == 2 && g->b.zero != 0))
-        return false;
-    const int8_t *source = w->data;
-    for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
-        for (int64_t n = 0; n < g->n; n++) {
-            const int8_t *from = source + g->b.matrix_offset[matrix] * g->b.parts;
-            const int64_t bias_at = matrix * g->init.matrix + ln_gemm_channel(g, n) * g->init.n;
-            const int64_t added = bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, bias_at);
-            for (int part = 0; part < g->b.parts; part++) {
-                const int64_t most = column_magnitude(g, from, n, part);
-                const int64_t start = g->b.parts == 1 ? added : ln_part_of(added, part);
-                if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
-                    return false;
-            }
-        }
-    return true;
 }
 
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
@@ -322,7 +282,7 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->c.integer = g->set->c_dtype != LINNET_F32;
     g->k.chained = !g->a.plain && g->k.kc == 1;
     g->b.dtype = w->dtype;
-    g->b.parts = w->dtype == LINNET_I16 ? 2 : 1;
+    g->b.parts = ln_gemm_parts(w, g->set->b_dtype);
     g->b.constant = ln_packable(w);
     if (g->set->in_place != NULL && in_place(g)) g->set = g->set->in_place;
     if (g->set->in_order != NULL && ln_in_order()) g->set = g->set->in_order;
@@ -330,7 +290,7 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->init.dtype = g->init.operand < 0 ? LINNET_NONE : call->inputs[g->init.operand].dtype;
     linnet_status status = g->c.integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
     if (status != LINNET_OK) return status;
-    if (g->c.integer && fits_narrow(call, g, w)) {
+    if (g->c.integer && ln_gemm_fits_narrow(call, g, w)) {
         g->set = g->set->narrow;
         g->c.requant.wide = g->b.parts == 2;
     }
@@ -439,6 +399,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     linnet_status status = plan_operands(call, g, w, w_axis, channels, mode);
     if (status != LINNET_OK) return status;
     plan_depth(g);
+    if (g->set->b_dtype == LINNET_I16) g->k.bounded = ln_gemm_bounded(g, w);
     plan_panels(call, g);
     plan_store(call, g);
     status = plan_padding(call, g);

@@ -28,6 +28,7 @@ typedef struct ln_gemm_depth {
     int64_t padded;        /* elements per segment in a panel: `length`, rounded up */
     int64_t chunk, chunks; /* a long K of floats is summed in `chunks` chunks of `chunk` elements (plain rows) or taps;
                               otherwise one chunk is all of K */
+    int64_t bounded;       /* see ln_gemm_tile */
     bool chained; /* the convolution has one input channel per group. The result of such a filter may be a small
                      difference of large numbers, which shows every rounding. So it is summed tap by tap, in the same
                      order as in every other kernel */
@@ -63,8 +64,9 @@ typedef struct ln_gemm_b {
     const int64_t *matrix_offset;
     bool constant;
     /* The following fields describe B as it is packed in panels. The last panel of a matrix may be half as wide. */
-    /* 2: elements have 16 bits, and each is split into 256 * high + low, two signed bytes. A panel of high bytes is
-     * followed by a panel of low bytes, and the sums of a panel likewise. 1: elements are not split. */
+    /* 2: elements have 16 bits, and each is split into 256 * high + low, two signed bytes (if panels have 16 bits, high
+     * may be 128). A panel of high bytes is followed by a panel of low bytes, and the sums of a panel likewise. 1:
+     * elements are not split. */
     int parts;
     int panel_dtype; /* the micro-kernel's dtype; or f16 or bf16, which is widened into scratch at each use */
     int shift;       /* is added to every element during packing, so that the element fits the dtype of the panel */
@@ -178,7 +180,7 @@ static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
 
 /* Returns the bytes from a panel of high bytes to its panel of low bytes. */
 static inline int64_t ln_gemm_part_bytes(const ln_gemm *g, int64_t panel) {
-    return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded;
+    return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded * (int64_t)ln_dtype_size(g->set->b_dtype);
 }
 
 enum { LN_GEMM_GATHERED = 32 }; /* rows that are gathered at a time before they are packed */

@@ -22,6 +22,7 @@ typedef struct ln_requant {
     int mode;         /* ln_requant_mode; used only when the output is a quantized integer */
     int output_dtype; /* LINNET_I8, U8 or I16: requantized; F32: scaled; I32, or I64 if `wide`: the sums themselves */
     bool wide;        /* sums are 64-bit, because the activations are i16 */
+    bool rounded;     /* kernels round 64-bit sums to f32 before they store a tile */
     int32_t x_zero;
     int32_t y_zero;    /* 0 unless the output is a quantized integer */
     int32_t low, high; /* of a quantized output: the range of output_dtype */
