@@ -11,9 +11,10 @@
 #define LN_DEPTHWISE_BLOCK 64 /* the most channels that are mixed at a time (depthwise_lanes.inc.c) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
-/* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, which requant_row converts later, or
- * results that the kernel requantizes in registers, by float_rne or by tflite. */
-enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED };
+/* What a kernel for integer inputs (ln_depthwise_configure_narrow) stores: sums, which requant_row converts later, or
+ * results that the kernel requantizes in registers: bytes by float_rne or by tflite, or 16-bit integers by float_rne.
+ */
+enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED, LN_NARROW_WORDS };
 
 typedef struct ln_depthwise {
     ln_window window;
@@ -40,15 +41,19 @@ typedef struct ln_depthwise {
     } floats;
     /* Valid if `integer`; floats have one part. */
     struct {
-        int parts; /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
+        int parts;     /* 2: weights have 16 bits, and 32 bits may not hold their sums. Their high bytes and their low
+                          bytes have taps and sums of their own */
         bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; else the bias is added in 64 bits */
         bool x_u8;
         ln_requant requant;
     } quantized;
     /* For the kernels that multiply in 16 bits (ln_depthwise_configure_narrow). */
     struct {
-        int stores;     /* LN_NARROW_NONE: the kernel widens x to 32 bits, and the weights are not packed as i16 */
-        bool in_place;  /* the kernel reads rows of the input itself: they are i8 and without padding */
+        int stores; /* LN_NARROW_NONE: the kernel widens x to 32 bits, and the weights are not packed as i16 */
+        int size;   /* bytes of an element of x */
+        const ln_quantized_sum *sum; /* LN_NARROW_WORDS: the results are also limited and quantized by this; NULL: they
+                                        are not */
+        bool in_place;  /* the kernel reads rows of the input itself: they are signed and without padding */
         int8_t padding; /* the zero point of x as i8; set for all integers */
     } narrow;
     /* For depthwise_lanes.inc.c (integers on x86). Other kernels have group = 0 and do not set the other fields. */

@@ -272,7 +272,8 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
 #ifdef LN_SIMD_NEON
         if (d->narrow.stores != LN_NARROW_NONE) {
             const bool sums = d->narrow.stores == LN_NARROW_SUMS;
-            dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y, sums ? d->channels * 4 : d->y.s[2]);
+            dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y,
+                    (sums ? d->channels : d->y.s[2]) * dw8_stored(d));
             if (sums) dw_requant(call, d, &parts, out, y);
         } else if (!d->integer && !d->transposed) {
             const bool pair = d->floats.direct && !d->widen && w->stride[1] == 1 && w->dilation[1] == 1 &&

@@ -1,12 +1,12 @@
-/* depthwise_int8.inc.c - depthwise convolution of 8-bit integers with NEON, 8 channels at a time: 16-bit differences
- * from the zero point times 16-bit weights, summed in 32 bits and requantized in registers. Included by
- * depthwise.inc.c. */
+/* depthwise_int8.inc.c - depthwise convolution of 8-bit and 16-bit integers with NEON, 8 channels at a time: 16-bit
+ * differences from the zero point times 16-bit weights, summed in 32 bits and requantized in registers. The zero point
+ * of 16-bit integers is 0. Included by depthwise.inc.c. */
 #ifdef LN_SIMD_NEON
 
 #define DW8_SEGMENT 56 /* output pixels before the next channels: so few that input lines stay in L1 */
 #define DW8_PIXELS 4
 
-/* One output row. Rows of the input have their padding in place and hold i8. Distances are in bytes. */
+/* One output row. Rows of the input have their padding in place and hold i8 or i16. Distances are in bytes. */
 typedef struct dw8_span {
     const ln_depthwise *d;
     const ln_depthwise_weights *parts;
@@ -41,12 +41,13 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
                   y = position[2] * w->stride[1] - w->pad_begin[1] + ky * w->dilation[1];
     const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
     const int64_t at = n * d->x.n + z * d->x.s[0] + y * d->x.s[1], id = inside ? (n * w->in[0] + z) * w->in[1] + y : 0;
-    if (d->narrow.in_place) return x + at;
+    const int64_t size = d->narrow.size;
+    if (d->narrow.in_place) return x + at * size;
     int64_t slot =
         (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
     if (!inside) slot = w->kernel[0] * w->kernel[1];
     const int64_t width = dw8_width(w), before = ln_min(w->pad_begin[2], width),
-                  middle = ln_min(w->in[2], width - before), c = d->channels;
+                  middle = ln_min(w->in[2], width - before), c = d->channels * size; /* bytes of a pixel */
     int8_t *row = (int8_t *)cache->rows + slot * width * c;
     if (cache->held[slot] == id) return row;
     cache->held[slot] = id;
@@ -55,11 +56,11 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
         return row;
     }
     memset(row, d->narrow.padding, (size_t)(before * c));
-    if (d->x.s[2] == c)
-        dw8_copy(d->quantized.x_u8, x + at, middle * c, row + before * c);
+    if (d->x.s[2] * size == c)
+        dw8_copy(d->quantized.x_u8, x + at * size, middle * c, row + before * c);
     else
         for (int64_t i = 0; i < middle; i++)
-            dw8_copy(d->quantized.x_u8, x + at + i * d->x.s[2], c, row + (before + i) * c);
+            dw8_copy(d->quantized.x_u8, x + (at + i * d->x.s[2]) * size, c, row + (before + i) * c);
     memset(row + (before + middle) * c, d->narrow.padding, (size_t)((width - before - middle) * c));
     return row;
 }
@@ -156,12 +157,37 @@ static void dw8_slide(const dw8_span *s, int64_t c, int64_t begin, int64_t count
 
 /* ---- other kernels and outputs: blocks of pixels ---- */
 
+/* Returns the bytes of a stored result. */
+static int64_t dw8_stored(const ln_depthwise *d) {
+    return d->narrow.stores == LN_NARROW_SUMS ? 4 : d->narrow.stores == LN_NARROW_WORDS ? 2 : 1;
+}
+
+/* Stores 8 channels of a pixel as i16. */
+static LN_ALWAYS_INLINE void dw8_store_words(const ln_depthwise *d, int64_t c, int32x4_t low, int32x4_t high,
+                                             char *at) {
+    const ln_requant *r = &d->quantized.requant;
+    const ln_quantized_sum *sum = d->narrow.sum;
+    vf v0 = vf_mul(vf_from_vi(low), vf_load(r->scale + c)), v1 = vf_mul(vf_from_vi(high), vf_load(r->scale + c + 4));
+    if (sum != NULL) {
+        const vf least = vf_set1(sum->low), most = vf_set1(sum->high);
+        v0 = requant_quotient(sum, vf_min(vf_max(v0, least), most));
+        v1 = requant_quotient(sum, vf_min(vf_max(v1, least), most));
+    }
+    const vi zero = vi_set1(sum != NULL ? sum->y_zero : r->y_zero);
+    const int32x4_t q0 = vqaddq_s32(vcvtnq_s32_f32(v0), zero), q1 = vqaddq_s32(vcvtnq_s32_f32(v1), zero);
+    vst1q_s16((int16_t *)(void *)at, vqmovn_high_s32(vqmovn_s32(q0), q1));
+}
+
 /* Stores 8 channels of a pixel. The bounds of the output are those of its type, to which narrowing saturates. */
 static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4_t low, int32x4_t high, char *at) {
     const ln_requant *r = &d->quantized.requant;
     if (d->narrow.stores == LN_NARROW_SUMS) {
         vst1q_s32((int32_t *)(void *)at, low);
         vst1q_s32((int32_t *)(void *)at + 4, high);
+        return;
+    }
+    if (d->narrow.stores == LN_NARROW_WORDS) {
+        dw8_store_words(d, c, low, high, at);
         return;
     }
     if (d->narrow.stores == LN_NARROW_FLOAT) {
@@ -178,10 +204,15 @@ static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4
         vst1_s8((int8_t *)at, vqmovn_s16(q));
 }
 
+/* Loads 8 elements of `size` bytes, minus the zero point. */
+static LN_ALWAYS_INLINE int16x8_t dw8_load(const int size, const int8_t *in, int8x8_t zero) {
+    return size == 2 ? vld1q_s16((const int16_t *)(const void *)in) : vsubl_s8(vld1_s8(in), zero);
+}
+
 /* Computes `pixels` pixels from `ox` on. If the windows of pixels share columns, `stride` and `taps` are compile-time
  * constants, and each column is loaded once. Otherwise `stride` is 0. */
-static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const int taps, const dw8_span *s, int64_t c,
-                                       int64_t ox) {
+static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const int stride, const int taps,
+                                       const dw8_span *s, int64_t c, int64_t ox) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const int8x8_t zero = vdup_n_s8((int8_t)d->narrow.padding);
@@ -192,12 +223,12 @@ static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const
     LN_UNROLL
     for (int p = 0; p < pixels; p++) low[p] = vld1q_s32(bias), high[p] = vld1q_s32(bias + 4);
     for (int64_t r = 0; r < w->kernel[0] * w->kernel[1]; r++) {
-        const int8_t *in = s->rows[r] + ox * move + c;
+        const int8_t *in = s->rows[r] + ox * move + c * size;
         if (stride > 0) {
             int16x8_t column[2 * (DW8_PIXELS - 1) + 5];
             LN_UNROLL
             for (int i = 0; i < stride * (pixels - 1) + taps; i++, in += s->x_pixel)
-                column[i] = vsubl_s8(vld1_s8(in), zero);
+                column[i] = dw8_load(size, in, zero);
             LN_UNROLL
             for (int j = 0; j < taps; j++, k += d->padded) {
                 int16x8_t factor = vld1q_s16(k);
@@ -213,21 +244,45 @@ static LN_ALWAYS_INLINE void dw8_block(const int pixels, const int stride, const
             int16x8_t factor = vld1q_s16(k);
             LN_UNROLL
             for (int p = 0; p < pixels; p++) {
-                int16x8_t v = vsubl_s8(vld1_s8(in + p * move), zero);
+                int16x8_t v = dw8_load(size, in + p * move, zero);
                 low[p] = vmlal_s16(low[p], vget_low_s16(v), vget_low_s16(factor));
                 high[p] = vmlal_high_s16(high[p], v, factor);
             }
         }
     }
-    char *out = s->out + ox * s->y_pixel + (d->narrow.stores == LN_NARROW_SUMS ? 4 : 1) * c;
+    char *out = s->out + ox * s->y_pixel + dw8_stored(d) * c;
     LN_UNROLL
     for (int p = 0; p < pixels; p++) dw8_store(d, c, low[p], high[p], out + p * s->y_pixel);
 }
 
-static void dw8_one(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(1, 0, 0, s, c, ox); }
-static void dw8_any(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(DW8_PIXELS, 0, 0, s, c, ox); }
-static void dw8_five(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(DW8_PIXELS, 1, 5, s, c, ox); }
-static void dw8_five_by_2(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(DW8_PIXELS, 2, 5, s, c, ox); }
+#define DW8_BLOCKS(SIZE, BITS)                                                                                         \
+    static void dw##BITS##_one(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(SIZE, 1, 0, 0, s, c, ox); }       \
+    static void dw##BITS##_any(const dw8_span *s, int64_t c, int64_t ox) {                                             \
+        dw8_block(SIZE, DW8_PIXELS, 0, 0, s, c, ox);                                                                   \
+    }                                                                                                                  \
+    static void dw##BITS##_five(const dw8_span *s, int64_t c, int64_t ox) {                                            \
+        dw8_block(SIZE, DW8_PIXELS, 1, 5, s, c, ox);                                                                   \
+    }                                                                                                                  \
+    static void dw##BITS##_five_by_2(const dw8_span *s, int64_t c, int64_t ox) {                                       \
+        dw8_block(SIZE, DW8_PIXELS, 2, 5, s, c, ox);                                                                   \
+    }
+DW8_BLOCKS(1, 8)
+DW8_BLOCKS(2, 16)
+static void dw16_three(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(2, DW8_PIXELS, 1, 3, s, c, ox); }
+static void dw16_three_by_2(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(2, DW8_PIXELS, 2, 3, s, c, ox); }
+
+typedef void dw8_blocks(const dw8_span *s, int64_t c, int64_t ox);
+
+static dw8_blocks *dw8_blocks_of(const ln_depthwise *d) {
+    static dw8_blocks *const all[2][4] = {{dw8_one, dw8_any, dw8_five, dw8_five_by_2},
+                                          {dw16_one, dw16_any, dw16_five, dw16_five_by_2}};
+    const ln_window *w = &d->window;
+    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2, words = d->narrow.size == 2;
+    if (w->out[2] < DW8_PIXELS) return all[words][0];
+    if (plain && w->kernel[2] == 5) return all[words][1 + w->stride[2]];
+    if (plain && w->kernel[2] == 3 && words) return w->stride[2] == 1 ? dw16_three : dw16_three_by_2;
+    return all[words][1];
+}
 
 /* Computes one output row, to `out`, whose pixels are y_pixel bytes apart. */
 static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, const int8_t *x, const int64_t *position,
@@ -235,10 +290,10 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     const ln_window *w = &d->window;
     const int64_t pixels = w->out[2];
     if (pixels == 0) return;
-    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2;
+    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2 && d->narrow.size == 1;
     dw8_span s = {.d = d,
                   .parts = parts,
-                  .x_pixel = d->narrow.in_place ? d->x.s[2] : d->channels,
+                  .x_pixel = (d->narrow.in_place ? d->x.s[2] : d->channels) * d->narrow.size,
                   .y_pixel = y_pixel,
                   .out = out};
     for (int64_t tap = 0; tap < w->kernel[0] * w->kernel[1]; tap++)
@@ -250,10 +305,7 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
                 dw8_slide(&s, ln_min(c, d->channels - 8), ox, ln_min(DW8_SEGMENT, pixels - ox));
         return;
     }
-    void (*block)(const dw8_span *, int64_t, int64_t) = pixels < DW8_PIXELS           ? dw8_one
-                                                        : !plain || w->kernel[2] != 5 ? dw8_any
-                                                        : w->stride[2] == 1           ? dw8_five
-                                                                                      : dw8_five_by_2;
+    dw8_blocks *const block = dw8_blocks_of(d);
     const int64_t step = pixels < DW8_PIXELS ? 1 : DW8_PIXELS;
     for (int64_t ox = 0; ox < pixels; ox += step)
         for (int64_t c = 0; c < d->channels; c += 8) block(&s, ln_min(c, d->channels - 8), ln_min(ox, pixels - step));

@@ -61,18 +61,6 @@ typedef struct dwl_tile {
     int64_t out_pixel, out_row;
 } dwl_tile;
 
-/* Returns v divided by the scale of the stored integers, rounded as a division rounds (map/map_strip.inc.c). */
-static LN_ALWAYS_INLINE vf dwl_quotient(const ln_quantized_sum *s, vf v) {
-#ifdef LN_SIMD_AVX512
-    const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
-    vf q = vf_mul(v, inverse);
-    q = vf_fma(vf_fma(q, minus, v), inverse, q);
-    return vf_fma(vf_fma(q, minus, v), inverse, q);
-#else
-    return vf_div(v, vf_set1(s->y_scale));
-#endif
-}
-
 /* Stores a tile of sums, which are first converted to results if there is a `requant`. */
 static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels, int64_t from) {
     const ln_requant *r = t->requant;
@@ -96,8 +84,8 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
                                 : vf_from_parts(vi_load(high + row * t->high_row + p * t->high_pixel), vi_load(sums));
             v = vf_mul(v, scale);
             if (s != NULL)
-                requant_store_as(s->y_dtype, vi_add(vi_from_vf(dwl_quotient(s, vf_min(vf_max(v, least), most))), zero),
-                                 to, 0);
+                requant_store_as(s->y_dtype,
+                                 vi_add(vi_from_vf(requant_quotient(s, vf_min(vf_max(v, least), most))), zero), to, 0);
             else if (r->output_dtype == LINNET_F32)
                 vf_store((float *)(void *)to, v);
             else

@@ -52,7 +52,7 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const bool floats = ln_dtype_is_float(x->dtype);
     const double results = (double)ln_count(y);
     /* Each product loads its operands, so it takes as long as several in a matrix product. */
-    ln_scale_products(counts, floats ? 2.5 : w->dtype == LINNET_I16 ? 10 : 5);
+    ln_scale_products(counts, floats || x->dtype == LINNET_I16 ? 2.5 : 5);
     counts->work[LN_RATE_MAP] += results * (floats ? 0.5 : 4);
     if (!floats && call->epilogue != NULL) counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_I16 ? 2 : 8);
     if (x->dtype != LINNET_F32) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
@@ -71,7 +71,7 @@ void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_co
     const double fill = by_floats(call)
                             ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
                             : ln_short_lines(kernel, w->dims[0]);
-    ln_scale_products(counts, (w->dtype == LINNET_I16 ? 8 : 4) * fill);
+    ln_scale_products(counts, 4 * fill);
     counts->work[LN_RATE_MAP] += results * (by_floats(call) ? 2 : 4) + (double)ln_count(x) * 2;
     counts->work[LN_RATE_MOVE] += 1300;
 }
@@ -176,16 +176,27 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     return true;
 }
 
+/* Tells whether a kernel can requantize sums of 16-bit inputs in registers, with the epilogue. */
+static bool narrow_words(const ln_call *call, ln_depthwise *d) {
+    const ln_requant *r = &d->quantized.requant;
+    if (call->epilogue == NULL) return r->output_dtype == LINNET_I16 && r->mode == LN_REQUANT_FLOAT_RNE;
+    const ln_quantized_sum *sum = &call->epilogue->sum;
+    if (!sum->used || !sum->words || sum->input != 0 || sum->y_dtype != LINNET_I16) return false;
+    d->narrow.sum = sum, d->apply = false;
+    return true;
+}
+
 /* Returns how much of a call (LN_NARROW_...) a kernel can compute that multiplies in 16 bits, with vectors of 8
  * channels. */
-static int narrow_of(const ln_depthwise *d, int dtype) {
+static int narrow_of(const ln_call *call, ln_depthwise *d, int dtype) {
     const ln_requant *r = &d->quantized.requant;
     const bool u8 = dtype == LINNET_U8;
-    if (dtype == LINNET_I16 || d->channels < 8 || d->multiplier > 1 || r->x_zero < (u8 ? 0 : INT8_MIN) ||
-        r->x_zero > (u8 ? 255 : INT8_MAX))
+    if ((dtype == LINNET_I16 && !(d->quantized.sums_fit && d->quantized.parts == 1)) || d->channels < 8 ||
+        d->multiplier > 1 || r->x_zero < (u8 ? 0 : INT8_MIN) || r->x_zero > (u8 ? 255 : INT8_MAX))
         return LN_NARROW_NONE;
     for (int64_t c = 0; c < d->channels; c++)
         if (ln_requant_w_zero(r, c) < -1024 || ln_requant_w_zero(r, c) > 1024) return LN_NARROW_NONE;
+    if (dtype == LINNET_I16) return narrow_words(call, d) ? LN_NARROW_WORDS : LN_NARROW_SUMS;
     if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || r->y_zero < -1024 || r->y_zero > 1024)
         return LN_NARROW_SUMS;
     if (r->mode == LN_REQUANT_FLOAT_RNE) return LN_NARROW_FLOAT;
@@ -264,7 +275,7 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
     d->transposed = call->op->id != LN_OP_CONV;
     swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
-    d->quantized.parts = w->dtype == LINNET_I16 ? 2 : 1;
+    d->quantized.parts = 1;
     d->taps.rows_per_plane = g->kernel[1];
     d->taps.rows = g->kernel[0] * d->taps.rows_per_plane;
     d->floats.low = -INFINITY, d->floats.high = INFINITY;
@@ -279,8 +290,14 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
             ln_requant_prepare(call, x, w, 0, y, d->channels,
                                (int)((const ln_conv_attributes *)call->attributes)->requant, &d->quantized.requant);
         if (status != LINNET_OK) return status;
+        d->quantized.parts = 1;
         d->quantized.sums_fit = sums_fit(call, d);
-        if (narrow) d->narrow.stores = narrow_of(d, x->dtype);
+        if (w->dtype == LINNET_I16 && !d->quantized.sums_fit) {
+            d->quantized.parts = 2;
+            d->quantized.sums_fit = sums_fit(call, d);
+        }
+        d->narrow.size = (int)ln_dtype_size(x->dtype);
+        if (narrow) d->narrow.stores = narrow_of(call, d, x->dtype);
         d->quantized.x_u8 = x->dtype == LINNET_U8;
         d->narrow.padding = (int8_t)(d->quantized.requant.x_zero - (d->quantized.x_u8 ? 128 : 0));
     }
@@ -311,7 +328,8 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
             if (g->pad_begin[i] > 0 || reach[i] > g->in[i]) d->narrow.in_place = false;
         }
         if (!d->narrow.in_place)
-            call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
+            call->scratch_thread +=
+                (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels * d->narrow.size);
     }
     if (d->widen) call->scratch_thread += (size_t)(d->taps.rows * g->in[2] * d->channels) * sizeof(float);
     return LINNET_OK;

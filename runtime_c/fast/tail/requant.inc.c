@@ -3,6 +3,20 @@
 #ifndef LN_REQUANT_INC
 #define LN_REQUANT_INC
 
+#include "kernel/map.h"
+
+/* Returns v divided by the scale of the stored integers, rounded as a division rounds (map/map_strip.inc.c). */
+static LN_ALWAYS_INLINE vf requant_quotient(const ln_quantized_sum *s, vf v) {
+#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
+    const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
+    vf q = vf_mul(v, inverse);
+    q = vf_fma(vf_fma(q, minus, v), inverse, q);
+    return vf_fma(vf_fma(q, minus, v), inverse, q);
+#else
+    return vf_div(v, vf_set1(s->y_scale));
+#endif
+}
+
 static LN_ALWAYS_INLINE void requant_store_as(int dtype, vi q, void *y, int64_t i) {
     if (dtype == LINNET_I8)
         vi_store_i8((int8_t *)y + i, q);
