@@ -75,26 +75,35 @@ static const ln_gemm_ukernel half[MAX_ROWS + 1] = TABLE(half);
 
 /* ---- 64-bit sums ------------------------------------------------------------------------------------------------- */
 
-/* Adds n sums of 32 bits, a multiple of 4. */
+/* Adds n sums of 32 bits, a multiple of 8. */
 static void widen_sums(int64_t *sum, const int32_t *part, int64_t n) {
-    for (int64_t i = 0; i < n; i += 4) {
-        const int32x4_t v = vld1q_s32(part + i);
-        vst1q_s64(sum + i, vaddw_s32(vld1q_s64(sum + i), vget_low_s32(v)));
-        vst1q_s64(sum + i + 2, vaddw_high_s32(vld1q_s64(sum + i + 2), v));
+    for (; n > 0; n -= 8, sum += 8, part += 8) {
+        const int32x4x2_t v = vld1q_s32_x2(part);
+        int64x2x4_t s = vld1q_s64_x4(sum);
+        s.val[0] = vaddw_s32(s.val[0], vget_low_s32(v.val[0])), s.val[1] = vaddw_high_s32(s.val[1], v.val[0]);
+        s.val[2] = vaddw_s32(s.val[2], vget_low_s32(v.val[1])), s.val[3] = vaddw_high_s32(s.val[3], v.val[1]);
+        vst1q_s64_x4(sum, s);
     }
 }
 
-/* Stores the sums: 64 bits, or as f32. The detour over f64 rounds once, because these sums have at most 53 bits. */
+/* Rounds n sums, a multiple of 8. The detour over f64 rounds once, because these sums have at most 53 bits. */
+static void round_sums(const int64_t *sum, float *y, int64_t n) {
+    for (; n > 0; n -= 8, sum += 8, y += 8) {
+        const int64x2x4_t s = vld1q_s64_x4(sum);
+        const float32x2_t first = vcvt_f32_f64(vcvtq_f64_s64(s.val[0])), third = vcvt_f32_f64(vcvtq_f64_s64(s.val[2]));
+        const float32x4x2_t v = {
+            {vcvt_high_f32_f64(first, vcvtq_f64_s64(s.val[1])), vcvt_high_f32_f64(third, vcvtq_f64_s64(s.val[3]))}};
+        vst1q_f32_x2(y, v);
+    }
+}
+
+/* Stores the sums: 64 bits, or as f32. */
 static void store_sums(const ln_gemm_tile *t, const int64_t *sum, int64_t rows, int64_t width) {
     for (int64_t i = 0; i < rows; i++, sum += width) {
-        if (!t->rounded) {
+        if (t->rounded)
+            round_sums(sum, (float *)t->c + i * t->ldc, width);
+        else
             memcpy((int64_t *)t->c + i * t->ldc, sum, (size_t)t->columns * sizeof *sum);
-            continue;
-        }
-        for (int64_t n = 0; n < width; n += 4) {
-            const float32x2_t low = vcvt_f32_f64(vcvtq_f64_s64(vld1q_s64(sum + n)));
-            vst1q_f32((float *)t->c + i * t->ldc + n, vcvt_high_f32_f64(low, vcvtq_f64_s64(vld1q_s64(sum + n + 2))));
-        }
     }
 }
 

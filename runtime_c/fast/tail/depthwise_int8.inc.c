@@ -162,19 +162,34 @@ static int64_t dw8_stored(const ln_depthwise *d) {
     return d->narrow.stores == LN_NARROW_SUMS ? 4 : d->narrow.stores == LN_NARROW_WORDS ? 2 : 1;
 }
 
-/* Stores 8 channels of a pixel as i16. */
-static LN_ALWAYS_INLINE void dw8_store_words(const ln_depthwise *d, int64_t c, int32x4_t low, int32x4_t high,
-                                             char *at) {
+/* The numbers by which sums become i16, for 8 channels. They are copies, so the compiler knows that no store changes
+ * them. */
+typedef struct dw8_words {
+    vf scale[2], least, most;
+    vi zero;
+    ln_quantized_sum sum; /* valid if `divided` */
+    bool divided;
+} dw8_words;
+
+static LN_ALWAYS_INLINE dw8_words dw8_words_of(const ln_depthwise *d, int64_t c) {
     const ln_requant *r = &d->quantized.requant;
-    const ln_quantized_sum *sum = d->narrow.sum;
-    vf v0 = vf_mul(vf_from_vi(low), vf_load(r->scale + c)), v1 = vf_mul(vf_from_vi(high), vf_load(r->scale + c + 4));
-    if (sum != NULL) {
-        const vf least = vf_set1(sum->low), most = vf_set1(sum->high);
-        v0 = requant_quotient(sum, vf_min(vf_max(v0, least), most));
-        v1 = requant_quotient(sum, vf_min(vf_max(v1, least), most));
-    }
-    const vi zero = vi_set1(sum != NULL ? sum->y_zero : r->y_zero);
-    const int32x4_t q0 = vqaddq_s32(vcvtnq_s32_f32(v0), zero), q1 = vqaddq_s32(vcvtnq_s32_f32(v1), zero);
+    dw8_words w = {.divided = d->narrow.sum != NULL, .zero = vi_set1(r->y_zero)};
+    w.scale[0] = vf_load(r->scale + c), w.scale[1] = vf_load(r->scale + c + 4);
+    if (!w.divided) return w;
+    w.sum = *d->narrow.sum;
+    w.least = vf_set1(w.sum.low), w.most = vf_set1(w.sum.high), w.zero = vi_set1(w.sum.y_zero);
+    return w;
+}
+
+static LN_ALWAYS_INLINE vi dw8_word(const dw8_words *w, int half, vi sum) {
+    vf v = vf_mul(vf_from_vi(sum), w->scale[half]);
+    if (w->divided) v = requant_quotient(&w->sum, vminq_f32(vmaxq_f32(v, w->least), w->most)); /* v is not NaN */
+    return vqaddq_s32(vcvtnq_s32_f32(v), w->zero);
+}
+
+/* Stores 8 channels of a pixel as i16. */
+static LN_ALWAYS_INLINE void dw8_store_words(const dw8_words *w, vi low, vi high, char *at) {
+    const vi q0 = dw8_word(w, 0, low), q1 = dw8_word(w, 1, high);
     vst1q_s16((int16_t *)(void *)at, vqmovn_high_s32(vqmovn_s32(q0), q1));
 }
 
@@ -184,10 +199,6 @@ static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4
     if (d->narrow.stores == LN_NARROW_SUMS) {
         vst1q_s32((int32_t *)(void *)at, low);
         vst1q_s32((int32_t *)(void *)at + 4, high);
-        return;
-    }
-    if (d->narrow.stores == LN_NARROW_WORDS) {
-        dw8_store_words(d, c, low, high, at);
         return;
     }
     if (d->narrow.stores == LN_NARROW_FLOAT) {
@@ -251,6 +262,12 @@ static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const i
         }
     }
     char *out = s->out + ox * s->y_pixel + dw8_stored(d) * c;
+    if (size == 2 && d->narrow.stores == LN_NARROW_WORDS) {
+        const dw8_words words = dw8_words_of(d, c);
+        LN_UNROLL
+        for (int p = 0; p < pixels; p++) dw8_store_words(&words, low[p], high[p], out + p * s->y_pixel);
+        return;
+    }
     LN_UNROLL
     for (int p = 0; p < pixels; p++) dw8_store(d, c, low[p], high[p], out + p * s->y_pixel);
 }
