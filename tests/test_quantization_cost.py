@@ -97,36 +97,40 @@ def test_the_rates_of_processors_are_those_of_the_library() -> None:
 
 
 class Mock:
-    """Layers whose errors add up. errors: of each layer at 8 bits. With 16-bit activations a tenth of it is left. rest: the
-    error of a node "sum", which is no product."""
+    """Layers whose errors add up. errors: of each layer in the graph's dtype. With 16-bit activations a tenth of it is left.
+    halves: the share that is left at f16. rest: the error of a node "sum", which is no product."""
 
-    def __init__(self, errors: Mapping[str, float], slow: Mapping[str, float] | None = None, rest: float = 0.0) -> None:
-        self.errors, self.slow, self.rest = errors, slow or {}, rest
+    def __init__(
+        self, errors: Mapping[str, float], slow: Mapping[str, float] | None = None, rest: float = 0.0, dtype: str = "i8",
+        halves: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.errors, self.slow, self.rest, self.dtype, self.halves = errors, slow or {}, rest, dtype, halves
         self.tried: list[dict[str, str]] = []
 
     def scheme(self, table: Table, name: str) -> str:
-        return table.dtype(name, default="i8")
+        return table.dtype(name, default=self.dtype)
 
     def times(self, scheme: str) -> dict[str, float]:
-        each = {"i8": 0.5, "w8a16": 0.8, "f16": 1.0, "f32": 1.0}[scheme]
+        each = {"i8": 0.5, "w8a16": 0.8, "i16": 1.5, "f16": 1.0, "f32": 1.0}[scheme]
         return {name: each * (self.slow.get(name, 1.0) if scheme == "i8" else 1.0) for name in self.errors}
 
     def attempt(self, table: Table, samples: int | None) -> tuple[Nearness, Cost]:
         schemes = {name: self.scheme(table, name) for name in self.errors}
-        left = {"i8": 1.0, "w8a16": 0.1, "f16": 0.0, "f32": 0.0}
+        left = {self.dtype: 1.0, "w8a16": 0.1, "f16": self.halves, "f32": 0.0}
         error = sum(self.errors[name] * left[scheme] for name, scheme in schemes.items())
         error += self.rest * left[self.scheme(table, "sum")]
         if samples is None:
             self.tried.append(schemes)
         layers = {name: self.times(scheme)[name] for name, scheme in schemes.items()}
-        narrow = sum(scheme == "i8" for scheme in schemes.values()) / len(schemes)
-        size = sum({"i8": 100, "w8a16": 100, "f16": 200, "f32": 400}[s] for s in schemes.values())
-        return Nearness(error, max(1.0, error / 0.01)), Cost(sum(layers.values()), size, layers, {"i8": narrow})
+        narrow = sum(scheme == self.dtype for scheme in schemes.values()) / len(schemes)
+        size = sum({"i8": 100, "w8a16": 100, "i16": 200, "f16": 200, "f32": 400}[s] for s in schemes.values())
+        return Nearness(error, max(1.0, error / 0.01)), Cost(sum(layers.values()), size, layers, {self.dtype: narrow})
 
     def assigner(self, limits: Limits, best: bool = False) -> tuple[Assigner, Point]:
         plain = Cost(float(len(self.errors)), 400 * len(self.errors), self.times("f32"), {"f32": 1.0})
         layers = [Layer(name, 1.0, 100) for name in self.errors]
-        network = Network(layers, Table(), "i8", ("w8a16", "f16"), self.attempt, self.times, plain)
+        ladder = ("w8a16", "f16") if self.dtype == "i8" else ("f16", "f32")
+        network = Network(layers, Table(), self.dtype, ladder, self.attempt, self.times, plain)
         made = Assigner(network, limits, best)
         first = Point({}, *self.attempt(Table(), None))
         made.points.append(first)
@@ -197,6 +201,22 @@ def test_what_integers_make_slower_is_f16() -> None:
     assert assigner.lighter(first, "f16", narrow=0.9).schemes == {"l3": "f16"}
     assigner, first = mock.assigner(Limits(bytes=1050))  # f16 has twice the bytes
     assert assigner.lighter(first, "f16", narrow=0.6) is first
+
+
+def test_floats_spare_i16_from_being_slower_than_f32() -> None:
+    """They may be less exact than 16-bit integers; then the layers with the largest errors become f32."""
+    mock = Mock({**{f"l{i}": 1e-4 for i in range(10)}, "bad": 0.004, "good": 0.002}, dtype="i16", halves=3.0)
+    assigner, first = mock.assigner(Limits(ms=18.0))
+    assert first.near.excess == 1.0 and first.cost.ms > assigner.plain.ms
+    halves = assigner.lighter(first, "f16", ["sum"])
+    assert set(halves.schemes.values()) == {"f16"} and halves.near.excess > 1.0
+    found = assigner.near_enough(halves)
+    assert found.near.excess == 1.0 and found.cost.ms <= assigner.plain.ms
+    assert {name for name, scheme in found.schemes.items() if scheme == "f32"} == {"bad"}
+    assert assigner.lighter(first, "f16") is first  # with conversions between the layers there is no use in it
+    far = Mock({f"l{i}": 1e-3 for i in range(10)}, dtype="i16", halves=50.0)
+    assigner, first = far.assigner(Limits())
+    assert assigner.lighter(first, "f16", ["sum"]) is first
 
 
 # ---- goals ----------------------------------------------------------------------------------------------------------------

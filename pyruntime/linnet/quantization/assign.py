@@ -27,6 +27,7 @@ _SLIGHT = 2e-3  # the cost of a change that is not worth a try to do without
 _USELESS = 0.1  # of the power of what changes in an output: with such an error it says little
 _AS_LONG = 1.02  # times what f32 takes: the model of time is not nearer than this
 _NEARER = 10  # times, for an assignment that misses the limits, too
+_FARTHER = 10  # times the limits, for floats that spare an integer graph from being slower than f32
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
 _WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
 
@@ -111,7 +112,7 @@ class Assigner:
         self.ladder, self.attempt, self.prices = network.ladder, network.attempt, network.prices
         self.plain, self.limits, self.best = network.plain, limits, best
         self.points: list[Point] = []
-        self.walk: tuple[list[list[Layer]], list[float], list[tuple[int, str, float]]] | None = None
+        self.walk: tuple[Point, list[list[Layer]], list[float], list[tuple[int, str, float]]] | None = None
         self.macs = {one.name: one.macs for one in self.layers}
 
     def table(self, schemes: Mapping[str, str]) -> Table:
@@ -129,7 +130,8 @@ class Assigner:
     def lighter(self, first: Point, scheme: str, others: Sequence[str] = (), narrow: float = 0.0) -> Point:
         """Gives the layers that are dearer in the graph's dtype than in `scheme` this scheme, if the whole graph becomes
         faster by it and comes at least as near. narrow: the share of products that stay in the graph's dtype. others:
-        nodes that are no products; with them, all layers are tried in the scheme, so that no value is converted."""
+        nodes that are no products; with them, all layers are tried in the scheme, so that no value is converted, and a
+        graph that is slower than the float graph may lose a little by it."""
         now, then = first.cost.layers, self.prices(scheme)
         gains = {one: now.get(one.name, 0.0) - then.get(one.name, 0.0) for one in self.layers}
         taken, spare = {}, first.cost.share(self.dtype) - narrow if narrow else math.inf
@@ -148,36 +150,39 @@ class Assigner:
             made.append(self.point(dict.fromkeys((*self.macs, *others), scheme), f"all layers in {scheme}"))
         best = min(made, key=lambda one: one.cost.ms)
         faster = best.cost.ms < first.cost.ms * _CHEAPER and best.cost.bytes <= self.limits.bytes
-        return best if faster and best.near.excess <= max(1.0, first.near.excess) else first
+        slow = others and first.cost.ms > self.plain.ms * _AS_LONG >= best.cost.ms
+        return best if faster and best.near.excess <= max(_FARTHER if slow else 1.0, first.near.excess) else first
 
     # ---- error -----------------------------------------------------------------------------------------------------
 
     def near_enough(self, first: Point) -> Point:
         """The cheapest assignment that is near enough, or the nearest one within the limits if it halves the excess or
-        the error; `first` if there is none."""
+        the error; `first` if there is none. Layers in the graph's dtype get more bits, or those in f16 if `first` has no
+        others."""
         groups = self._groups(first)
         if not groups:
             return first
-        others = Row("*", "f32")
+        others, base = Row("*", "f32"), first.schemes.get(groups[0][0].name, self.dtype)
 
         def alone(group: Sequence[Layer], scheme: str) -> float:
             schemes = {one.name: scheme for one in group}
             return self.attempt(Table([others, *rows(schemes), *self.user.rows]), _FEW)[0].error
 
-        errors = [alone(group, self.dtype) for group in groups]
-        self.walk = (groups, errors, self._moves(first, groups, errors, alone))
-        self._walk(first, *self.walk)
+        errors = [alone(group, base) for group in groups]
+        self.walk = (first, groups, errors, self._moves(first, groups, errors, alone))
+        self._walk(*self.walk)
         kept = self.pick(first)
         reached = kept is not first and kept.near.excess <= 1.0 and not self.best
         return self._given_back(first, kept) if reached else kept
 
     def beyond(self, first: Point, kept: Point, narrow: float, others: Sequence[str] = ()) -> Point:
         """Goes on without limits, to learn what it takes to come near enough. Returns an assignment that takes no more time
-        than `first` or the float graph, and keeps the share `narrow` of products in the graph's dtype, if there is one.
+        than the float graph, or than `first` in 8 bits, and keeps the share `narrow` of products in the graph's dtype, if there
+        is one.
         Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
         which become floats if products alone are not enough. Otherwise returns `kept`."""
         useless = kept.near.error > _USELESS
-        most = max(first.cost.ms, self.plain.ms * _AS_LONG)
+        most = max(first.cost.ms if self.dtype == "i8" else 0.0, self.plain.ms * _AS_LONG)
         permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)
         bounds, self.limits = self.limits, Limits()
 
@@ -185,9 +190,11 @@ class Assigner:
             return any(one.near.excess <= 1.0 and limits.permit(one.cost, self.dtype) for one in self.points)
 
         if self.walk is not None and not reached(Limits()):
-            self._walk(first, *self.walk)
+            self._walk(*self.walk)
         if self.walk is not None and useless and others and not reached(permitted):
-            self._walk(first._replace(schemes={**first.schemes, **dict.fromkeys(others, "f16")}), *self.walk)
+            start, groups, errors, moves = self.walk
+            halved = start._replace(schemes={**start.schemes, **dict.fromkeys(others, "f16")})
+            self._walk(halved, groups, errors, moves)
         self.limits = bounds
         found = [one for one in self.points if permitted.permit(one.cost, self.dtype)]
         best = min((one.near.excess for one in found), default=math.inf)
@@ -196,8 +203,10 @@ class Assigner:
         return min(found, key=lambda one: self._cost(one.cost), default=kept)
 
     def _groups(self, first: Point) -> list[list[Layer]]:
-        """The layers in at most `PARTS` groups of neighbours."""
+        """The layers that can get more bits, in at most `PARTS` groups of neighbours."""
         free = [one for one in self.layers if one.name not in first.schemes]
+        if not free and "f32" in self.ladder:
+            free = [one for one in self.layers if first.schemes[one.name] == "f16"]
         size = -(-len(free) // PARTS) or 1
         return [free[i : i + size] for i in range(0, len(free), size)]
 
@@ -215,6 +224,8 @@ class Assigner:
         for rank, i in enumerate(order):
             steps: list[tuple[float, float, str]] = []  # (cost, gain, scheme) of each scheme, on its own
             for scheme in self.ladder:
+                if scheme == first.schemes.get(groups[i][0].name):
+                    continue
                 middle = scheme == "w8a16" and len(self.ladder) > 1
                 if middle and rank >= _HOT:
                     continue
@@ -254,7 +265,7 @@ class Assigner:
         for number, (i, scheme, gain) in enumerate(moves):
             now, then = self.prices(chosen[i]) if i in chosen else first.cost.layers, self.prices(scheme)
             more = sum(then.get(one.name, 0.0) - now.get(one.name, 0.0) for one in groups[i])
-            moved = 0.0 if i in chosen else sum(one.macs for one in groups[i]) / macs
+            moved = 0.0 if i in chosen else sum(one.macs for one in groups[i] if one.name not in first.schemes) / macs
             if ms + more <= self.limits.ms and share - moved >= self.limits.narrow:
                 chosen[i], changed = scheme, True
                 left, ms, share = left - gain, ms + more, share - moved
@@ -282,7 +293,7 @@ class Assigner:
         """Tries to do without the costly changes: first without parts, then without single layers."""
         for groups in (self._groups(first), [[one] for one in self.layers]):
             held = [
-                [one for one in group if one.name in kept.schemes and one.name not in first.schemes] for group in groups
+                [one for one in group if kept.schemes.get(one.name) != first.schemes.get(one.name)] for group in groups
             ]
             dear = sorted(filter(None, held), key=lambda group: -self._saved(first, kept, group))
             for group in dear[:_GIVEN_BACK]:
@@ -290,6 +301,7 @@ class Assigner:
                     break
                 names = {one.name for one in group}
                 rest = {name: scheme for name, scheme in kept.schemes.items() if name not in names}
+                rest |= {name: first.schemes[name] for name in names if name in first.schemes}
                 fewer = self.point(rest, "more bits where they gain most")
                 if fewer.near.excess <= 1.0 and self._cost(fewer.cost) < self._cost(kept.cost):
                     kept = fewer

@@ -136,8 +136,9 @@ class Decisions(Moves):
     # ---- decisions ---------------------------------------------------------------------------------------------
 
     def _beyond_half(self) -> set[Tensor]:
-        """Tensors whose values would become infinite or zero in f16 or bf16. With an observation, the values seen
-        decide; without one, the values that are possible."""
+        """Tensors whose values would become infinite or zero in f16 or bf16; f16 in an integer graph, some of whose nodes
+        may have it. With an observation, the values seen decide; without one, the values that are possible."""
+        half = self.dtype if self.dtype in HALVES else "f16"
         if self.observation is None:
             return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
@@ -146,7 +147,7 @@ class Decisions(Moves):
 
         def fits(tensor: Tensor, found: Seen) -> bool:
             share = found.vanishing * (_SMALL_COUNT if tensor in logarithms else 1)
-            return fits_half(self.dtype, found.low, found.high, share)
+            return fits_half(half, found.low, found.high, share)
 
         beyond = {t for t, found in limits.items() if not fits(t, found) or self._kept_float(t)}
         return beyond | self.observation.infinite

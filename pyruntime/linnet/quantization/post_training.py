@@ -379,7 +379,7 @@ class Quantizer(Decisions):
             why = "needed" if self._needed(tensor) else "saves traffic"
             remark = f"{why}; seen [{seen.low:.4g}, {seen.high:.4g}]{_decibels(choice.noise)}"
             found.append(TensorRow(tensor.name, dtype, choice.low, choice.high, choice.calibrator, remark))
-        for tensor in self.wide:
+        for tensor in self.wide if self.dtype in HALVES else ():
             found.append(TensorRow(tensor.name, "f32", None, None, "", f"beyond the range of {self.dtype}"))
         return found
 

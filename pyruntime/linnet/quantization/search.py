@@ -245,9 +245,10 @@ class Search:
         assigner = Assigner(network, self._limits(first), goal.bounded and not goal.asked)
         assigner.points.append(first)
         chosen, timed = first, dtype in LIMITS and self.weight_bits == 8 and self.plain.ms > _TINY
+        rest = {n: q.steps[n] for q in kept for n in q.old.nodes if n not in layers and q.modes[n] == dtype}
+        others = list(rest.values())
         if timed:
-            self._observe_halves(layers, judge)
-        others = [q.steps[n] for q in kept for n in q.old.nodes if n not in layers and q.modes[n] == dtype]
+            self._observe_halves([*layers, *rest], judge)
         if timed and dtype == "i16":  # what floats do faster and more exactly
             chosen = assigner.lighter(chosen, "f16", others)
         if (chosen.near.excess > 1.0 or assigner.best) and ladder:
@@ -256,7 +257,7 @@ class Search:
             chosen = assigner.lighter(chosen, "f16", narrow=min(NARROW, chosen.cost.share(dtype)))
         if dtype in LIMITS:
             if chosen.near.excess > 1.0 and not goal.asked and not goal.bounded and ladder:
-                chosen = assigner.beyond(first, assigner.pick(first), _HALF if dtype == "i8" else 0.0, others)
+                chosen = assigner.beyond(first, assigner.pick(chosen), _HALF if dtype == "i8" else 0.0, others)
             self.notes = self._short(assigner, first, chosen)
         self.overrides, self.quantizers = user, kept
         self.points, self.chosen, self.nearness = assigner.points, chosen, chosen.near
@@ -327,9 +328,9 @@ class Search:
                     got=f"{least:g} {unit} at least", hint="give a larger limit, a narrower dtype, or a lower target",
                 )  # fmt: skip
 
-    def _observe_halves(self, layers: Iterable[Node], judge: Judge) -> None:
-        """Observes what the layers read and make, so that none gets f16 whose values do not fit."""
-        self._observe(_floats_of(layers), Batches(judge.samples, self.graph.signatures["infer"].inputs))
+    def _observe_halves(self, nodes: Iterable[Node], judge: Judge) -> None:
+        """Observes what nodes read and make, so that none gets f16 whose values do not fit."""
+        self._observe(_floats_of(nodes), Batches(judge.samples, self.graph.signatures["infer"].inputs))
 
     def _observe(self, tensors: Iterable[Tensor], batches: Batches) -> None:
         """Observes tensors that were not observed before."""
@@ -370,5 +371,5 @@ def _below(error: float) -> str:
 
 def _floats_of(nodes: Iterable[Node]) -> list[Tensor]:
     """The floats that nodes read and make."""
-    found = [t for n in nodes for t in (*n.inputs[:1], *n.outputs) if t is not None and t.dtype == "f32"]
+    found = [t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None and t.data is None and t.dtype == "f32"]
     return list(dict.fromkeys(found))
