@@ -219,6 +219,23 @@ def test_floats_spare_i16_from_being_slower_than_f32() -> None:
     assert assigner.lighter(first, "f16", ["sum"]) is first
 
 
+@pytest.mark.parametrize("dtype", ["i8", "i16"])
+def test_halves_in_integer_graphs_do_not_overflow(dtype: str) -> None:
+    """A spectrogram: squares far beyond f16's range, and their logarithm. The reference is the float graph."""
+    rng = np.random.default_rng(8)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4, 64))
+    y = ops.matmul(x, graph.constant(rng.standard_normal((64, 64)).astype(np.float32)), name="first")
+    y = ops.matmul(ops.multiply(y, y), graph.constant(rng.random((64, 32)).astype(np.float32)), name="second")
+    y = ops.log(ops.add(y, graph.constant(np.float32(1.0))))
+    graph.signature("infer", {"x": x}, {"y": y})
+    samples = [{"x": (1000 * rng.standard_normal((4, 64))).astype(np.float32)} for _ in range(8)]
+    table = _rows("* f16\n")
+    made = linnet.quantize(graph, samples, dtype, table=table)
+    assert decibels(graph, made, samples) > 50
+    assert linnet.Session(made, threads=1, max_bytes=1 << 40).run(samples[0])["y"].max() < np.inf
+
+
 # ---- goals ----------------------------------------------------------------------------------------------------------------
 
 
