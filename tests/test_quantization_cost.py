@@ -160,6 +160,19 @@ def test_limits_hold_and_what_lies_beyond_is_known() -> None:
     assert reached and all(point.cost.products["i8"] < 0.6 for point in reached)
 
 
+def test_half_the_error_is_worth_bits_if_the_limits_stay_far() -> None:
+    """Decisions may stay as they are while the values come nearer."""
+    mock = Mock({f"l{i}": 0.01 for i in range(10)})
+    assigner, first = mock.assigner(Limits(narrow=0.6))
+    far = first._replace(near=first.near._replace(excess=12.0))
+    half, little = (
+        Point({f"l{i}": "f16"}, Nearness(far.near.error * left, 9.0), far.cost) for i, left in ((0, 0.45), (1, 0.7))
+    )
+    for points, kept in (([far, half], half), ([far, little], far), ([far, half, little], half)):
+        assigner.points = points
+        assert assigner.pick(far) is kept
+
+
 def test_half_of_the_products_are_enough_if_it_costs_nothing() -> None:
     """As with AVX2, where 16-bit activations take no longer."""
     mock = Mock({f"l{i}": 0.01 if i < 5 else 0.0002 for i in range(11)}, slow={f"l{i}": 1.7 for i in range(5)})

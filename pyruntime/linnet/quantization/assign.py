@@ -282,8 +282,12 @@ class Assigner:
         if self.best:
             return min([first, *allowed], key=lambda one: one.near.error)
         best = min((one.near.excess for one in allowed), default=first.near.excess)
-        enough = min(max(1.0, _NEAR * best), max(1.0, first.near.excess / 2))
-        kept = [one for one in allowed if one.near.excess <= enough]
+        enough, half = max(1.0, _NEAR * best), max(1.0, first.near.excess / 2)
+        kept = [
+            one
+            for one in allowed
+            if one.near.excess <= enough and (one.near.excess <= half or one.near.error <= first.near.error / 2)
+        ]
         return min(kept, key=lambda one: self._cost(one.cost)) if kept else first
 
     def _cost(self, cost: Cost) -> float:
