@@ -61,6 +61,7 @@ ISAS = {
     "avx512vnni": (X86, "AVX512", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", None),
     "neon": (ARM, "NEON", "+simd", None),
     "crc": (ARM, None, "+crc", "crc"),
+    "fp16": (ARM, None, "arch=armv8.2-a+fp16", "fullfp16"),
     "dotprod": (ARM, None, "arch=armv8.2-a+dotprod", "dotprod"),
     "i8mm": (ARM, None, "arch=armv8.2-a+dotprod+i8mm", "dotprod,i8mm"),
 }

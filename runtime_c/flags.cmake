@@ -120,10 +120,12 @@ set(LINNET_ISA_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -m
 set(LINNET_ISA_avx512vnni ${LINNET_ISA_avx512} -mavx512vnni)
 set(LINNET_ISA_neon "")
 set(LINNET_ISA_crc -march=armv8-a+crc)
+set(LINNET_ISA_fp16 -march=armv8.2-a+fp16)
 set(LINNET_ISA_dotprod -march=armv8.2-a+dotprod)
 set(LINNET_ISA_i8mm -march=armv8.2-a+dotprod+i8mm)
 if(LINNET_ZIG) # zig's spelling of the same
   set(LINNET_ISA_crc -mcpu=generic+crc)
+  set(LINNET_ISA_fp16 -mcpu=generic+fullfp16)
   set(LINNET_ISA_dotprod -mcpu=generic+dotprod)
   set(LINNET_ISA_i8mm -mcpu=generic+dotprod+i8mm)
 endif()
@@ -134,7 +136,7 @@ if(LINNET_PROCESSOR STREQUAL "x86_64")
   set(LINNET_KNOWN_ISAS sse2 sse42 avx2 avx512 avx512vnni)
 elseif(LINNET_PROCESSOR STREQUAL "aarch64")
   set(LINNET_KERNELS kernels_arm)
-  set(LINNET_KNOWN_ISAS neon crc dotprod i8mm)
+  set(LINNET_KNOWN_ISAS neon crc fp16 dotprod i8mm)
 endif()
 
 # How shared libraries are linked: what the linker knows of it.

@@ -33,6 +33,7 @@ BUDGETS = {
         "everything": 860_000,
         "baseline": 730_000,
         "crc": 5_000,
+        "fp16": 65_536,
         "dotprod": 50_000,
         "i8mm": 60_000,
         "training": 60_000,

@@ -1,5 +1,5 @@
 """The precision of a plan (linnet_plan_config.precision, docs/numerics.md): every step of a device and every user op sees it,
-wherever it is planned; wrong values are refused; and the CPU, which does not use it yet, computes the same bits."""
+wherever it is planned; wrong values are refused; and a CPU without f16 arithmetic computes the same bits."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
  * 94 of 100 instructions of the loop are products. Products with few rows or columns use gemm_f32__neon.c, which reads
  * A in place. The loop is written in assembly, because compilers spill some of the 32 registers. */
 #include "fast/gemm/gemm.h"
-#include "fast/gemm/gemm_driver_rows.h"
 #include "fast/gemm/gemm_kernels.h"
 
 #include <arm_neon.h>
@@ -11,14 +10,7 @@
 #include <string.h>
 
 enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
-
-/* Accumulators of row r and vector j of a tile of V vectors: v(8 + r * V + j). A is in v0 to v3, and B in v4 to v7. */
-#define ACC_3_0 8, 11, 14, 17, 20, 23, 26, 29
-#define ACC_3_1 9, 12, 15, 18, 21, 24, 27, 30
-#define ACC_3_2 10, 13, 16, 19, 22, 25, 28, 31
-#define ACC_2_0 8, 10, 12, 14, 16, 18, 20, 22
-#define ACC_2_1 9, 11, 13, 15, 17, 19, 21, 23
-#define ACC_1_0 8, 9, 10, 11, 12, 13, 14, 15
+#include "kernels_arm/gemm/gemm_packed.inc"
 
 #define FMA(acc, b, a, lane) "fmla v" #acc ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n"
 #define FMA_4(b, a, c0, c1, c2, c3) FMA(c0, b, a, 0) FMA(c1, b, a, 1) FMA(c2, b, a, 2) FMA(c3, b, a, 3)
@@ -39,13 +31,9 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define FMA_1_1(b, c0, ...) FMA(c0, b, 0, 1)
 #define FMA_1_2(b, c0, ...) FMA(c0, b, 0, 2)
 #define FMA_1_3(b, c0, ...) FMA(c0, b, 0, 3)
-#define CALL(macro, ...) macro(__VA_ARGS__)
-#define FMAS(R, k, V, j, b) CALL(FMA_##R##_##k, b, ACC_##V##_##j)
-
 #define LOAD_A4 "ld1 {v0.4s-v3.4s}, [%[a]], #64\n"
 #define LOAD_A2 "ld1 {v0.4s-v1.4s}, [%[a]], #32\n"
 #define LOAD_A1 "ld1 {v0.4s}, [%[a]], #16\n"
-#define LOAD_B "ld1 {v4.4s-v7.4s}, [%[b]], #64\n"
 /* LOAD_A_<rows>_<k>: the next elements of A, if they are needed before step k. */
 #define LOAD_A_8_0 LOAD_A4
 #define LOAD_A_8_2 LOAD_A4
@@ -55,26 +43,11 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define LOAD_A_2_2
 #define LOAD_A_1_0 LOAD_A1
 #define LOAD_A_1_2
-/* Four steps of K. */
-#define BODY_3(R)                                                                                                      \
-    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 3, 0, 4) FMAS(R, 0, 3, 1, 5) FMAS(R, 0, 3, 2, 6) FMAS(R, 1, 3, 0, 7)              \
-        LOAD_B FMAS(R, 1, 3, 1, 4) FMAS(R, 1, 3, 2, 5) LOAD_A_##R##_2 FMAS(R, 2, 3, 0, 6) FMAS(R, 2, 3, 1, 7)          \
-            LOAD_B FMAS(R, 2, 3, 2, 4) FMAS(R, 3, 3, 0, 5) FMAS(R, 3, 3, 1, 6) FMAS(R, 3, 3, 2, 7)
-#define BODY_2(R)                                                                                                      \
-    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 2, 0, 4) FMAS(R, 0, 2, 1, 5) FMAS(R, 1, 2, 0, 6) FMAS(R, 1, 2, 1, 7)              \
-        LOAD_A_##R##_2 LOAD_B FMAS(R, 2, 2, 0, 4) FMAS(R, 2, 2, 1, 5) FMAS(R, 3, 2, 0, 6) FMAS(R, 3, 2, 1, 7)
-#define BODY_1(R)                                                                                                      \
-    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 1, 0, 4) FMAS(R, 1, 1, 0, 5) LOAD_A_##R##_2 FMAS(R, 2, 1, 0, 6) FMAS(R, 3, 1, 0, 7)
 /* One step of K. */
 #define LOAD_A_STEP_8 LOAD_A2
 #define LOAD_A_STEP_4 LOAD_A1
 #define LOAD_A_STEP_2 "ldr d0, [%[a]], #8\n"
 #define LOAD_A_STEP_1 "ldr s0, [%[a]], #4\n"
-#define STEP_3(R)                                                                                                      \
-    LOAD_A_STEP_##R "ld1 {v4.4s-v6.4s}, [%[b]], #48\n" FMAS(R, 0, 3, 0, 4) FMAS(R, 0, 3, 1, 5) FMAS(R, 0, 3, 2, 6)
-#define STEP_2(R) LOAD_A_STEP_##R "ld1 {v4.4s-v5.4s}, [%[b]], #32\n" FMAS(R, 0, 2, 0, 4) FMAS(R, 0, 2, 1, 5)
-#define STEP_1(R) LOAD_A_STEP_##R "ld1 {v4.4s}, [%[b]], #16\n" FMAS(R, 0, 1, 0, 4)
-
 /* LINES_<rows>_<vectors> calls M for each row of a tile, with the list of its registers. */
 #define LINES_1_3(M) M("v8.4s-v10.4s")
 #define LINES_2_3(M) LINES_1_3(M) M("v11.4s-v13.4s")
@@ -88,20 +61,6 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define LINES_2_1(M) LINES_1_1(M) M("v9.4s")
 #define LINES_4_1(M) LINES_2_1(M) M("v10.4s") M("v11.4s")
 #define LINES_8_1(M) LINES_4_1(M) M("v12.4s") M("v13.4s") M("v14.4s") M("v15.4s")
-/* EACH_<rows>_<vectors> calls M for each accumulator of a tile. */
-#define EACH_1_1(M) M(8)
-#define EACH_2_1(M) EACH_1_1(M) M(9)
-#define EACH_1_3(M) EACH_2_1(M) M(10)
-#define EACH_4_1(M) EACH_1_3(M) M(11)
-#define EACH_2_3(M) EACH_4_1(M) M(12) M(13)
-#define EACH_8_1(M) EACH_2_3(M) M(14) M(15)
-#define EACH_4_3(M) EACH_8_1(M) M(16) M(17) M(18) M(19)
-#define EACH_8_2(M) EACH_4_3(M) M(20) M(21) M(22) M(23)
-#define EACH_8_3(M) EACH_8_2(M) M(24) M(25) M(26) M(27) M(28) M(29) M(30) M(31)
-#define EACH_1_2 EACH_2_1
-#define EACH_2_2 EACH_4_1
-#define EACH_4_2 EACH_8_1
-
 #define INIT(line) "ld1 {" line "}, [%[init]], %[init_step]\n"
 #define STORE(line) "st1 {" line "}, [%[c]], %[ldc]\n"
 #define ADD_BLOCKS(v) "ldr q0, [%[n]], #16\n fadd v" #v ".4s, v" #v ".4s, v0.4s\n"
@@ -115,19 +74,6 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define ADD_1(a) "ld1 {v0.4s}, [%[residual]], %[ldc]\n" ADD(a, 0)
 #define ADD_2(a, b) "ld1 {v0.4s-v1.4s}, [%[residual]], %[ldc]\n" ADD(a, 0) ADD(b, 1)
 #define ADD_3(a, b, c) "ld1 {v0.4s-v2.4s}, [%[residual]], %[ldc]\n" ADD(a, 0) ADD(b, 1) ADD(c, 2)
-#define RESIDUAL_1_3 ADD_3(8, 9, 10)
-#define RESIDUAL_2_3 RESIDUAL_1_3 ADD_3(11, 12, 13)
-#define RESIDUAL_4_3 RESIDUAL_2_3 ADD_3(14, 15, 16) ADD_3(17, 18, 19)
-#define RESIDUAL_8_3 RESIDUAL_4_3 ADD_3(20, 21, 22) ADD_3(23, 24, 25) ADD_3(26, 27, 28) ADD_3(29, 30, 31)
-#define RESIDUAL_1_2 ADD_2(8, 9)
-#define RESIDUAL_2_2 RESIDUAL_1_2 ADD_2(10, 11)
-#define RESIDUAL_4_2 RESIDUAL_2_2 ADD_2(12, 13) ADD_2(14, 15)
-#define RESIDUAL_8_2 RESIDUAL_4_2 ADD_2(16, 17) ADD_2(18, 19) ADD_2(20, 21) ADD_2(22, 23)
-#define RESIDUAL_1_1 ADD_1(8)
-#define RESIDUAL_2_1 RESIDUAL_1_1 ADD_1(9)
-#define RESIDUAL_4_1 RESIDUAL_2_1 ADD_1(10) ADD_1(11)
-#define RESIDUAL_8_1 RESIDUAL_4_1 ADD_1(12) ADD_1(13) ADD_1(14) ADD_1(15)
-
 enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
 
 /* Sums all of K in blocks and stores the tile. %[n] counts steps of a block, %[fours] groups of four steps. LOOP goes
@@ -156,10 +102,6 @@ enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
     "tbnz %[fours], #0, 3f\n"                                                                                          \
     "2:\n" BODY "3:\n" BODY "subs %[fours], %[fours], #2\n"                                                            \
     "b.gt 2b\n"
-#define VECTOR_REGISTERS                                                                                               \
-    "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",       \
-        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
-
 static unsigned clamp_of(const ln_gemm_tile *t) {
     return (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
 }
@@ -176,7 +118,7 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
             int64_t k = k_all, n, fours;                                                                               \
             if (k > block) memset(blocks, 0, sizeof blocks);                                                           \
             __asm__ volatile(TILE(LINES_##R##_##V(INIT), LOOP(R), STEP_##V(R), EACH_##R##_##V,                         \
-                                  "cbz %[residual], 11f\n" RESIDUAL_##R##_##V "11:\n", LINES_##R##_##V(STORE))         \
+                                  "cbz %[residual], 11f\n" ADDS_##R##_##V "11:\n", LINES_##R##_##V(STORE))             \
                              : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [residual] "+&r"(residual),                   \
                                [init] "+&r"(start), [k] "+&r"(k), [n] "=&r"(n), [fours] "=&r"(fours)                   \
                              : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),   \
@@ -247,54 +189,13 @@ TILES(tiles_1x3, 1, 3, LOOP_3)
 TILES(tiles_1x2, 1, 2, LOOP_2)
 TILES(tiles_1x1, 1, 1, LOOP_1)
 
-typedef void (*tiles_function)(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,
-                               int64_t init_step, const float *residual, float *c, int64_t ldc);
-static const tiles_function tiles_of[5][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
-                                                    {tiles_2x1, tiles_2x2, tiles_2x3},
-                                                    {tiles_4x1, tiles_4x2, tiles_4x3},
-                                                    {tiles_8x1, tiles_8x2, tiles_8x3},
-                                                    {ordered_8x1, ordered_8x2, ordered_8x3}};
+#define SHORT_TILES                                                                                                    \
+    {tiles_1x1, tiles_1x2, tiles_1x3}, {tiles_2x1, tiles_2x2, tiles_2x3}, { tiles_4x1, tiles_4x2, tiles_4x3 }
+static const tiles_function all[][VECTORS] = {SHORT_TILES, {tiles_8x1, tiles_8x2, tiles_8x3}};
+static const tiles_function ordered[][VECTORS] = {SHORT_TILES, {ordered_8x1, ordered_8x2, ordered_8x3}};
 
-/* Computes the tiles of a panel whose last vector is not complete. Each tile is computed as a whole tile on the
- * stack. */
-static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows, int64_t count, const float *a,
-                       const float *init, const float *residual, float *c, int64_t width) {
-    const int64_t size = (int64_t)sizeof(float);
-    float edge[ROWS * VECTORS * LANES], added[ROWS * VECTORS * LANES] = {0};
-    for (; count > 0; count--, a += rows * t->taps * t->kc, c += rows * t->ldc) {
-        if (init == NULL) {
-            memset(edge, 0, sizeof edge);
-            ln_gemm_copy_rows(edge, width * size, c, t->ldc * size, rows, t->columns * size);
-        }
-        if (residual != NULL) {
-            ln_gemm_copy_rows(added, width * size, residual, t->ldc * size, rows, t->columns * size);
-            residual += rows * t->ldc;
-        }
-        tiles(t, 1, a, init != NULL ? init : edge, init != NULL ? 0 : width, residual != NULL ? added : NULL, edge,
-              width);
-        ln_gemm_copy_rows(c, t->ldc * size, edge, width * size, rows, t->columns * size);
-    }
-}
-
-static void strip_of(const ln_gemm_tile *t, int64_t rows, int64_t width, bool in_order) {
-    const int64_t k = t->taps * t->kc;
-    const float *a = t->packed, *init = t->init, *residual = t->residual;
-    float *c = t->c;
-    for (int log = 3; rows > 0; log--) {
-        const int64_t count = rows >> log, done = count << log;
-        const tiles_function tiles = tiles_of[log + (log == 3 && in_order)][width / LANES - 1];
-        if (count == 0) continue;
-        if (t->columns < width)
-            edge_tiles(t, tiles, 1 << log, count, a, init, residual, c, width);
-        else
-            tiles(t, count, a, init != NULL ? init : c, init != NULL ? 0 : t->ldc, residual, c, t->ldc);
-        a += done * k, c += done * t->ldc, rows -= done;
-        if (residual != NULL) residual += done * t->ldc;
-    }
-}
-
-static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, false); }
-static void strip_in_order(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, true); }
+static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, all); }
+static void strip_in_order(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, ordered); }
 
 /* One row and four panels: their 12 accumulators hide the latency of the products. Panel p is read through %[bp]. */
 #define ROW_LOAD(p, registers) "ld1 {" registers "}, [%[b" #p "]], #64\n"

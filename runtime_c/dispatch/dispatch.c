@@ -18,6 +18,7 @@ enum {
     I64 = 1 << LINNET_I64,
     I4 = 1 << LINNET_I4,
     U4 = 1 << LINNET_U4,
+    F16 = 1 << LINNET_F16,
     HALF = 1 << LINNET_F16 | 1 << LINNET_BF16,
     ALL = 0xFFFF, /* dtypes */
     DENSE = 1 << LN_LAYOUT_DENSE,

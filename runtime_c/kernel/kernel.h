@@ -40,6 +40,7 @@ enum ln_isa {
     LN_ISA_avx512vnni = LN_ISA_avx512 | LN_AVX512VNNI,
 #elif defined(__aarch64__)
     LN_ISA_neon = LN_NEON,
+    LN_ISA_fp16 = LN_ISA_neon | LN_FP16, /* has no name of its own for isa_max: dotprod includes it */
     LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
     LN_ISA_i8mm = LN_ISA_dotprod | LN_I8MM,
 #endif

@@ -22,6 +22,11 @@
 #else
 #define LN_IF_avx512vnni(...) __VA_ARGS__
 #endif
+#ifdef LN_WITHOUT_FP16
+#define LN_IF_fp16(...)
+#else
+#define LN_IF_fp16(...) __VA_ARGS__
+#endif
 #ifdef LN_WITHOUT_DOTPROD
 #define LN_IF_dotprod(...)
 #else

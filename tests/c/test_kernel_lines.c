@@ -349,11 +349,15 @@ int main(int argc, char **argv) {
     for (const ln_kernel *k = ln_kernels; k->code != NULL && only_dtype == LINNET_NONE; k++) {
         const ln_call_kinds *r = &reached[k - ln_kernels];
         if ((k->flags & LN_KERNEL_REFERENCE) || !can_run(k)) continue;
-        failures += missing(k->name, "x", k->takes[0], r->takes[0] | 1u, 0xFFFF) +
+        /* Plans keep f16 values in f32 beside f16 weights. Shape rules refuse such calls, so tests/test_f16_sums.py
+         * makes them; only their results may have gaps. */
+        const bool halves = k->takes[1] == (1u << LINNET_F16 | 1u);
+        const unsigned kept = 1u | (halves ? 1u << LINNET_F32 : 0);
+        failures += missing(k->name, "x", k->takes[0], r->takes[0] | kept, 0xFFFF) +
                     missing(k->name, "w", k->takes[1], r->takes[1] | 1u, 0xFFFF) +
-                    missing(k->name, "y", k->gives, r->gives | 1u, 0xFFFF) +
+                    missing(k->name, "y", k->gives, r->gives | kept, 0xFFFF) +
                     missing(k->name, "x", k->layouts_taken, r->layouts_taken, 0xFF) +
-                    missing(k->name, "y", k->layouts_given, r->layouts_given, 0xFF);
+                    missing(k->name, "y", k->layouts_given, r->layouts_given | (halves ? LN_STRIDED : 0u), 0xFF);
     }
     return report("kernel_lines");
 }

@@ -132,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", help="a commit, such as main: its counts stand before those of the tree")
     parser.add_argument("--by", choices=["kernel", "step", "function"], default="kernel")
     parser.add_argument("--isa", help="the best instructions to use, such as neon")
+    parser.add_argument("--precision", choices=["f16"], help="permit sums of f16 (docs/numerics.md)")
     parser.add_argument("--cache", help="BYTES:WAYS of a data cache, such as 32768:4: counts its misses too (slow)")
     parser.add_argument("--loops", metavar="REGEX", help="show llvm-mca's view of the inner loops of these functions")
     parser.add_argument("--most", type=int, default=30, help="rows or loops that are printed")
@@ -151,7 +152,10 @@ def main(words: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             for model in _models(args.models, Path(folder)):
                 for cpu in args.cpu:
-                    counted = [count(model, cpu, d, args.isa, args.by == "function", args.cache) for d in drivers]
+                    counted = [
+                        count(model, cpu, d, args.isa, args.by == "function", args.cache, args.precision)
+                        for d in drivers
+                    ]
                     rows.append((model, cpu, counted))
                     _print(model, cpu, counted, args.by, args.most)
         if args.json:

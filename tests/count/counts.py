@@ -155,15 +155,17 @@ def _functions(driver: Path, lines: list[list[str]]) -> dict[str, Counts]:
 
 
 def count(
-    model: Path, cpu: str, driver: Path, isa: str | None = None, functions: bool = False, cache: str | None = None
-) -> Counted:
+    model: Path, cpu: str, driver: Path, isa: str | None = None, functions: bool = False, cache: str | None = None,
+    precision: str | None = None,
+) -> Counted:  # fmt: skip
     """Runs a .lnt model whose shapes are known. cpu: a name that qemu-aarch64 knows. cache: bytes:ways of a data cache
     whose accesses and misses are counted, which takes some ten times as long."""
     out = FOLDER / f"counts.{os.getpid()}"
     words = f"{plugin()},out={out}" + (f",cache={cache}" if cache else "")
     words += f",from={_WARM},to={_DONE}" if functions else ""
+    options = [isa or "-", precision] if precision else [isa] if isa else []
     try:
-        text = _run(["qemu-aarch64", "-cpu", cpu, "-plugin", words, str(driver), str(model), *([isa] if isa else [])])
+        text = _run(["qemu-aarch64", "-cpu", cpu, "-plugin", words, str(driver), str(model), *options])
         lines = [line.split() for line in out.read_text().splitlines()]
     finally:
         out.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
-/* driver.c - runs a model for the counting plugin: driver MODEL [ISA]. Marks stand around loading, planning, creating
- * the session, and runs; in the traced run, at each reading of the clock, which the trace reads around every step. */
+/* driver.c - runs a model for the counting plugin: driver MODEL [ISA] [f16]. - stands for the best ISA, and f16 permits
+ * sums of f16. Marks stand around loading, planning, creating the session, and runs; in the traced run, at each reading
+ * of the clock, which the trace reads around every step. */
 #define _POSIX_C_SOURCE 200809L
 #include "linnet.h"
 
@@ -76,7 +77,8 @@ int main(int argc, char **argv) {
     linnet_plan_config_init(&config);
     linnet_session_config_init(&trace);
     config.threads = 1, trace.trace = 1;
-    if (argc > 2) config.isa_max = argv[2];
+    if (argc > 2 && strcmp(argv[2], "-") != 0) config.isa_max = argv[2];
+    if (argc > 3 && strcmp(argv[3], "f16") == 0) config.precision = LINNET_PRECISION_F16;
     mark();
     if (linnet_model_open(argv[1], NULL, &model, &error) != LINNET_OK) return failed("open the model", &error);
     mark();

@@ -230,8 +230,8 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
             tile.c = to.c + (at - column) * c_size;
             if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
             const int64_t several = set->row_panels * width;
-            if (block->count == 1 && g->c.residual == 0 && at + several <= column + columns && g->n - at >= several &&
-                g->b.panel_dtype == set->b_dtype) {
+            if (block->count == 1 && set->row != NULL && g->c.residual == 0 && at + several <= column + columns &&
+                g->n - at >= several && g->b.panel_dtype == set->b_dtype) {
                 set->row(&tile, g->b.panel_bytes);
                 at += several - width;
             } else {

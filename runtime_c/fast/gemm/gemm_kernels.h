@@ -10,9 +10,12 @@
 #include "fast/gemm/gemm_driver_scatter.h"
 
 /* Defines the kernels ln_matmul_NAME and ln_conv_NAME over SETS, an array of pointers to sets. ln_conv_NAME also runs
- * conv_transpose. CONDITION is an expression in `call`; the kernels refuse calls for which it is false. */
+ * conv_transpose. CONDITION is an expression in `call`; the kernels refuse calls for which it is false. The costs are
+ * functions. */
 #define LN_GEMM_KERNELS(NAME, SETS) LN_GEMM_KERNELS_IF(true, NAME, SETS)
 #define LN_GEMM_KERNELS_IF(CONDITION, NAME, SETS)                                                                      \
+    LN_GEMM_KERNELS_OF(CONDITION, ln_gemm_matmul_cost, ln_gemm_conv_cost, NAME, SETS)
+#define LN_GEMM_KERNELS_OF(CONDITION, MATMUL_COST, CONV_COST, NAME, SETS)                                              \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \
         return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                     \
     }                                                                                                                  \
@@ -26,12 +29,12 @@
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
     }                                                                                                                  \
     const ln_kernel_code ln_matmul_##NAME = {.can = matmul_can_##NAME,                                                 \
-                                             .cost = ln_gemm_matmul_cost,                                              \
+                                             .cost = MATMUL_COST,                                                      \
                                              .configure = matmul_configure_##NAME,                                     \
                                              .pack = ln_gemm_pack,                                                     \
                                              .run = ln_gemm_run};                                                      \
     const ln_kernel_code ln_conv_##NAME = {.can = conv_can_##NAME,                                                     \
-                                           .cost = ln_gemm_conv_cost,                                                  \
+                                           .cost = CONV_COST,                                                          \
                                            .configure = conv_configure_##NAME,                                         \
                                            .pack = ln_gemm_pack,                                                       \
                                            .run = ln_gemm_run};

@@ -1,0 +1,82 @@
+"""Sums of f16 on ARM (`precision="f16"`): the bits of the rule in docs/numerics.md, which NumPy computes here, at the edges of
+tiles and blocks. Cores without f16 arithmetic, and plans that do not permit it, compute in f32. Run under qemu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from tests.native import build, run
+from tests.test_cross import _emulated
+
+BLOCK = 64
+SIZES = [(1, 130, 24), (7, 63, 23), (8, 64, 24), (9, 65, 25), (15, 127, 7), (16, 128, 48), (17, 130, 49), (5, 1, 31)]
+"""Rows, products of a sum, and columns, around tiles of 8 x 24 and blocks of 64."""
+Array = np.ndarray
+
+
+def summed(x: Array, w: Array, bias: Array) -> Array:
+    """The rule: x [rows, k] and w [k, columns] in the order of the sums, f16. A fused product is exact in f64 here."""
+    total = np.broadcast_to(bias.astype(np.float32), (len(x), w.shape[1]))
+    for first in range(0, x.shape[1], BLOCK):
+        part = np.zeros(total.shape, np.float16)
+        for k in range(first, min(first + BLOCK, x.shape[1])):
+            part = (part.astype(float) + x[:, k, None].astype(float) * w[k].astype(float)).astype(np.float16)
+        total = total + part.astype(np.float32)
+    return total
+
+
+def _run(graph: linnet.Graph, x: Array, cpu: str, precision: str, folder: Path) -> Array:
+    graph.save(folder / "m.lnt")
+    np.save(folder / "x.npy", x)
+    run([*_emulated(cpu), str(build("aarch64") / "linnet-run"), str(folder / "m.lnt"), "--input", f"x={folder}/x.npy",
+         "--output-dir", str(folder), "--precision", precision])  # fmt: skip
+    return np.asarray(np.load(folder / "y.npy"))
+
+
+def _operands(rows: int, k: int, columns: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(rows * k + columns)
+    x, w, bias = rng.standard_normal((rows, k)), rng.standard_normal((k, columns)) / 8, rng.standard_normal(columns)
+    return x.astype(np.float16), w.astype(np.float16), bias.astype(np.float16)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_products_have_the_bits_of_the_rule(size: tuple[int, int, int], tmp_path: Path) -> None:
+    x, w, bias = _operands(*size)
+    graph = linnet.Graph()
+    given = graph.placeholder("x", x.shape, "f16")
+    graph.signature("infer", {"x": given}, {"y": ops.matmul(given, graph.constant(w), graph.constant(bias))})
+    expected = summed(x, w, bias).astype(np.float16)
+    np.testing.assert_array_equal(_run(graph, x, "cortex-a76", "f16", tmp_path), expected)
+    exact = (x.astype(float) @ w.astype(float) + bias).astype(np.float16)
+    for cpu, precision in (("cortex-a76", "f32"), ("cortex-a72", "f16")):
+        found = _run(graph, x, cpu, precision, tmp_path)
+        np.testing.assert_allclose(found.astype(float), exact.astype(float), rtol=2**-10, atol=1e-6)
+
+
+@pytest.mark.parametrize(("channels", "columns"), [(32, 24), (20, 25), (24, 9)])
+def test_convolutions_sum_a_position_after_another(channels: int, columns: int, tmp_path: Path) -> None:
+    """Kernel positions row by row, and the channels of each. The value between two convolutions is kept in f32, and a
+    residual is added to the result of the second one."""
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((1, channels, 7, 9)).astype(np.float16)
+    w = (rng.standard_normal((columns, channels, 3, 3)) / 8).astype(np.float16)
+    bias = rng.standard_normal(columns).astype(np.float16)
+    graph = linnet.Graph()
+    given = graph.placeholder("x", x.shape, "f16")
+    last = (rng.standard_normal((columns, columns, 1, 1)) / 8).astype(np.float16)
+    first = ops.relu(ops.conv(given, graph.constant(w), graph.constant(bias), strides=(2, 2), pads=(1, 1, 1, 1)))
+    y = ops.relu(first + ops.conv(first, graph.constant(last), strides=(1, 1), pads=(0, 0, 0, 0)))
+    graph.signature("infer", {"x": given}, {"y": y})
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[0, :, ::2, ::2]
+    _, high, wide, _, _ = windows.shape
+    rows = windows.transpose(1, 2, 3, 4, 0).reshape(high * wide, -1)
+    inner = np.maximum(summed(rows, w.transpose(2, 3, 1, 0).reshape(-1, columns), bias), 0)
+    total = summed(inner.astype(np.float16), last[:, :, 0, 0].T, np.zeros(columns)) + inner
+    expected = np.maximum(total, 0).astype(np.float16).T.reshape(1, columns, high, wide)
+    np.testing.assert_array_equal(_run(graph, x, "cortex-a76", "f16", tmp_path), expected)
