@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # maps and single moves per ns; then bytes per ns in a core's cache, the shared cache and memory; then ns of a step and of a
 # fork, and what a further thread adds.
 PROCESSORS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "cortex-a53": ((3.5, 5, 5, 1.2, 0.3), (6, 5, 2.5, 250, 4000, 0.9)),
-    "cortex-a72": ((6, 10, 10, 2.5, 0.6), (12, 8, 3.5, 150, 3000, 0.9)),
-    "cortex-a76": ((26, 100, 40, 7, 1), (30, 20, 10, 80, 2000, 0.9)),
+    "cortex-a53": ((3.5, 5, 3.5, 1.2, 0.3), (6, 5, 2.5, 250, 4000, 0.9)),
+    "cortex-a72": ((6, 10, 6, 2.5, 0.6), (12, 8, 3.5, 150, 3000, 0.9)),
+    "cortex-a76": ((26, 100, 13, 7, 1), (30, 20, 10, 80, 2000, 0.9)),
 }
 _RATES = ("f32", "i8", "i16", "map", "move")
 _OTHERS = ("cache", "shared", "memory", "step", "fork", "thread")
