@@ -338,11 +338,11 @@ typedef struct linnet_cluster_task {
 } linnet_cluster_task;
 
 /* How sums of f32, f16 and bf16 products may be computed. F16, BF16 and TF32 are permissions, not demands: a kernel or
- * a device without faster arithmetic computes in f32, and no kernel of the CPU uses them yet. DIRECT excludes kernels.
- * The setting does not change how f64 and integers are computed (docs/numerics.md). */
+ * a device without faster arithmetic computes in f32. On the CPU, only F16 is used, on ARM cores with arithmetic on
+ * f16. DIRECT excludes kernels. The setting does not change how f64 and integers are computed (docs/numerics.md). */
 typedef enum linnet_precision {
     LINNET_PRECISION_F32 = 0,   /* products and sums are f32 */
-    LINNET_PRECISION_F16 = 1,   /* sums of at most 64 products may be f16; they are added up in f32 */
+    LINNET_PRECISION_F16 = 1,   /* factors, and sums of at most 64 products, may be f16; the sums are added in f32 */
     LINNET_PRECISION_BF16 = 2,  /* factors may be rounded to bf16; their products are added up in f32 */
     LINNET_PRECISION_TF32 = 3,  /* factors may be rounded to tf32 (11 significant bits, the exponents of f32); their
                                    products are added up in f32 */
