@@ -98,13 +98,15 @@ def test_the_rates_of_processors_are_those_of_the_library() -> None:
 
 class Mock:
     """Layers whose errors add up. errors: of each layer in the graph's dtype. With 16-bit activations a tenth of it is left.
-    halves: the share that is left at f16. rest: the error of a node "sum", which is no product."""
+    halves: the share that is left at f16. rest: the error of a node "sum", which is no product. between: the time of
+    converting what it reads, unless it has the dtype of layers in f16."""
 
     def __init__(
         self, errors: Mapping[str, float], slow: Mapping[str, float] | None = None, rest: float = 0.0, dtype: str = "i8",
-        halves: float = 0.0,
+        halves: float = 0.0, between: float = 0.0,
     ) -> None:  # fmt: skip
         self.errors, self.slow, self.rest, self.dtype, self.halves = errors, slow or {}, rest, dtype, halves
+        self.between = between
         self.tried: list[dict[str, str]] = []
 
     def scheme(self, table: Table, name: str) -> str:
@@ -124,7 +126,9 @@ class Mock:
         layers = {name: self.times(scheme)[name] for name, scheme in schemes.items()}
         narrow = sum(scheme == self.dtype for scheme in schemes.values()) / len(schemes)
         size = sum({"i8": 100, "w8a16": 100, "i16": 200, "f16": 200, "f32": 400}[s] for s in schemes.values())
-        return Nearness(error, max(1.0, error / 0.01)), Cost(sum(layers.values()), size, layers, {self.dtype: narrow})
+        converts = "f16" in schemes.values() and self.scheme(table, "sum") == self.dtype
+        ms = sum(layers.values()) + self.between * converts
+        return Nearness(error, max(1.0, error / 0.01)), Cost(ms, size, layers, {self.dtype: narrow})
 
     def assigner(self, limits: Limits, best: bool = False) -> tuple[Assigner, Point]:
         plain = Cost(float(len(self.errors)), 400 * len(self.errors), self.times("f32"), {"f32": 1.0})
@@ -227,6 +231,9 @@ def test_floats_spare_i16_from_being_slower_than_f32() -> None:
     assert found.near.excess == 1.0 and found.cost.ms <= assigner.plain.ms
     assert {name for name, scheme in found.schemes.items() if scheme == "f32"} == {"bad"}
     assert assigner.lighter(first, "f16") is first  # with conversions between the layers there is no use in it
+    sums = Mock({f"l{i}": 1e-4 for i in range(10)}, dtype="i16", rest=0.005, halves=3.0, between=0.1)
+    assigner, first = sums.assigner(Limits())
+    assert "sum" not in assigner.lighter(first, "f16", ["sum"]).schemes  # near enough, and fast enough
     far = Mock({f"l{i}": 1e-3 for i in range(10)}, dtype="i16", halves=50.0)
     assigner, first = far.assigner(Limits())
     assert assigner.lighter(first, "f16", ["sum"]) is first

@@ -148,10 +148,12 @@ class Assigner:
         made = [self.point({**first.schemes, **taken}, f"{scheme} where it is faster")]
         if others:
             made.append(self.point(dict.fromkeys((*self.macs, *others), scheme), f"all layers in {scheme}"))
-        best = min(made, key=lambda one: one.cost.ms)
-        faster = best.cost.ms < first.cost.ms * _CHEAPER and best.cost.bytes <= self.limits.bytes
-        slow = others and first.cost.ms > self.plain.ms * _AS_LONG >= best.cost.ms
-        return best if faster and best.near.excess <= max(_FARTHER if slow else 1.0, first.near.excess) else first
+        most = self.plain.ms * _AS_LONG
+        faster = [one for one in made if one.cost.ms < first.cost.ms * _CHEAPER and one.cost.bytes <= self.limits.bytes]
+        near = [one for one in faster if one.near.excess <= max(1.0, first.near.excess)]
+        if others and first.cost.ms > most and not any(one.cost.ms <= most for one in near):
+            near = [one for one in faster if one.cost.ms <= most and one.near.excess <= _FARTHER] or near
+        return min(near, key=lambda one: one.cost.ms, default=first)
 
     # ---- error -----------------------------------------------------------------------------------------------------
 
