@@ -130,8 +130,10 @@ def _weights_of(made: Decisions, product: Node) -> str:
 def narrow(values: npt.NDArray[Any], stored: str, bits: int = 8) -> tuple[npt.NDArray[Any], Quantization]:
     """A table in 8 or 16 bits with a scale for each row, or in 4 bits ("w4") with a scale for each block of a row. bits: of the
     numbers that are stored in 8."""
+    if stored == "i16":  # rows are not summed, so they use all bits
+        return weight_parameters(values, 0, bits=16, limit=LIMITS["i16"][1])
     if stored != "w4":
-        return weight_parameters(values, 0, bits=16 if stored == "i16" else bits)
+        return weight_parameters(values, 0, bits=bits)
     return four_bits(values, values.ndim - 1)
 
 

@@ -53,15 +53,18 @@ def weight_parameters(
     least: npt.NDArray[np.float64] | float = 0.0,
     bits: int = 8,
     natural: npt.NDArray[np.float32] | None = None,
+    limit: int | None = None,
 ) -> tuple[npt.NDArray[np.signedinteger], Quantization]:
     """Symmetric integer weights, and their parameters: for each slice of `axis`, or for the whole tensor.
 
     least: smallest scale allowed, one number or one per slice. bits: precision of the values. They are stored in 8 bits, or
-    in 16 if there are more than 8. natural: scales to use instead of `weight_scales`, in its shape.
+    in 16 if there are more than 8. natural: scales to use instead of `weight_scales`, in its shape. limit: the largest integer,
+    if it is not that of weights.
     """
-    limit = weight_limit(bits)
     values = np.asarray(weights, np.float32)
-    natural = weight_scales(values, axis, bits) if natural is None else natural
+    if natural is None:
+        natural = weight_scales(values, axis, bits, limit)
+    limit = limit or weight_limit(bits)
     scale = np.maximum(natural, np.reshape(least, natural.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     whole = np.clip(np.rint(values / scale), -limit, limit)
@@ -70,13 +73,15 @@ def weight_parameters(
     return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8 if bits <= 8 else 16)
 
 
-def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.NDArray[np.float32]:
-    """The scale with which each slice of `axis` uses the full range of integers. In the result, all other axes have
-    size 1."""
+def weight_scales(
+    weights: npt.NDArray[Any], axis: int | None, bits: int, limit: int | None = None
+) -> npt.NDArray[np.float32]:
+    """The scale with which each slice of `axis` uses the full range of integers, up to `limit` or that of weights. In the
+    result, all other axes have size 1."""
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
     peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
-    return np.asarray(peak / float(weight_limit(bits)), np.float32)
+    return np.asarray(peak / float(limit or weight_limit(bits)), np.float32)
 
 
 def weight_clips(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.NDArray[np.float32]:
