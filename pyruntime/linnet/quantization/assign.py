@@ -179,10 +179,9 @@ class Assigner:
 
     def beyond(self, first: Point, kept: Point, narrow: float, others: Sequence[str] = ()) -> Point:
         """Goes on without limits, to learn what it takes to come near enough. Returns an assignment that takes no more time
-        than the float graph, or than `first` in 8 bits, and keeps the share `narrow` of products in the graph's dtype, if there
-        is one.
-        Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are no products,
-        which become floats if products alone are not enough. Otherwise returns `kept`."""
+        than the float graph, or than `first` in 8 bits, and keeps the share `narrow` of products in the graph's dtype, if
+        there is one. Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are
+        no products, which become floats if products alone are not enough. Otherwise returns `kept`."""
         useless = kept.near.error > _USELESS
         most = max(first.cost.ms if self.dtype == "i8" else 0.0, self.plain.ms * _AS_LONG)
         permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)

@@ -70,11 +70,9 @@ class Judge:
         every = max(1, (batches.count or 1) // samples)
         self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
         self.joined: dict[str, Joined] = {}
-        session = Session(graph, threads=threads)
-        self.wanted = self._outputs(session, self.samples)
-        self.joined = joined_of(self.wanted)
-        if self.joined:
-            self.wanted = self._outputs(session, self.samples)
+        outputs = self._outputs(Session(graph, threads=threads), self.samples)
+        self.joined = joined_of(outputs)
+        self.wanted = self._apart(outputs)
         self.parts = {name: parts_of(values) for name, values in self.wanted.items()}
         self.powers = {name: self._powers(name) for name in self.wanted}
         self.kinds = {name: kind_of(values) for name, values in self.wanted.items()}
@@ -86,10 +84,17 @@ class Judge:
         for feeds in samples:
             for name, result in session.run(feeds).items():
                 value = np.asarray(result)
-                if value.dtype.kind not in "iu" and not has_floats(value):
-                    continue
-                one = self.joined.get(name)
-                for part, numbers in ({name: value} if one is None else one.parts(name, value)).items():
+                if value.dtype.kind in "iu" or has_floats(value):
+                    found.setdefault(name, []).append(value)
+        return self._apart(found)
+
+    def _apart(self, outputs: dict[str, list[Array]]) -> dict[str, list[Array]]:
+        """The outputs, with the boxes and the scores of joined ones as outputs of their own."""
+        found: dict[str, list[Array]] = {}
+        for name, values in outputs.items():
+            for value in values:
+                parts = self.joined[name].parts(name, value) if name in self.joined else {name: value}
+                for part, numbers in parts.items():
                     found.setdefault(part, []).append(numbers)
         return found
 
