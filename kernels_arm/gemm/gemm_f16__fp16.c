@@ -96,10 +96,11 @@ typedef struct block {
         }                                                                                                              \
     }
 
-/* Computes one tile, block by block of K. */
-static void blocks(void (*compute)(const block *t, const float16_t *a, const float16_t *b), int64_t rows, int64_t width,
-                   const ln_gemm_tile *t, const float *packed, const float *init, int64_t init_step,
-                   const float *residual, float *c, int64_t ldc) {
+/* Computes one tile, block by block of K. Never inlined: clang would repeat it in each of the twelve functions for
+ * tiles, which is 22 kB. */
+static LN_NEVER_INLINE void blocks(void (*compute)(const block *t, const float16_t *a, const float16_t *b),
+                                   int64_t rows, int64_t width, const ln_gemm_tile *t, const float *packed,
+                                   const float *init, int64_t init_step, const float *residual, float *c, int64_t ldc) {
     float total[ROWS * VECTORS * LANES];
     const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
     block k = {BLOCK, init, init_step, total, width, -INFINITY, INFINITY};
