@@ -254,6 +254,25 @@ def test_halves_in_integer_graphs_do_not_overflow(dtype: str) -> None:
     made = linnet.quantize(graph, samples, dtype, table=table)
     assert decibels(graph, made, samples) > 50
     assert linnet.Session(made, threads=1, max_bytes=1 << 40).run(samples[0])["y"].max() < np.inf
+    # The second product computes in f32, because its operand does not fit in f16. Its weights do.
+    for graph_of in (made, linnet.quantize(graph, samples, "f16")):
+        second = next(n for n in graph_of.signatures["infer"].function.nodes if n.name == "second")
+        x_of, w_of = second.inputs[:2]
+        assert x_of is not None and x_of.dtype == "f32" and w_of is not None and w_of.node is not None
+        assert w_of.node.inputs[0] is not None and w_of.node.inputs[0].dtype == "f16"
+
+
+def test_weights_that_f16_does_not_hold_stay_f32() -> None:
+    """Some vanish in f16, and the row of the table says why it has no effect."""
+    rng = np.random.default_rng(8)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4, 64))
+    w = rng.standard_normal((64, 64)).astype(np.float32)
+    w[:, ::8] *= 1e-6
+    graph.signature("infer", {"x": x}, {"y": ops.matmul(x, graph.constant(w), name="product")})
+    samples = [{"x": rng.standard_normal((4, 64)).astype(np.float32)} for _ in range(8)]
+    with pytest.raises(UsageError, match="its weights do not fit f16"):
+        linnet.quantize(graph, samples, "i8", table=_rows("product w16\n"))
 
 
 # ---- goals ----------------------------------------------------------------------------------------------------------------

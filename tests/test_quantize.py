@@ -425,6 +425,7 @@ def test_rows_that_match_nothing_are_errors(network: linnet.Graph) -> None:
 
 @pytest.mark.parametrize(("scheme", "weights", "activations"), [
     ("w8a16", "i8", "i16"), ("w16a16", "i16", "i16"), ("w8a8", "i8", "i8"), ("w8", "i8", "f32"),
+    ("w16", "f16", "f32"),
 ])  # fmt: skip
 def test_schemes_of_layers(network: linnet.Graph, scheme: str, weights: str, activations: str, tmp_path: Path) -> None:
     out = tmp_path / "table.txt"
@@ -434,7 +435,7 @@ def test_schemes_of_layers(network: linnet.Graph, scheme: str, weights: str, act
         node = next(n for n in small.signatures["infer"].function.nodes if n.outputs[0].name == name)
         x, w = node.inputs[:2]
         assert x is not None and w is not None and x.dtype == activations
-        source = w if w.node is None else w.node.inputs[0]  # 8-bit weights of a float convolution are widened by a map
+        source = w if w.node is None else w.node.inputs[0]  # narrow weights of a float convolution are widened
         assert source is not None and source.dtype == weights and source.data is not None
         expected = "i8" if scheme == "w8a8" else scheme
         assert any(line.split()[:3] == ["layer", name, expected] for line in out.read_text().splitlines())

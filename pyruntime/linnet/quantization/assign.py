@@ -29,7 +29,7 @@ _AS_LONG = 1.02  # times what f32 takes: the model of time is not nearer than th
 _NEARER = 10  # times, for an assignment that misses the limits, too
 _FARTHER = 10  # times the limits, for floats that spare an integer graph from being slower than f32
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
-_WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
+_WEIGHT = {"w8a8": 1, "i8": 1, "w8a16": 1, "w16a16": 2, "w16": 2, "f16": 2, "bf16": 2, "f32": 4}  # bytes of a weight
 
 
 class Limits(NamedTuple):
@@ -206,7 +206,7 @@ class Assigner:
     def _groups(self, first: Point) -> list[list[Layer]]:
         """The layers that can get more bits, in at most `PARTS` groups of neighbours."""
         free = [one for one in self.layers if one.name not in first.schemes]
-        if not free and "f32" in self.ladder:
+        if not free and {"f32", "w16"} & set(self.ladder):
             free = [one for one in self.layers if first.schemes[one.name] == "f16"]
         size = -(-len(free) // PARTS) or 1
         return [free[i : i + size] for i in range(0, len(free), size)]

@@ -35,6 +35,7 @@ from linnet.quantization.scheme import (
     activation_parameters,
     fits_half,
     shape_arithmetic,
+    table_of,
 )
 from linnet.quantization.table import Table
 
@@ -160,7 +161,11 @@ class Decisions(Moves):
             if stored := recurrent.scheme_of(node, wanted):
                 self.schemes[node] = stored
             return "f32"
+        if wanted == "w16" and table_of(node) is not None:
+            wanted = "f16"  # a lookup has no products
         if wanted in SCHEMES:
+            if wanted == "w16":
+                return self._halved(node)
             self.schemes[node] = "w8" if wanted == "w4" and not self._takes_blocks(node) else wanted
             wanted = SCHEMES[wanted]
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
@@ -171,18 +176,27 @@ class Decisions(Moves):
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):
             return "f32"  # already quantized; keep it unchanged
         if wanted in HALVES and node.op != "map":  # maps decide per operand
-            return "f32" if self._unfit(node, wanted) else wanted
+            return self._halved(node) if self._unfit(node, wanted) else wanted
         if wanted in LIMITS and node.op in INTEGER_OPS:
             rows = [
                 row for t in node.inputs[:2] if t is not None and (row := self.overrides.tensor(t.name)) is not None
             ]
             if any(row.dtype not in LIMITS for row in rows) or not self._integer_possible(node):
-                return "f32"
+                return self._halved(node) if wanted == "i16" else "f32"
             if wanted == "i8" and node not in self.schemes and not self.overrides.names(*names) and self._recurs(node):
                 self.schemes[node] = "w8a16"
                 return "i16"
             return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted
+
+    def _halved(self, node: Node) -> str:
+        """Stores the weights of a product that computes in f32 as f16, if they are constant and fit. Returns "f32"."""
+        w = node.inputs[1] if node.op in INTEGER_OPS and len(node.inputs) > 1 else None
+        if w is not None and w.data is not None and w.dtype == "f32" and w.data.size:
+            vanishing = float(np.mean((np.abs(w.data) < HALVES["f16"][1]) & (w.data != 0)))
+            if fits_half("f16", float(w.data.min()), float(w.data.max()), vanishing):
+                self.schemes[node] = "w16"
+        return "f32"
 
     @staticmethod
     def _takes_blocks(node: Node) -> bool:

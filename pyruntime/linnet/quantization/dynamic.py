@@ -17,7 +17,7 @@ from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.passes.pipeline import simplify
 from linnet.passes.rewrite import put_in_place, splice
 from linnet.quantization import embeddings, recurrent
-from linnet.quantization.scheme import RECURRENT, weight_parameters
+from linnet.quantization.scheme import RECURRENT, table_of, weight_parameters
 
 LARGE = 1 << 12  # weights of a product; with fewer, quantizing the activations takes longer than the product
 LEAST_DEPTH = 16  # products that are added up in one result; with fewer, converting the results takes longer
@@ -66,10 +66,10 @@ def refuse_with_dynamic(dtype: str, given: Mapping[str, object]) -> None:
 def _narrow_tables(function: Function, bits: int) -> None:
     """Stores the constants of which only lookups read rows in 8 bits."""
     readers = function.consumers()
-    for table in [t for t in map(embeddings.table_of, function.nodes) if t is not None]:
+    for table in [t for t in map(table_of, function.nodes) if t is not None]:
         lookups = readers.get(table, [])
         assert table.data is not None
-        if table.data.nbytes < embeddings.LARGE or any(embeddings.table_of(node) is not table for node in lookups):
+        if table.data.nbytes < embeddings.LARGE or any(table_of(node) is not table for node in lookups):
             continue
         if table in function.outputs or not np.isfinite(table.data).all():
             continue

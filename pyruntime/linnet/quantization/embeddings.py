@@ -14,7 +14,7 @@ from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, blocks_of, bytes_of, numpy_dtype
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.node_names import step_names
-from linnet.quantization.scheme import HALVES, LIMITS, weight_parameters
+from linnet.quantization.scheme import HALVES, LIMITS, table_of, weight_parameters
 
 if TYPE_CHECKING:
     from linnet.quantization.decisions import Decisions
@@ -23,7 +23,7 @@ LARGE = 1 << 16  # bytes of a table of floats; a smaller one gains nothing
 BLOCK = 32  # numbers of 4 bits that share a scale
 # How a scheme of the quantization table stores the rows. Activations do not matter here.
 STORED = {
-    "w4": "w4", "i8": "i8", "w8": "i8", "w8a8": "i8", "w8a16": "i8", "i16": "i16", "w16a16": "i16",
+    "w4": "w4", "i8": "i8", "w8": "i8", "w8a8": "i8", "w8a16": "i8", "i16": "i16", "w16a16": "i16", "w16": "f16",
 }  # fmt: skip
 # In an i16 graph, rows have 8 bits if this loses little: 50 dB, where the limit of all outputs is 40 dB.
 _QUIET = 1e-5
@@ -50,15 +50,6 @@ class Embedding:
         return f"{words}; {self.why}" if self.why else words
 
 
-def table_of(node: Node) -> Tensor | None:
-    """The constant f32 table [rows, ...] along whose first axis a node looks up, or None."""
-    table = node.inputs[0] if node.op in traits.LOOKS_UP and node.inputs else None
-    if table is None or table.data is None or table.dtype != "f32" or table.data.ndim < 2 or not table.data.size:
-        return None
-    takes = node.attribute("kind") == "take" and int(node.attribute("axis")) in (0, -table.data.ndim)
-    return table if takes and not node.attribute("batch_dims") else None
-
-
 def embeddings(made: Decisions) -> dict[Node, Embedding]:
     """How each lookup in a large constant table, or in one that has a row, stores this table."""
     found = {}
@@ -77,7 +68,7 @@ def _choose(made: Decisions, node: Node, table: Tensor, asked: str) -> Embedding
     assert table.data is not None
     wanted = asked or made.dtype
     stored = STORED.get(wanted)
-    if stored is None:
+    if stored is None or stored in HALVES:
         mode = made.modes[node]
         return Embedding(node, table, mode if mode in HALVES else "f32", why="--table says so" if asked else "")
     why = _obstacle(made, node, table, stored)

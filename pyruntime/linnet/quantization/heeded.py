@@ -13,11 +13,10 @@ from linnet.ir import traits
 from linnet.ir.function import Node
 from linnet.quantization.decisions import EXACT, Decisions
 from linnet.quantization.embeddings import STORED, Embedding, embeddings
-from linnet.quantization.scheme import FLOATS_KEPT, HALVES, INTEGER_OPS, LIMITS, RECURRENT
+from linnet.quantization.scheme import FLOATS_KEPT, HALVES, INTEGER_OPS, LIMITS, NARROW_WEIGHTS, RECURRENT
 from linnet.quantization.table import Row, Table, matches
 
 _MOVED = traits.having("integers", "maps", "moves", "averages", "sums")  # they store or read integers where this helps
-_WEIGHTS = ("w4", "w8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +100,9 @@ def _miss(made: Decisions, node: Node, asked: str, embedding: Embedding | None) 
             return None
         return _Miss(name, node.op, "f32", f"values that it reads or gives do not fit {asked}", "a row f32")
     if node.op not in INTEGER_OPS:
-        if node.op in _MOVED and asked not in _WEIGHTS:
+        if node.op in _MOVED and asked not in NARROW_WEIGHTS:
             return None
-        why = "it has no weights that can be stored so" if asked in _WEIGHTS else "this op has no integer form"
+        why = "it has no weights that can be stored so" if asked in NARROW_WEIGHTS else "this op has no integer form"
         return _Miss(name, node.op, mode if mode in HALVES else "f32", why, "a row f32 or f16")
     return _product(made, node, asked)
 
@@ -111,9 +110,11 @@ def _miss(made: Decisions, node: Node, asked: str, embedding: Embedding | None) 
 def _product(made: Decisions, node: Node, asked: str) -> _Miss | None:
     name, mode = made.steps[node], made.modes[node]
     x, w, *rest = [*node.inputs, None, None][:3]
-    if asked in _WEIGHTS:
+    if asked in NARROW_WEIGHTS:
         if w is None or w.data is None or w.dtype != "f32":
             return _Miss(name, node.op, "f32", "its weights are not a constant of floats", "a row f32 or f16")
+        if asked == "w16" and node not in made.schemes:
+            return _Miss(name, node.op, "f32", "its weights do not fit f16", "a row f32 or w8")
         if asked == "w4" and made.schemes.get(node) != "w4":
             why = "only matrices and embeddings have weights of 4 bits"
             return _Miss(name, node.op, made.schemes.get(node, mode), why, "a row w8")

@@ -19,12 +19,14 @@ from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization import recurrent
 from linnet.quantization.decisions import Decisions
 from linnet.quantization.embeddings import Tables
+from linnet.quantization.programs import reciprocals
 from linnet.quantization.rounding import Rounded, Rounding, least_scales
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
     HALVES,
     INTEGER_OPS,
     LIMITS,
+    NARROW_WEIGHTS,
     RECURRENT,
     fits_half,
     weight_axis,
@@ -32,7 +34,6 @@ from linnet.quantization.scheme import (
 from linnet.quantization.table import Row, TensorRow
 
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
-_NAMES = {number: name for name, number in _OPCODE.items()}
 
 
 class Quantizer(Decisions):
@@ -270,7 +271,7 @@ class Quantizer(Decisions):
                 program[i] = _OPCODE["store_quantized"]
         attributes = {**node.attributes, "program": program, "dtypes": [DTYPE_IDS[d] for d in dtypes]}
         if all(d in LIMITS for d in dtypes):
-            program, numbers = _reciprocals(program, list(node.attributes.get("floats", ())))
+            program, numbers = reciprocals(program, list(node.attributes.get("floats", ())))
             attributes.update(program=program, floats=numbers)
         self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
@@ -323,7 +324,10 @@ class Quantizer(Decisions):
             elif i == 1 and node in self.schemes and node.op in RECURRENT:
                 inputs.append(recurrent.stored_weights(self.function, node, self.schemes[node], self.careful()))
             elif (
-                i == 1 and self.schemes.get(node) in ("w4", "w8") and node.op in INTEGER_OPS and tensor.data is not None
+                i == 1
+                and node.op in INTEGER_OPS
+                and self.schemes.get(node) in NARROW_WEIGHTS
+                and tensor.data is not None
             ):
                 inputs.append(self._narrow_weights(node, tensor))
             elif i == 0 and self.tables.stored(node):
@@ -343,9 +347,12 @@ class Quantizer(Decisions):
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, self.steps[node]))
 
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
-        """Weights of 4 or 8 bits for a float product. Products read 4 bits directly. A map widens 8 bits when the graph is
-        planned, or in each run if this would take more memory than the plan may have."""
+        """Weights of 4, 8 or 16 bits for a float product. Products read 4 bits directly. The others are widened when the graph
+        is planned, or in each run if this would take more memory than the plan may have."""
         assert w.data is not None
+        if self.schemes[node] == "w16":
+            self.weights[node] = "f16"
+            return recurrent.widened(self.function, self._get(w, "f16"))
         if self.schemes[node] == "w4":
             self.weights[node] = "i4"
             return self.tables.blocks(w, bool(node.attributes.get("transpose_b", False)))
@@ -398,7 +405,7 @@ class Quantizer(Decisions):
             return "w16a16" if self.weights[node] == "i16" else "w8a16"
         if mode != "f32" or node not in self.weights:
             return self.schemes.get(node, mode) if node.op in RECURRENT else mode
-        return "w4" if self.weights[node] == "i4" else "w8"
+        return {"i4": "w4", "f16": "w16"}.get(self.weights[node], "w8")
 
     def _remark(self, node: Node) -> str:
         spans = []
@@ -413,30 +420,6 @@ class Quantizer(Decisions):
 
 def _decibels(noise: float) -> str:
     return f", {-10 * np.log10(noise):.1f} dB" if noise > 0 else ""
-
-
-def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], list[float]]:
-    """The program and its constants, with each division by a constant replaced by a multiplication, which is faster.
-    The small difference does not matter, because the result is rounded to integers."""
-    made: list[int] = []
-    for i in range(0, len(program), 5):
-        opcode, kind, a, b, c = program[i : i + 5]
-        # Kind 1 is f32. The constants of integer kinds are in another list.
-        by_constant = opcode == _OPCODE["div"] and kind == 1 and program[5 * b : 5 * b + 2] == [_OPCODE["const"], 1]
-        value = floats[program[5 * b + 2]] if by_constant else 0.0
-        if not value or not np.isfinite(np.float32(1 / value)):
-            made += [opcode, kind, a, b, c]
-            continue
-        # The new constant comes first of all, so that the number of each other register grows by one.
-        rest = [*made, _OPCODE["mul"], 1, a, -1, 0, *program[i + 5 :]]
-        floats = [*floats, float(np.float32(1 / value))]
-        moved = [_OPCODE["const"], 1, len(floats) - 1, 0, 0]
-        for k in range(0, len(rest), 5):
-            name = _NAMES[rest[k]]
-            read = 1 if name.startswith("store") else OPCODES[name][1]
-            moved += [*rest[k : k + 2], *(v + 1 if n < read else v for n, v in enumerate(rest[k + 2 : k + 5]))]
-        return _reciprocals(moved, floats)
-    return made, floats
 
 
 def _corrected(

@@ -19,7 +19,7 @@ def scheme_of(node: Node, wanted: str) -> str:
         return ""
     if wanted in ("i8", "w4") or wanted.startswith("w8"):
         return "w8"
-    wanted = "f16" if wanted in ("i16", "w16a16") else wanted
+    wanted = "f16" if wanted in ("i16", "w16a16", "w16") else wanted
     return wanted if wanted in HALVES and fits_half(wanted, float(w.data.min()), float(w.data.max())) else ""
 
 
@@ -29,10 +29,14 @@ def stored_weights(function: Function, node: Node, scheme: str, rounding: Roundi
     w = node.inputs[1]
     assert w is not None and w.data is not None
     if scheme != "w8":
-        half = function.constant(w.data.astype(numpy_dtype(scheme)), w.name)
-        return function.emit("cast", [half], {"dtype": "f32"}, 1, f"{w.name}/f32", fold=False)[0]
+        return widened(function, function.constant(w.data.astype(numpy_dtype(scheme)), w.name))
     rows, hidden = w.data.shape[1:]
     resets = node.attributes.get("kind") == "gru" and not node.attributes.get("linear_before_reset")
     known = 2 * hidden if resets else rows  # the other rows multiply the state after the reset gate
     values, scale = (rounding or Rounding({})).rows_of(node, known if rounding else 0)
     return function.constant(values, w.name, quantization=quantization_of_rows(scale, hidden))
+
+
+def widened(function: Function, half: Tensor) -> Tensor:
+    """A constant of half-width floats as f32. It is widened when the graph is planned."""
+    return function.emit("cast", [half], {"dtype": "f32"}, 1, f"{half.name}/f32", fold=False)[0]

@@ -24,7 +24,9 @@ LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
 LEVELS = {"i8": 256, "i16": 65536}
 HALVES = {"f16": (65504.0, 2.0**-14), "bf16": (3.3895e38, 2.0**-126)}  # the largest value, the smallest normal one
 # Schemes of a layer beyond a dtype: bits of weights and activations. "i16" chooses the bits of the weights by their noise.
-SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32", "w4": "f32"}
+# w16, w8 and w4 multiply floats by weights that the file holds in f16, 8 and 4 bits.
+SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w16": "f32", "w8": "f32", "w4": "f32"}
+NARROW_WEIGHTS = tuple(name for name, computes in SCHEMES.items() if computes == "f32")
 FEW = 0.02  # of the values may lose precision because they are below the smallest normal f16
 MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
 
@@ -108,6 +110,15 @@ def weight_limit(bits: int) -> int:
 
 def weight_axis(node: Node, rank: int) -> int | None:
     return traits.weight_axis(node.op, node.attributes, rank)
+
+
+def table_of(node: Node) -> Tensor | None:
+    """The constant f32 table [rows, ...] along whose first axis a node looks up, or None."""
+    table = node.inputs[0] if node.op in traits.LOOKS_UP and node.inputs else None
+    if table is None or table.data is None or table.dtype != "f32" or table.data.ndim < 2 or not table.data.size:
+        return None
+    takes = node.attribute("kind") == "take" and int(node.attribute("axis")) in (0, -table.data.ndim)
+    return table if takes and not node.attribute("batch_dims") else None
 
 
 def shape_arithmetic(function: Function) -> set[Tensor]:

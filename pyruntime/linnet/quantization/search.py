@@ -29,7 +29,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 EFFORTS = ("fast", "normal", "best")
 # Schemes for layers that need more bits. Weights and activations of 16 bits take two products of 8 bits each, and so longer
 # than floats: only a table asks for them in an i8 graph.
-_WIDE = {"i8": ("w8a16", "f16"), "i16": ("f16", "f32"), "f16": ("f32",), "bf16": ("f32",)}
+_WIDE = {"i8": ("w8a16", "f16"), "i16": ("f16", "w16"), "f16": ("f32",), "bf16": ("f32",)}
 _SAMPLES = {"fast": 2, "normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
@@ -39,6 +39,7 @@ _FASTER = 0.6  # a change that makes the graph slower is kept if it leaves less 
 _GOOD = 1e-6  # an error that needs no change
 _TINY = 0.05  # ms of a float graph's run, below which the model of time says too little to choose schemes by it
 _ROOM = 1.05  # times what an integer graph takes that is slower than f32 from the start
+_SMALLER = 0.8  # of the bytes of f32: an integer graph that has more is hardly smaller
 _HALF = 0.5  # of the products may stay in 8 bits, if the outputs are near enough then, and the graph not slower
 _TARGET = {"i8": "30dB", "i16": "40dB"}  # what the limits are for values, in the words of a user
 _NOTHING = Cost(0.0, 0, {}, {})  # of a graph that is only compared
@@ -233,7 +234,7 @@ class Search:
             """The time of each layer if all of them had the scheme. In f16 a layer takes as long as in f32, or less."""
             assert self.plain is not None
             if scheme not in prices:
-                wide = scheme not in (*HALVES, "f32")
+                wide = scheme not in (*HALVES, "w16", "f32")
                 table = Table([*rows({one.name: scheme for one in layers.values()}), *user.rows])
                 prices[scheme] = costs.of(made_with(table)).layers if wide else self.plain.layers
             return prices[scheme]
@@ -300,6 +301,8 @@ class Search:
             found.append(
                 f"a run takes {chosen.cost.ms / plain.ms:.2f} of f32's time on this processor, by the model of time; f16 takes 1"
             )
+        if chosen.cost.bytes > plain.bytes * _SMALLER:
+            found.append(f"the file has {chosen.cost.bytes / plain.bytes:.2f} of f32's bytes")
         return found
 
     def _limits(self, first: Point) -> Limits:

@@ -17,7 +17,7 @@ from linnet.quantization.calibrators import CALIBRATORS as METHODS
 from linnet.quantization.scheme import HALVES, LIMITS, SCHEMES
 
 DTYPES = ("f32", *HALVES, *reversed(LIMITS))
-LAYERS = (*DTYPES, *SCHEMES)  # i16 chooses between w8a16 and w16a16; w8 and w4 multiply floats by 8- and 4-bit weights
+LAYERS = (*DTYPES, *SCHEMES)
 CALIBRATORS = (*METHODS, "table")  # the last: the range was given
 
 
