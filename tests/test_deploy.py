@@ -72,6 +72,21 @@ def test_an_emulated_cpu_gives_the_integers_of_this_machine(place: Place) -> Non
     assert "peak RSS" not in table and "MHz" not in table, "they would be those of this machine"
 
 
+@pytest.mark.parametrize("step", ["--bench", "--verify"])
+def test_sums_of_f16_have_a_row_where_a_kernel_computes_them(step: str, place: Place) -> None:
+    place.arm_tools()
+    words = (place.folder / "mlp.lnt", step, "--dtypes", "f16", "--seconds", 0.02, "--threads", "1,2", "--json")
+    for target, expected in (("emulate:cortex-a76", ["f16", "f16 sums"]), ("emulate:cortex-a72", ["f16"])):
+        done = place.deploy(target, *words)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        rows = found["results"] if step == "--bench" else found["verified"]
+        assert list(dict.fromkeys(row["dtype"] for row in rows)) == expected and "f16-sums.lnt" not in found["files"]
+        assert len(rows) == len(expected) * (2 if step == "--bench" else 1) and place.left() == []
+    told = place.deploy("local", *words[:-1]).stderr
+    assert "f16 sums: left out, because no kernel for this processor sums products of the model in f16" in told
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(("cpu", "arch"), [("cortex-a7", "armv7"), ("arm1176", "armv6")])
 def test_an_emulated_cpu_of_32_bits(cpu: str, arch: str, place: Place) -> None:

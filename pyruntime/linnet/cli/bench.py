@@ -83,7 +83,8 @@ def bench(
     if as_json:
         click.echo(json.dumps(report))
         return
-    _say(f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}")
+    sums = "" if options.precision in (None, "f32") else f"floats may use {options.precision}, "
+    _say(f"{model}: {report['dtype']}, {sums}{_count(report['threads'], 'thread')}, {report['isa']}")
     _say(
         f"median {report['median_ms']:.3f} ms, min {report['min_ms']:.3f}, p95 {report['p95_ms']:.3f} "
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "

@@ -11,10 +11,10 @@ from linnet.deploy import tools
 from linnet.deploy.connection import Leftover, connected, opened
 from linnet.deploy.folder import Folder
 from linnet.deploy.machine import Machine, machine_of
-from linnet.deploy.models import Models, Source, Variant, prepare
+from linnet.deploy.models import SUMS, Models, Source, Variant, prepare
 from linnet.deploy.target import Target
 from linnet.deploy.tool_runs import result_of, try_tool, words_of
-from linnet.deploy.verify import Compared, compare, difference, run_here, run_there, send_sample
+from linnet.deploy.verify import Compared, compare, difference, run_all, run_here, send_sample
 from linnet.report.tables import count
 
 
@@ -97,8 +97,7 @@ def _verify(folder: Folder, models: Models, outcome: Outcome, show: Callable[[st
     words = send_sample(folder, models.sample)
     with interrupts.at_once():
         reference = None if models.reference is None else run_here(models.reference, models.sample)
-    for variant in models.variants:
-        there = run_there(folder, variant, words, show)
+    for variant, there in run_all(folder, models, words, show):
         with interrupts.at_once():
             same = reference is not None and variant is models.reference
             here = reference if same and reference is not None else run_here(variant, models.sample)
@@ -112,41 +111,44 @@ def _bench(request: Request, folder: Folder, models: Models, outcome: Outcome, s
     in the largest cluster."""
     if models.timed != "infer":
         show(f"the times are those of the signature {models.timed}: the model without the steps that prepare a picture")
-    for variant in models.variants:
-        if request.threads:
-            for number in request.threads:
-                _measure(request, folder, models, variant, outcome, show, number)
+    kernels: object = None
+    for variant in list(models.variants):
+        first = _measure(request, folder, models, variant, show, request.threads[0] if request.threads else None)
+        before, kernels = kernels, first.pop("kernels")
+        if variant.dtype == SUMS and kernels == before:
+            models.leave_out(variant, show)
             continue
-        first = _measure(request, folder, models, variant, outcome, show, None)
-        if first["threads"] != 1:
-            _measure(request, folder, models, variant, outcome, show, 1)
+        outcome.results.append(first)
+        for number in request.threads[1:] or ([] if request.threads or first["threads"] == 1 else [1]):
+            again = _measure(request, folder, models, variant, show, number)
+            del again["kernels"]
+            outcome.results.append(again)
 
 
 def _measure(
-    request: Request, folder: Folder, models: Models, variant: Variant, outcome: Outcome, show: Callable[[str], None],
-    threads: int | None,
-) -> dict[str, Any]:  # fmt: skip
+    request: Request, folder: Folder, models: Models, variant: Variant, show: Callable[[str], None], threads: int | None
+) -> dict[str, Any]:
     what = f"{variant.dtype} on {'all cores' if threads is None else count(threads, 'thread')}"
     show(f"{what}: measuring for {request.seconds:g} s")
-    found = measure(folder, models, variant, request.seconds, threads, what)
-    outcome.results.append(found)
-    return found
+    return measure(folder, models, variant, request.seconds, threads, what)
 
 
 def measure(
     folder: Folder, models: Models, variant: Variant, seconds: float, threads: int | None, what: str
 ) -> dict[str, Any]:
-    """Runs linnet-bench. threads: None for the cores of the largest cluster. what: words for messages."""
+    """Runs linnet-bench. threads: None for the cores of the largest cluster. what: words for messages. The result has
+    the names of the steps' kernels as "kernels"."""
     words = [
         "--seconds",
         f"{seconds:g}",
         *([] if threads is None else ["--threads", str(threads)]),
+        *variant.options,
         *_signature(models),
     ]
     found = result_of(folder, "linnet-bench", variant.file, words, models.timed_open, what)
     found |= {"dtype": variant.dtype, "file_bytes": len(variant.content), "signature": models.timed}
     found.setdefault("threads", threads or 1)
-    found.pop("ops", None)
+    found["kernels"] = [op["kernel"] for op in found.pop("ops", [])]
     return found
 
 
@@ -158,7 +160,8 @@ def _commands(request: Request, folder: Folder, models: Models) -> list[str]:
     lines = []
     for variant in models.variants:
         if request.bench:
-            lines.append(words_of(folder, "linnet-bench", variant.file, _signature(models), models.timed_open))
+            words = [*variant.options, *_signature(models)]
+            lines.append(words_of(folder, "linnet-bench", variant.file, words, models.timed_open))
         if request.verify:
-            lines.append(words_of(folder, "linnet-run", variant.file, ["--random"], models.open))
+            lines.append(words_of(folder, "linnet-run", variant.file, ["--random", *variant.options], models.open))
     return [request.target.by_hand(f"cd {folder.path} && {line}") for line in lines]

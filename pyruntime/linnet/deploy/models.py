@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DTYPES: Final = ("f32", "f16", "i16", "i8")
 CALIBRATED: Final = ("i16", "i8")
+SUMS: Final = "f16 sums"
+"""The row of a model in f16 whose plan permits sums of f16, which only some processors compute."""
 _RAW: Final = (
     "raw"  # the model without picture steps, which `linnet convert --image` keeps; `infer` would time these steps too
 )
@@ -41,8 +43,9 @@ class Source:
 
 @dataclasses.dataclass
 class Variant:
-    """The model in one dtype: its graph, and the file that is sent. exact: whether the results have the same bits on
-    every machine. prefix: the beginning of its names on the target, if several models are sent."""
+    """The model in one dtype: its graph, and the file that is sent. dtype: also SUMS, which has the file of f16. exact:
+    whether the results have the same bits on every machine. prefix: the beginning of its names on the target, if
+    several models are sent."""
 
     dtype: str
     graph: Graph
@@ -52,11 +55,16 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return self.prefix + self.dtype
+        return self.prefix + self.dtype.replace(" ", "-")
 
     @property
     def file(self) -> str:
-        return f"{self.name}.lnt"
+        return f"{self.prefix}{self.dtype.split()[0]}.lnt"
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the tools that run it."""
+        return ["--precision", "f16"] if self.dtype == SUMS else []
 
 
 @dataclasses.dataclass
@@ -74,6 +82,11 @@ class Models:
     timed: str
     timed_open: dict[str, tuple[int, ...]]
     assumed: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def leave_out(self, variant: Variant, show: Callable[[str], None]) -> None:
+        """Leaves out the row of sums of f16, because the target computes the model as it does without them."""
+        self.variants.remove(variant)
+        show(f"{variant.dtype}: left out, because no kernel for this processor sums products of the model in f16")
 
 
 def prepare(
@@ -127,17 +140,18 @@ def make(
     graph: Graph, content: bytes, dtypes: Sequence[str], quantized: Callable[[str], Graph], first: Feeds | None,
     shapes: Mapping[str, tuple[int, ...]], verify: bool = True,
 ) -> Models:  # fmt: skip
-    """Makes a graph in each of `dtypes`. content: the file of the graph. quantized: makes the graph in another dtype than
-    its own. first: the sample, None for a random one."""
+    """Makes a graph in each of `dtypes`, and SUMS after f16. content: the file of the graph. quantized: makes the graph
+    in another dtype than its own. first: the sample, None for a random one."""
     own = own_dtype(graph)
     variants = []
     for dtype in dtypes:
         if dtype == own:
-            variants.append(Variant(own, graph, content, is_exact(graph)))
-            continue
-        made = quantized(dtype)
-        made.metadata.setdefault("dtype", dtype)
-        variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
+            variant = Variant(own, graph, content, is_exact(graph))
+        else:
+            made = quantized(dtype)
+            made.metadata.setdefault("dtype", dtype)
+            variant = Variant(dtype, made, made.to_bytes(), is_exact(made))
+        variants += [variant, *([dataclasses.replace(variant, dtype=SUMS)] if dtype == "f16" else [])]
     reference = next((v for v in variants if v.dtype == "f32"), None)
     if reference is None and own == "f32":
         reference = Variant(own, graph, content, False)

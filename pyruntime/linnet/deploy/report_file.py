@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from linnet.clib.errors import FileError
-from linnet.deploy.models import DTYPES
+from linnet.deploy.models import DTYPES, SUMS
 
 FORMAT: Final = "linnet-report-1"
 TARGETS: Final = ("local", "ssh", "adb", "emulate")
@@ -84,14 +84,14 @@ _REPORT: Final[dict[str, Any]] = {
     ),
     "verified": _List(
         {
-            "model": _Text(60), "dtype": _words(*DTYPES), "same_bits": _Flag(), "worst": _Number(0, 1e30, absent=True),
+            "model": _Text(60), "dtype": _words(*DTYPES, SUMS), "same_bits": _Flag(), "worst": _Number(0, 1e30, absent=True),
             "allowed": _Number(0, 1),
         },
         500,
     ),
     "rows": _List(
         {
-            "model": _Text(60), "dtype": _words(*DTYPES), "threads": _Number(1, 1024, whole=True), "median_ms": _MS,
+            "model": _Text(60), "dtype": _words(*DTYPES, SUMS), "threads": _Number(1, 1024, whole=True), "median_ms": _MS,
             "p95_ms": _MS, "min_ms": _MS, "runs": _Number(1, 1e9, whole=True), "plan_bytes": _BYTES, "peak_rss": _BYTES,
             "file_bytes": _Number(1, 1e13, whole=True), "before": _STATE, "after": _STATE,
         },

@@ -20,7 +20,7 @@ from linnet.deploy.machine import Machine, machine_of
 from linnet.deploy.models import DTYPES, Models, Variant, make, own_dtype, random_sample
 from linnet.deploy.target import Target
 from linnet.deploy.tool_runs import try_tool
-from linnet.deploy.verify import compare, run_here, run_there, send_sample
+from linnet.deploy.verify import compare, run_all, run_here, send_sample
 from linnet.report.tables import count
 
 TOOLS: Final = ("linnet-bench", "linnet-run")
@@ -94,7 +94,9 @@ def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> 
             for name in TOOLS:
                 try_tool(folder, name, machine.architecture)
             each = (len(request.threads) or 2) * (request.seconds + _BESIDES) + _CHECK
-            show(f"{count(len(variants), 'model file')} to measure: about {_duration(len(variants) * each)}")
+            show(
+                f"{count(len({v.file for v in variants}), 'model file')} to measure: about {_duration(len(variants) * each)}"
+            )
             for subject in subjects:
                 _verify(folder, subject, found, show)
                 for variant in subject.models.variants:
@@ -146,8 +148,7 @@ def _verify(folder: Folder, subject: _Subject, found: Found, show: Callable[[str
     themselves."""
     models, interrupts = subject.models, folder.target.interrupts
     words = send_sample(folder, models.sample)
-    for variant in models.variants:
-        there = run_there(folder, variant, words, lambda line: show(f"{subject.name}, {line}"))
+    for variant, there in run_all(folder, models, words, lambda line: show(f"{subject.name}, {line}")):
         with interrupts.at_once():
             rows = compare(variant, models, there, run_here(variant, models.sample, "scalar"), None)
         worst = max(row.worst for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from linnet.clib.errors import DeviceError
 from linnet.deploy.folder import Folder
-from linnet.deploy.models import Feeds, Models, Variant
+from linnet.deploy.models import SUMS, Feeds, Models, Variant
 from linnet.deploy.tool_runs import result_of
 from linnet.ir.dtypes import for_npy, has_floats
 
 # How far a float output may be from the host's, as a fraction of the range of its values. Kernels of two ISAs add in different
 # orders; in a narrow dtype, that can move a value by one step of the dtype.
-TOLERANCES: Final = {"f32": 1e-3, "f16": 1e-2, "i16": 1e-2, "i8": 5e-2}
+TOLERANCES: Final = {"f32": 1e-3, "f16": 1e-2, SUMS: 5e-2, "i16": 1e-2, "i8": 5e-2}
 
 Values = dict[str, npt.NDArray[Any]]
 
@@ -66,8 +66,9 @@ def run_there(folder: Folder, variant: Variant, words: list[str], show: Callable
     """Runs a model on the target's copy of the sample, and fetches its outputs."""
     show(f"{variant.dtype}: running the sample on {folder.target.name}")
     found = result_of(
-        folder, "linnet-run", variant.file, [*words, "-o", variant.name], {}, f"the sample in {variant.dtype}"
-    )
+        folder, "linnet-run", variant.file, [*words, "-o", variant.name, *variant.options], {},
+        f"the sample in {variant.dtype}",
+    )  # fmt: skip
     values: Values = {}
     for output in found["outputs"]:
         try:
@@ -78,6 +79,21 @@ def run_there(folder: Folder, variant: Variant, words: list[str], show: Callable
                 expected="a .npy file", got=str(error), hint="deploy again; the tool must be of this version of linnet",
             ) from None  # fmt: skip
     return values
+
+
+def run_all(
+    folder: Folder, models: Models, words: list[str], show: Callable[[str], None]
+) -> Iterator[tuple[Variant, Values]]:
+    """Runs each model on the target. Sums of f16 are left out if they change no bit of the results of f16."""
+    plain: Values = {}
+    for variant in list(models.variants):
+        there = run_there(folder, variant, words, show)
+        if variant.dtype == "f16":
+            plain = there
+        if variant.dtype == SUMS and all(value.tobytes() == plain[name].tobytes() for name, value in there.items()):
+            models.leave_out(variant, show)
+        else:
+            yield variant, there
 
 
 def run_here(variant: Variant, sample: Feeds, isa_max: str | None = None) -> Values:
