@@ -3,6 +3,7 @@ tiles and blocks. Cores without f16 arithmetic, and plans that do not permit it,
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from tests.native import build, run
 from tests.test_cross import _emulated
 
 BLOCK = 64
+WINOGRAD = 2e-3
+"""The error of Winograd's method, of the largest input times the sum of an output's absolute weights."""
 SIZES = [(1, 130, 24), (7, 63, 23), (8, 64, 24), (9, 65, 25), (15, 127, 7), (16, 128, 48), (17, 130, 49), (5, 1, 31)]
 """Rows, products of a sum, and columns, around tiles of 8 x 24 and blocks of 64."""
 Array = np.ndarray
@@ -80,3 +83,30 @@ def test_convolutions_sum_a_position_after_another(channels: int, columns: int, 
     total = summed(inner.astype(np.float16), last[:, :, 0, 0].T, np.zeros(columns)) + inner
     expected = np.maximum(total, 0).astype(np.float16).T.reshape(1, columns, high, wide)
     np.testing.assert_array_equal(_run(graph, x, "cortex-a76", "f16", tmp_path), expected)
+
+
+@pytest.mark.parametrize("scale", [1, 40])
+@pytest.mark.parametrize(
+    "size", [(16, 64, 23, 22), (31, 95, 17, 19), (64, 49, 16, 13), (67, 71, 13, 9), (129, 97, 8, 7)]
+)
+def test_winograds_method_with_products_of_f16(size: tuple[int, int, int, int], scale: int, tmp_path: Path) -> None:
+    """Around tiles of 24 columns, blocks of 64 channels, and tiles of 4 x 4 outputs, on values of about 1 and of 40."""
+    channels, columns, height, width = size
+    rng = np.random.default_rng(channels)
+    x = np.maximum(rng.standard_normal((1, channels, height, width)) * scale, 0).astype(np.float16)
+    w = (rng.standard_normal((columns, channels, 3, 3)) / (2 * channels**0.5)).astype(np.float16)
+    bias = rng.standard_normal(columns).astype(np.float16)
+    graph = linnet.Graph()
+    given = graph.placeholder("x", x.shape, "f16")
+    y = ops.relu(ops.conv(ops.relu(given), graph.constant(w), graph.constant(bias), pads=(1, 1, 1, 1)))
+    graph.signature("infer", {"x": given}, {"y": y})
+    found = _run(graph, x, "cortex-a76", "f16", tmp_path).astype(float)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
+    exact = np.einsum("nchwij,ocij->nohw", windows.astype(float), w.astype(float), optimize=True)
+    exact = np.maximum(exact + bias.astype(float)[:, None, None], 0)
+    bound = WINOGRAD * x.max() * np.abs(w.astype(float)).sum((1, 2, 3))[:, None, None]
+    assert (np.abs(found - exact) <= bound).all()
+    assert np.sqrt(np.mean((found - exact) ** 2)) < 0.01 * exact.std()
+    tool = [*_emulated("cortex-a76"), str(build("aarch64") / "linnet-bench"), str(tmp_path / "m.lnt")]
+    steps = json.loads(run([*tool, "--json", "--seconds", "0.01", "--precision", "f16"]))["ops"]
+    assert any("f16_winograd" in step["kernel"] for step in steps)

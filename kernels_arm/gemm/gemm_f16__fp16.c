@@ -3,6 +3,8 @@
  * summed in f16; these sums are added up in f32. The loop is written in assembly, because compilers spill some of the
  * 32 registers. */
 #include "fast/gemm/gemm_kernels.h"
+#include "fast/tail/winograd_pack.h"
+#include "fast/tail/winograd_plan.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 
@@ -225,3 +227,21 @@ static void matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts 
 }
 
 LN_GEMM_KERNELS_OF(permitted(call), matmul_cost, conv_cost, f16__fp16, sets)
+
+/* Winograd's method with products of f16: the transforms are those of f32, and transformed inputs and weights are
+ * rounded to f16. With tiles of 4 x 4, 16 to 256 channels and random inputs, with and without negative ones, the root
+ * mean square of the error is 0.3 to 0.6 % of the outputs' standard deviation, and the largest error 2 to 6 %; half of
+ * it comes from rounding the factors. Sums of f16 without the method have 0.1 % and 0.4 to 0.8 %, tiles of 2 x 2 twice
+ * as much, but they would take as many instructions as f32. */
+static bool winograd_can(const ln_call *call) { return permitted(call) && ln_winograd_can(call); }
+static linnet_status winograd_configure(ln_call *call) { return ln_winograd_configure(call, &set); }
+static linnet_status winograd_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                  int thread) {
+    return ln_winograd__neon.run(call, b, phase, begin, end, thread);
+}
+
+const ln_kernel_code ln_winograd_f16__fp16 = {.can = winograd_can,
+                                              .cost = ln_winograd_cost,
+                                              .configure = winograd_configure,
+                                              .pack = ln_winograd_pack,
+                                              .run = winograd_run};

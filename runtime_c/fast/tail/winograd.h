@@ -19,10 +19,11 @@ typedef struct ln_winograd {
     ln_window window;
     ln_window_strides x, y;
     int64_t in, out; /* channels of one group of the convolution */
-    /* Where the weights are, in floats: w_first is the first tap; the others are the strides of output channels, input
+    /* Where the weights are, in elements: w_first is the first tap; the others are the strides of output channels, input
      * channels, groups, and lines and columns of taps. A transposed convolution is a convolution with the taps in
      * reverse order, so its last two strides are negative. */
     int64_t w_first, w_out, w_in, w_group, w_line, w_tap;
+    int64_t weight_bytes;   /* of an element of the packed weights: 4, or 2 if the products are of f16 */
     bool packs;             /* the weights are not constant: phase 0 transforms them into scratch, panel by panel */
     int64_t tile, products; /* output pixels along a side of a tile, and matrix products: (tile + 2)^2 */
     int64_t down, across;   /* tiles of one image, vertically and horizontally */

@@ -19,6 +19,9 @@ static double hidden(int64_t rows) { return 0.5 * (double)ln_min(rows, 14) / 14;
 static double hidden(int64_t rows) { return 0 * (double)rows; }
 #endif
 
+/* The time of a product of f16, in that of a product of f32. */
+#define F16_PRODUCT 0.65
+
 enum {
     LEAST_CHANNELS = 16,  /* with fewer channels, the transforms take longer than they save; also the lanes of the
                              widest vector */
@@ -46,7 +49,8 @@ bool ln_winograd_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = call->inner;
     ln_window g;
     if (call->precision == LINNET_PRECISION_DIRECT) return false;
-    if (has_bias(call) && call->inputs[2].dtype != LINNET_F32) return false;
+    const int bias = has_bias(call) ? call->inputs[2].dtype : LINNET_F32;
+    if (bias != LINNET_F32 && bias != call->inputs[1].dtype) return false;
     if (!window_of(call, &g) || g.n_spatial != 2) return false;
     for (int i = 1; i < LN_SPATIAL; i++)
         if (g.kernel[i] != 3 || g.stride[i] != 1 || g.dilation[i] != 1 || g.out[i] < 2) return false;
@@ -81,9 +85,10 @@ static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *co
                  products = (double)products_of(tile), weights = products * in * out / (transposed ? group : 1);
     const int64_t tiles = x->dims[0] * ln_ceil_div(y->dims[first], tile) * ln_ceil_div(y->dims[first + 1], tile);
     const double inputs = transposed ? in : in * group; /* channels of all groups */
-    counts->work[LN_RATE_F32] =
-        (double)rows_of(tiles, rows) * weights + TRANSFORM * products * (double)tiles * (inputs + out);
-    counts->read += (1 - hidden(tiles)) * (weights - weights / products * 9) * (double)sizeof(float);
+    const bool f16 = w->dtype == LINNET_F16;
+    counts->work[LN_RATE_F32] = (double)rows_of(tiles, rows) * weights * (f16 ? F16_PRODUCT : 1) +
+                                TRANSFORM * products * (double)tiles * (inputs + out);
+    counts->read += (1 - hidden(tiles)) * (weights - weights / products * 9) * (f16 ? 2 : 4);
     if (!ln_lasting(w) || (has_bias(call) && !ln_lasting(&call->inputs[2]))) {
         counts->work[LN_RATE_F32] += FILTER * weights;
         counts->written += weights * (double)sizeof(float);
@@ -172,9 +177,10 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
 
     const int64_t in = p->in, products = p->products, size = (int64_t)sizeof(float);
     p->panels = ln_ceil_div(p->out, p->set->width);
-    p->panel_bytes = in * p->set->width * size;
-    p->matrix_bytes =
-        (p->panels - 1) * p->panel_bytes + in * ln_gemm_width(p->set, p->out - (p->panels - 1) * p->set->width) * size;
+    const int64_t rest = p->out - (p->panels - 1) * p->set->width; /* columns of the last panel */
+    p->weight_bytes = p->set->b_dtype == LINNET_F16 ? 2 : size;
+    p->panel_bytes = in * p->set->width * p->weight_bytes;
+    p->matrix_bytes = (p->panels - 1) * p->panel_bytes + in * ln_gemm_width(p->set, rest) * p->weight_bytes;
     p->matrix_bytes = (int64_t)ln_round_up((size_t)p->matrix_bytes, LN_ALIGNMENT);
     p->bias = (size_t)(g->group * products * p->matrix_bytes);
     const size_t packed = p->bias + (size_t)g->out_channels * sizeof(float);
@@ -186,7 +192,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     } else {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
-        call->packing = (uint64_t)p->set->width;
+        call->packing = (uint64_t)(p->set->width << 8 | p->weight_bytes);
     }
 
     /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. */
