@@ -1,5 +1,5 @@
 /* map.inc.c - the arithmetic of map strips, once per ISA: loops that the compiler vectorizes.
- * Every opcode runs over whole groups of 16, so it needs no tail. */
+ * The opcodes here run over whole groups of 16, so they need no tail. map_rest.c computes the others one by one. */
 #include "map/map_program.h"
 #include "map/map_rest.h"
 #include "simd/math.h"
@@ -57,7 +57,7 @@
         const float *qa = (const float *)pa;                                                                           \
         float *qy = (float *)py;                                                                                       \
         uint32_t large = 0;                                                                                            \
-        for (unsigned i = 0; i < m; i++) large |= (ln_bits_f(qa[i]) & 0x7fffffffu) >= 0x49800000u;                     \
+        for (int i = 0; i < n; i++) large |= (ln_bits_f(qa[i]) & 0x7fffffffu) >= 0x49800000u;                          \
         if (large) break;                                                                                              \
         LN_LOOP for (unsigned i = 0; i < m; i++) qy[i] = small(qa[i]);                                                 \
         return;                                                                                                        \
@@ -108,7 +108,7 @@ static void LN_SIMD_NAME(map_arithmetic)(const ln_map_step *s, int n, const void
 #endif
     default: break;
     }
-    ln_map_rest(s, (int)m, pa, pb, pc, py);
+    ln_map_rest(s, n, pa, pb, pc, py);
 }
 
 #undef TYPE_f

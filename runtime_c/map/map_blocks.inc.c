@@ -272,7 +272,10 @@ static int map_block_kind(const ln_map_step *s) {
     return s->type == LINNET_F32 ? floats[s->code] : s->type == LINNET_I32 ? integers[s->code] : BLOCK_NONE;
 }
 
-static bool map_run_stores(const map_run_step *q) { return q->kind >= BLOCK_STORE_8 && q->kind <= BLOCK_STORE_BF16; }
+/* A step of a run that keeps the vectors stores them to the output as they are. */
+static bool map_run_stores(const map_run_step *q) {
+    return q->kind == BLOCK_KEEP || (q->kind >= BLOCK_STORE_8 && q->kind <= BLOCK_STORE_BF16);
+}
 static bool map_run_loads(const map_run_step *q) { return q->kind >= BLOCK_LOAD_I8 && q->kind <= BLOCK_LOAD_BF16; }
 
 /* Executes the run on the last elements of the strip, which do not fill a block. */
@@ -314,9 +317,10 @@ static void map_run_flush(map_run *run) {
         }
         if (!loads && (held == NULL || q->a != held)) *to++ = (map_block){.kind = BLOCK_FETCH, .p = q->a};
         const bool half = ln_is_half(q->dtype);
-        if (stores && !half && (s->code == LN_MAP_STORE_QUANTIZED || s->type == LINNET_F32))
+        if (stores && q->kind != BLOCK_KEEP && !half && (s->code == LN_MAP_STORE_QUANTIZED || s->type == LINNET_F32))
             *to++ = (map_block){.kind = BLOCK_QUANTIZE,
                                 .step = s->code == LN_MAP_STORE_QUANTIZED ? s : LN_SIMD_NAME(cut)(q->dtype)};
+        if (q->kind == BLOCK_KEEP && s->type != q->dtype) *to++ = (map_block){.kind = BLOCK_TO_FLOAT, .step = s};
         *to++ = (map_block){.kind = q->kind + (binary && q->same ? 1 : 0),
                             .step = s,
                             .p = loads    ? q->a
@@ -370,12 +374,14 @@ static bool map_run_memory(map_run *run, const ln_map_step *s, const ln_map_view
                                     [LINNET_F16] = BLOCK_LOAD_F16, [LINNET_BF16] = BLOCK_LOAD_BF16};
     const bool small = v->dtype < sizeof kinds && kinds[v->dtype] != 0, byte = ln_dtype_size(v->dtype) == 1;
     const bool stores = s->code == LN_MAP_STORE || s->code == LN_MAP_STORE_QUANTIZED;
-    if (run->whole == 0 || !small || v->rank != 1 || v->strides[0] != 1 || v->iota) return false;
+    const bool plain = s->code == LN_MAP_STORE && (v->dtype == LINNET_F32 || (int)v->dtype == s->type);
+    if (run->whole == 0 || !(small || plain) || v->rank != 1 || v->strides[0] != 1 || v->iota) return false;
     const bool half = ln_is_half(v->dtype);
     if (s->type != LINNET_F32 && (s->type != LINNET_I32 || half)) return false;
-    if (stores && s->type == LINNET_F32 && s->code == LN_MAP_STORE && !byte && !half) return false;
+    if (stores && s->type == LINNET_F32 && s->code == LN_MAP_STORE && !byte && !half && !plain) return false;
     if (half && s->code != LN_MAP_LOAD && s->code != LN_MAP_STORE) return false;
-    const int kind = !stores                   ? kinds[v->dtype]
+    const int kind = plain                     ? BLOCK_KEEP
+                     : !stores                 ? kinds[v->dtype]
                      : byte                    ? BLOCK_STORE_8
                      : v->dtype == LINNET_F16  ? BLOCK_STORE_F16
                      : v->dtype == LINNET_BF16 ? BLOCK_STORE_BF16

@@ -436,7 +436,7 @@ linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *com
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
     *p = *compiled;
     *out = p;
-    if (p->table != NULL) { /* a run needs only the table */
+    if (p->table != NULL || p->sum != NULL) { /* a run needs nothing else */
         p->n_steps = p->n_views = 0;
         return LINNET_OK;
     }

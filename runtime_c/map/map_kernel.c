@@ -8,6 +8,7 @@
 #include "map/map_compile.h"
 #include "map/map_program.h"
 #include "map/map_shape.h"
+#include "map/map_sum.h"
 
 #include <string.h>
 
@@ -120,6 +121,17 @@ static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln
     return LINNET_OK;
 }
 
+/* Makes p->sum if the program is a sum that the ISA computes. */
+static linnet_status sum_up(const ln_map_source *source, ln_map_program *p, ln_call *call, const ln_map_isa *isa) {
+    ln_map_sum sum;
+    if (isa->sum == NULL || !ln_map_find_sum(source, p, &sum)) return LINNET_OK;
+    ln_map_sum *kept = ln_call_state(call, sizeof *kept);
+    if (kept == NULL) return LINNET_OUT_OF_MEMORY;
+    *kept = sum;
+    p->sum = kept;
+    return LINNET_OK;
+}
+
 linnet_status ln_map_prepare(const ln_map_source *original, ln_call *call, const ln_map_isa *isa) {
     ln_pool temporary;
     ln_map_program compiled, *p = NULL;
@@ -129,11 +141,12 @@ linnet_status ln_map_prepare(const ln_map_source *original, ln_call *call, const
         isa != NULL && isa->find_activations != NULL ? isa->find_activations(&source, &temporary) : LINNET_OK;
     if (status == LINNET_OK) status = ln_map_compile(&source, &temporary, &compiled);
     if (status == LINNET_OK && isa != NULL) status = tabulate(&source, &compiled, &temporary, call, isa);
+    if (status == LINNET_OK && isa != NULL) status = sum_up(&source, &compiled, call, isa);
     if (status == LINNET_OK) status = ln_map_keep(&source, &compiled, call, &p);
     ln_pool_free(&temporary);
     if (status != LINNET_OK) return status;
     call->state = p;
-    if (p->table == NULL)
+    if (p->table == NULL && p->sum == NULL)
         call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
     call->work[0] = ln_ceil_div(p->count, p->strip);
     call->grain = ln_max(1, 16384 / p->strip);
@@ -146,13 +159,18 @@ linnet_status ln_map_configure(ln_call *call, ln_features features) {
 }
 
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
-                         ln_map_strip strip) {
+                         const ln_map_isa *isa) {
     const ln_map_program *p = call->state;
     int64_t first = begin * p->strip, last = ln_min(end * p->strip, p->count);
     if (p->table) {
         const uint8_t *x = b->inputs[p->table_input], *table = p->table;
         uint8_t *y = b->outputs[0];
         for (int64_t i = first; i < last; i++) y[i] = table[x[i]];
+        return LINNET_OK;
+    }
+    if (p->sum) {
+        const uint8_t *halved = b->inputs[p->sum->halved.operand], *scaled = b->inputs[p->sum->scaled.operand];
+        isa->sum(p->sum, halved + first, scaled + first, (uint8_t *)b->outputs[0] + first, last - first);
         return LINNET_OK;
     }
     /* One base pointer per view. Most programs have few views, so the array on the stack is large enough. */
@@ -180,6 +198,6 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
             memcpy(registers[s->y] + done, registers[s->y], done < whole - done ? done : whole - done);
     }
     for (int64_t start = first; start < last; start += p->strip)
-        strip(p, p->views, bases, start, (int)ln_min(p->strip, last - start), registers);
+        isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, last - start), registers);
     return LINNET_OK;
 }

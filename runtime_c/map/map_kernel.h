@@ -11,11 +11,11 @@ char **ln_map_registers(const ln_map_program *p, void *scratch);
  * becomes a lookup table if that is faster. isa NULL: neither. Errors: OUT_OF_MEMORY. */
 linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa);
 
-/* The functions of a kernel, for any strip interpreter. `features` are those of the kernel's ISA. ln_map_run computes
- * strips [begin, end) with the interpreter `strip`. */
+/* The functions of a kernel, for any ISA. `features` are those of the kernel's ISA. ln_map_run computes strips
+ * [begin, end) with the functions of `isa`. */
 bool ln_map_can(const ln_call *call);
 linnet_status ln_map_configure(ln_call *call, ln_features features);
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
-                         ln_map_strip strip);
+                         const ln_map_isa *isa);
 
 #endif

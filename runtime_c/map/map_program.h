@@ -68,6 +68,20 @@ typedef struct ln_map_step {
 enum { LN_MAP_COMPILED_MOST = INT16_MAX / 3 - 1 };
 _Static_assert(sizeof(ln_map_step) % 8 == 0, "the views of a compiled program follow its steps");
 
+/* The sum of two 8-bit tensors that are quantized as TensorFlow Lite defines it. One operand has a larger or equal
+ * scale: its product is exactly half of (x - zero) * factor, and its `factor` here is that half. The other one's is
+ * ln_map_fixed_multiply((x - zero) * factor, multiplier, right). Factors are multiples of 2^LN_MAP_SUM_SHIFT. u8
+ * elements count as i8 elements that are smaller by `turn` = 128. */
+enum { LN_MAP_SUM_SHIFT = 15 };
+typedef struct ln_map_term {
+    int32_t operand, zero, factor, multiplier, right;
+} ln_map_term;
+typedef struct ln_map_sum {
+    ln_map_term halved, scaled;
+    int32_t multiplier, right, zero, low, high; /* of the result */
+    int32_t turn;
+} ln_map_sum;
+
 /* A compiled program. ln_map_keep puts it into call->state; it does not change in a run. */
 typedef struct ln_map_program {
     int32_t n_steps, n_views, n_inputs;
@@ -83,6 +97,8 @@ typedef struct ln_map_program {
     const uint8_t *table;  /* 256 entries: the whole program as a lookup table for an 8-bit input. The program then has
                               no steps, views or constants. NULL: none */
     int32_t table_input;   /* with a table: number of the operand that is looked up */
+    const ln_map_sum
+        *sum; /* the whole program, if it is a sum that the ISA computes; then as with a table. NULL: none */
 } ln_map_program;
 
 struct ln_map_source;
@@ -103,6 +119,8 @@ typedef struct ln_map_isa {
                      int64_t rows, int64_t columns, float low, float high);
     /* Stores n floats as contiguous elements of any type. */
     void (*store)(int dtype, const float *x, int n, void *y);
+    /* Computes n elements of a sum. y may be a or b. NULL if the ISA has no loop for sums. */
+    void (*sum)(const ln_map_sum *sum, const uint8_t *halved, const uint8_t *scaled, uint8_t *y, int64_t n);
     int lanes; /* floats in a vector */
     /* Computes the activation of a step on rows of floats. y may be x. NULL if the ISA has no activations. */
     void (*activate)(const ln_map_step *step, const float *x, int64_t x_stride, float *y, int64_t y_stride,

@@ -383,12 +383,19 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 
 #include "map/map_half.inc.c"
 
+#if defined(LN_SIMD_NEON)
+#include "map/map_sum.inc.c"
+#define LN_MAP_SUM(...) __VA_ARGS__
+#else
+#define LN_MAP_SUM(...)
+#endif
+
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
 const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {.strip = LN_SIMD_NAME(map_strip),
                                              .clamp = LN_SIMD_NAME(clamp),
                                              .half_sum = LN_SIMD_NAME(half_sum),
                                              .store = LN_SIMD_NAME(store_floats),
-                                             .lanes = VF_WIDTH,
+                                             LN_MAP_SUM(.sum = map_sum, ).lanes = VF_WIDTH,
                                              LN_MAP_ACTIVATIONS(.activate = act_run, .find_activations = act_find)};
 
 #if !defined(LN_SIMD_SCALAR) /* without SIMD, plans use the references, and only epilogues need strips */
@@ -397,7 +404,7 @@ static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_
 static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
                                            int64_t end, int thread) {
     (void)phase;
-    return ln_map_run(call, b, begin, end, thread, LN_SIMD_NAME(map_strip));
+    return ln_map_run(call, b, begin, end, thread, &LN_SIMD_NAME(ln_map_isa));
 }
 
 const ln_kernel_code LN_SIMD_NAME(ln_map_simd) = {

@@ -336,6 +336,48 @@ static void test_quantized(void) {
     }
 }
 
+static int emit_integer(program *p, int64_t v) {
+    p->integers[p->n_integers] = v;
+    return emit(p, LN_MAP_CONST, LINNET_I32, p->n_integers++, 0, 0);
+}
+
+static int emit_fixed(program *p, int x, int64_t multiplier, int64_t right) {
+    p->integers[p->n_integers] = multiplier, p->integers[p->n_integers + 1] = right;
+    p->n_integers += 2;
+    return emit(p, LN_MAP_FIXED_MULTIPLY, LINNET_I32, x, p->n_integers - 2, p->n_integers - 1);
+}
+
+/* Emits ((x - zero) * factor).fixed_multiply(...) of input `i`. */
+static int emit_term(program *p, int i, int zero, int factor, bool half) {
+    const int x = emit(p, LN_MAP_LOAD, LINNET_I32, i, 0, 0);
+    const int moved = emit(p, LN_MAP_SUB, LINNET_I32, x, emit_integer(p, zero), 0);
+    const int scaled = emit(p, LN_MAP_MUL, LINNET_I32, moved, emit_integer(p, factor), 0);
+    return emit_fixed(p, scaled, half ? 1 << 30 : (1 << 30) + random_below(1 << 30), half ? 0 : random_below(4));
+}
+
+/* Sums of two 8-bit tensors as TensorFlow Lite computes them, which have a loop of their own, and programs that differ
+ * from them in one respect: no operand with the factor 1/2, shifts of 0, factors that are too large or too small. */
+static void test_sums(void) {
+    static const int factors[] = {1 << 20, -(1 << 20), 1 << 20, 1 << 16, 1 << 21, 1 << 15, 3 << 17};
+    for (int round = 0; round < 140; round++) {
+        const int dtype = round % 2 ? LINNET_U8 : LINNET_I8, low = dtype == LINNET_I8 ? -128 : 0;
+        const int64_t n = sizes[round % 10] + round / 10 % 3;
+        ln_tensor in[2] = {TENSOR(dtype, 0, n), TENSOR(dtype, 0, n)};
+        program p = {0};
+        const int a = emit_term(&p, 0, low + random_below(256), 1 << 20, round % 3 > 0);
+        const int b = emit_term(&p, 1, low + random_below(256), factors[round % 7], round % 3 < 2);
+        int y = emit_fixed(&p, emit(&p, LN_MAP_ADD, LINNET_I32, a, b, 0), (1 << 30) + random_below(1 << 30),
+                           round % 5 + 16);
+        y = emit(&p, LN_MAP_ADD, LINNET_I32, y, emit_integer(&p, low + random_below(256)), 0);
+        const int bottom = low + random_below(100);
+        y = emit(&p, LN_MAP_MAX, LINNET_I32, y, emit_integer(&p, bottom), 0);
+        y = emit(&p, LN_MAP_MIN, LINNET_I32, y, emit_integer(&p, low + 100 + random_below(156)), 0);
+        emit(&p, LN_MAP_STORE, LINNET_I32, y, 0, 0);
+        p.dtypes[0] = dtype;
+        run_case("sum", &p, 2, in, 1, 0, false, NULL);
+    }
+}
+
 /* Tests numbers next to exact ties and beyond the range, with every kind of scale. The stored integer must be the one
  * that a division gives. */
 static void test_ties(void) {
@@ -679,6 +721,7 @@ int main(int argc, char **argv) {
     test_memory();
     test_broadcast();
     test_quantized();
+    test_sums();
     test_ties();
     test_in_place();
     test_epilogues();

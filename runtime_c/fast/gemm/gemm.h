@@ -119,6 +119,7 @@ static inline int64_t ln_gemm_width(const ln_gemm_set *set, int64_t left) {
 /* Returns the rows of the next tile when `left` rows remain: the largest number for which there is a kernel, or fewer
  * if a tile of one or two rows would remain. */
 static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
+    if (left > 2 * set->rows && set->full != NULL) return set->rows;
     int64_t n = ln_min(left, set->rows);
     while (set->full != NULL ? set->full[n] == NULL : (n & (n - 1)) != 0) n--;
     /* A tile of one or two rows takes as long as a tile of four, because it has too few sums to hide the latency of

@@ -164,6 +164,11 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
      * copied by itself. In a transposed convolution (lattice > 1), the input element of each tap must be looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
+#ifdef __aarch64__
+    const double bytes = 2; /* a line of bytes takes two copies of a vector */
+#else
+    const double bytes = 8;
+#endif
     const bool widened = run && ln_gemm_widened_by(kernel, x->dtype);
     if (kc < 8 && group > 1)
         counts->work[LN_RATE_MOVE] += 16 * looked_up;
@@ -172,7 +177,7 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     else if (kc < 16 && taps > 1 && widened)
         counts->work[LN_RATE_MOVE] += 3 * lines;
     else if (kc < 16 && taps > 1 && x->dtype != LINNET_F32)
-        counts->work[LN_RATE_MOVE] += lines * (channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : 8) * few);
+        counts->work[LN_RATE_MOVE] += lines * (channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : bytes) * few);
     if (lattice > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;
 }
 

@@ -54,6 +54,12 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     /* Counts the stores of sums, the requantization of integer sums (which is fast in tiles of AVX2), and maps, which
      * load the stored sums again. */
     const bool bytes = ln_dtype_size(dtype) == 1, widened = ln_gemm_widened_by(kernel, dtype);
+#ifdef __aarch64__
+    if (widened) { /* on ARM, products of 16 bits are slower than the products of bytes that other kernels compute */
+        counts->work[LN_RATE_I16] += counts->work[LN_RATE_I8];
+        counts->work[LN_RATE_I8] = 0;
+    }
+#endif
     const double store = ln_lanes(kernel) >= 8 ? 4 : 9, one = bytes && ln_lanes(kernel) == 16 ? 1.5 : 0.5;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? store : 6);
     if (call->epilogue != NULL && (floats ? call->outputs[0].dtype != LINNET_F32 : !call->epilogue->clamp_only))

@@ -59,115 +59,6 @@ static const char *line_of(const ln_gemm *g, const char *base, const position *p
     return z < 0 || y < 0 ? NULL : base + (p->n * g->a.x.n + z * g->a.x.s[0] + y * g->a.x.s[1]) * g->a.size;
 }
 
-/* Writes pointers for `count` adjacent output positions to out[0], out[1], ... The pointers for the next tap begin at
- * out[step]. */
-static void window_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, ln_gemm_range part,
-                            const void **out, int64_t step) {
-    const ln_window *w = &g->a.window;
-    const int64_t pixel = g->a.x.s[2] * g->a.size, stride = w->stride[2], reach = (count - 1) * stride;
-    for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
-        const char *line = line_of(g, base, p, l);
-        ln_gemm_range taps = in_line(w, part, l);
-        int64_t x0 = p->o[2] * stride - w->pad_begin[2] + taps.begin * w->dilation[2];
-        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step, x0 += w->dilation[2]) {
-            if (line != NULL && x0 >= 0 && x0 + reach < w->in[2] && g->a.lattice[2] == 1) { /* no padding */
-                const char *at = line + x0 * pixel;
-                for (int64_t i = 0; i < count; i++, at += stride * pixel) out[i] = at;
-                continue;
-            }
-            for (int64_t i = 0; i < count; i++) {
-                int64_t x = coordinate(g, 2, p->o[2] + i, kx);
-                out[i] = line == NULL || x < 0 ? g->a.padding : line + x * pixel;
-            }
-        }
-    }
-}
-
-static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out);
-
-/* A tile of rows: the first one, and their number. */
-typedef struct tile {
-    int64_t first, n;
-} tile;
-
-static tile next_tile(const ln_gemm *g, tile t, int64_t count) {
-    t.first += t.n;
-    return (tile){t.first, t.first < count ? ln_gemm_tile_rows(g->set, count - t.first) : 0};
-}
-
-/* Writes the pointers of rows [row, row + side), which are adjacent positions in one line of the output. The taps of a
- * line of the kernel must be contiguous in the input, so that each row has one pointer per line. `now` is the tile of
- * the first row. */
-static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t row, int64_t side, tile now,
-                          int64_t count, char *copy, const void **rows) {
-    const ln_window *w = &g->a.window;
-    const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
-    const int64_t more = ln_ceil_div(g->k.length, g->k.kc) - w->kernel[2]; /* pixels that are read after the taps */
-    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - more - x, end = row + side;
-    /* Rows [low, high) have all their taps inside the input. Other rows get an assembled copy of their line. */
-    const int64_t low = row + (x >= 0 ? 0 : ln_min(side, ln_ceil_div(-x, w->stride[2])));
-    const int64_t high = room < 0 ? low : ln_max(low, row + ln_min(side, room / w->stride[2] + 1));
-    for (int64_t l = 0; l < g->k.segments; l++) {
-        const char *line = line_of(g, base, p, l);
-        int64_t i = row;
-        for (tile t = now; i < end; t = next_tile(g, t, count)) {
-            const void **out = rows + t.first * g->k.segments + l * t.n - t.first;
-            const int64_t stop = ln_min(end, t.first + t.n);
-            if (line == NULL)
-                for (; i < stop; i++) out[i] = g->a.padding;
-            while (i < stop) {
-                if (i < low || i >= high) {
-                    char *put_together = copy + i * g->a.copy_stride + l * g->k.length * g->a.size;
-                    gather_line(g, line, p->o[2] + i - row, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
-                    out[i++] = put_together;
-                    continue;
-                }
-                const char *at = line + x * pixel + (i - row) * step;
-                for (const int64_t inside = ln_min(stop, high); i < inside; i++, at += step) out[i] = at;
-            }
-        }
-    }
-}
-
-/* Writes the pointers to the rows of a window, for one line of the output after another. */
-static void line_rows(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *copy, const void **rows) {
-    position p = position_of(&g->a.window, first);
-    tile now = next_tile(g, (tile){0, 0}, count);
-    for (int64_t i = 0; i < count;) {
-        const int64_t side = ln_min(count - i, g->a.window.out[2] - p.o[2]);
-        line_pointers(g, base, &p, i, side, now, count, copy, rows);
-        i += side;
-        p.o[2] += side - 1;
-        advance(&g->a.window, &p);
-        while (now.n > 0 && i >= now.first + now.n) now = next_tile(g, now, count);
-    }
-}
-
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
-                  const void **rows) {
-    if (g->a.plain) {
-        const char *at = (const char *)base + (first * g->a.row + part.begin) * g->a.size;
-        for (int64_t i = 0; i < count; i++, at += g->a.row * g->a.size) rows[i] = at;
-        return;
-    }
-    if (g->k.run > 1) {
-        line_rows(g, base, first, count, copy, rows);
-        return;
-    }
-    position p = position_of(&g->a.window, first);
-    for (int64_t done = 0; done < count;) {
-        int64_t n = ln_gemm_tile_rows(g->set, count - done);
-        for (int64_t i = 0; i < n;) {
-            int64_t side = ln_min(n - i, g->a.window.out[2] - p.o[2]);
-            window_pointers(g, base, &p, side, part, rows + done * (part.end - part.begin) + i, n);
-            i += side;
-            p.o[2] += side - 1;
-            advance(&g->a.window, &p);
-        }
-        done += n;
-    }
-}
-
 /* Copies the few bytes of a tap without a call of memcpy. The last chunk overlaps the previous one. */
 static inline void copy_short(char *to, const char *from, int64_t bytes) {
     if (bytes >= 16) {
@@ -181,6 +72,130 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
         memcpy(to + bytes - 4, from + bytes - 4, 4);
     } else {
         for (int64_t i = 0; i < bytes; i++) to[i] = from[i];
+    }
+}
+
+/* The lines of the input that the lines of the kernel read for one line of the output; see line_of. Only the first
+ * MOST_LINES are kept, which are all of them in most kernels. */
+enum { MOST_LINES = 16 };
+typedef struct input_lines {
+    const ln_gemm *g;
+    const char *base;
+    int64_t pixel, step; /* bytes from pixel to pixel of the input, and from row to row of A in a line of the output */
+    int64_t last;        /* line_pointers: the last coordinate from which a whole segment is inside the input */
+    const char *lines[MOST_LINES];
+} input_lines;
+
+static void find_lines(input_lines *found, const position *p, ln_gemm_range part) {
+    const int64_t length = found->g->a.window.kernel[2];
+    const int64_t end = ln_min(ln_ceil_div(part.end, length), MOST_LINES);
+    for (int64_t l = part.begin / length; l < end; l++) found->lines[l] = line_of(found->g, found->base, p, l);
+}
+
+static inline const char *input_line(const input_lines *found, const position *p, int64_t line) {
+    return line < MOST_LINES ? found->lines[line] : line_of(found->g, found->base, p, line);
+}
+
+/* Writes `count` pointers that are `step` bytes apart. Most tiles have 6 rows. */
+static inline void write_pointers(const void **out, const char *at, int64_t step, int64_t count) {
+    if (count == 6) {
+        const char *middle = at + 2 * step, *end = at + 4 * step;
+        out[0] = at, out[1] = at + step, out[2] = middle, out[3] = middle + step, out[4] = end, out[5] = end + step;
+        return;
+    }
+    for (int64_t i = 0; i < count; i++, at += step) out[i] = at;
+}
+
+/* Writes pointers for `count` adjacent output positions to out[0], out[1], ... The pointers for the next tap begin at
+ * out[step]. */
+static void window_pointers(const input_lines *found, const position *p, int64_t count, ln_gemm_range part,
+                            const void **out, int64_t step) {
+    const ln_gemm *g = found->g;
+    const ln_window *w = &g->a.window;
+    const int64_t pixel = found->pixel, stride = w->stride[2], reach = (count - 1) * stride;
+    for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
+        const char *line = input_line(found, p, l);
+        ln_gemm_range taps = in_line(w, part, l);
+        int64_t x0 = p->o[2] * stride - w->pad_begin[2] + taps.begin * w->dilation[2];
+        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step, x0 += w->dilation[2]) {
+            if (line != NULL && x0 >= 0 && x0 + reach < w->in[2] && g->a.lattice[2] == 1) { /* no padding */
+                write_pointers(out, line + x0 * pixel, found->step, count);
+                continue;
+            }
+            for (int64_t i = 0; i < count; i++) {
+                int64_t x = coordinate(g, 2, p->o[2] + i, kx);
+                out[i] = line == NULL || x < 0 ? g->a.padding : line + x * pixel;
+            }
+        }
+    }
+}
+
+/* Copies the taps of a line of the kernel, the first of which is at coordinate x, where some of them are in the
+ * padding. The taps must be contiguous in the input. */
+static void put_together(const ln_gemm *g, const char *line, int64_t x, char *out) {
+    const ln_window *w = &g->a.window;
+    const int64_t taps = w->kernel[2], pixel = g->a.x.s[2] * g->a.size;
+    const int64_t from = ln_min(taps, ln_max(0, -x)), to = ln_max(from, ln_min(taps, w->in[2] - x));
+    copy_short(out, g->a.padding, from * pixel);
+    copy_short(out + from * pixel, line + (x + from) * pixel, (to - from) * pixel);
+    copy_short(out + to * pixel, g->a.padding, (taps - to) * pixel);
+}
+
+/* Like window_pointers, if the taps of a line of the kernel are contiguous in the input, so that each row has one
+ * pointer per line. A line that is partly in the padding is put together in `copy`, which belongs to the first row. */
+static void line_pointers(const input_lines *found, const position *p, int64_t count, char *copy, const void **out,
+                          int64_t step) {
+    const ln_gemm *g = found->g;
+    const int64_t stride = g->a.window.stride[2], x = p->o[2] * stride - g->a.window.pad_begin[2];
+    const bool inside = x >= 0 && x + (count - 1) * stride <= found->last;
+    for (int64_t l = 0; l < g->k.segments; l++, out += step) {
+        const char *line = input_line(found, p, l);
+        if (inside && line != NULL) {
+            write_pointers(out, line + x * found->pixel, found->step, count);
+            continue;
+        }
+        for (int64_t i = 0, at = x; i < count; i++, at += stride) {
+            out[i] = line == NULL ? g->a.padding : line + at * found->pixel;
+            if (line == NULL || (at >= 0 && at <= found->last)) continue;
+            char *made = copy + i * g->a.copy_stride + l * g->k.length * g->a.size;
+            put_together(g, line, at, made);
+            out[i] = made;
+        }
+    }
+}
+
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
+                  const void **rows) {
+    if (g->a.plain) {
+        const char *at = (const char *)base + (first * g->a.row + part.begin) * g->a.size;
+        for (int64_t i = 0; i < count; i++, at += g->a.row * g->a.size) rows[i] = at;
+        return;
+    }
+    const ln_window *w = &g->a.window;
+    const bool lines = g->k.run > 1;
+    const int64_t segments = lines ? g->k.segments : part.end - part.begin, width = w->out[2];
+    input_lines found = {.g = g, .base = base, .pixel = g->a.x.s[2] * g->a.size};
+    found.step = w->stride[2] * found.pixel;
+    found.last = w->in[2] - ln_ceil_div(g->k.length, g->k.kc); /* a segment may be longer than its taps */
+    position p = position_of(w, first);
+    find_lines(&found, &p, part);
+    for (int64_t done = 0; done < count;) {
+        const int64_t n = ln_gemm_tile_rows(g->set, count - done);
+        const void **out = rows + done * segments;
+        for (int64_t i = 0; i < n;) {
+            const int64_t side = ln_min(n - i, width - p.o[2]);
+            if (lines)
+                line_pointers(&found, &p, side, copy + (done + i) * g->a.copy_stride, out + i, n);
+            else
+                window_pointers(&found, &p, side, part, out + i, n);
+            i += side;
+            p.o[2] += side;
+            if (p.o[2] < width) continue;
+            p.o[2]--;
+            advance(w, &p);
+            find_lines(&found, &p, part);
+        }
+        done += n;
     }
 }
 
@@ -247,10 +262,10 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
         int64_t kx = 0;
         if (run) { /* the taps inside the input are still contiguous */
             const int64_t from = ln_min(kw, ln_max(0, -x0)), to = ln_max(from, ln_min(kw, w->in[2] - x0));
-            for (; kx < from; kx++) memcpy(out + kx * tap_bytes, g->a.padding, (size_t)tap_bytes);
+            for (; kx < from; kx++) copy_short(out + kx * tap_bytes, g->a.padding, tap_bytes);
             if (from < to)
                 gather_elements(g, out + from * tap_bytes, line + (x0 + from) * pixel, (to - from) * g->k.kc);
-            for (kx = to; kx < kw; kx++) memcpy(out + kx * tap_bytes, g->a.padding, (size_t)tap_bytes);
+            for (kx = to; kx < kw; kx++) copy_short(out + kx * tap_bytes, g->a.padding, tap_bytes);
         }
         for (; kx < kw; kx++) {
             int64_t x = settle(g, 2, x0 + kx * w->dilation[2]);
