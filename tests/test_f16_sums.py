@@ -110,3 +110,43 @@ def test_winograds_method_with_products_of_f16(size: tuple[int, int, int, int], 
     tool = [*_emulated("cortex-a76"), str(build("aarch64") / "linnet-bench"), str(tmp_path / "m.lnt")]
     steps = json.loads(run([*tool, "--json", "--seconds", "0.01", "--precision", "f16"]))["ops"]
     assert any("f16_winograd" in step["kernel"] for step in steps)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(8, 9, 8), (7, 6, 5), (9, 4, 61), (31, 7, 58), (64, 16, 17), (96, 3, 4)])
+def test_depthwise_convolutions_sum_all_products_in_f16(
+    size: tuple[int, int, int], stride: int, tmp_path: Path
+) -> None:
+    """The sum begins with the bias. Vectors of 8 channels, pairs of rows, and segments of 56 pixels. Fewer channels are left to
+    f32."""
+    channels, height, width = size
+    rng = np.random.default_rng(channels * stride)
+    x = rng.standard_normal((1, channels, height, width)).astype(np.float16)
+    w = rng.standard_normal((channels, 1, 3, 3)).astype(np.float16)
+    bias = rng.standard_normal(channels).astype(np.float16)
+    padded = np.pad(np.maximum(x, 0), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::stride, ::stride].astype(float)
+    exact = np.einsum("nchwij,cij->nchw", windows, w[:, 0].astype(float)) + bias.astype(float)[:, None, None]
+    for high in (6.0, 0.7):
+        graph = linnet.Graph()
+        given = graph.placeholder("x", x.shape, "f16")
+        y = ops.conv(
+            ops.relu(given),
+            graph.constant(w),
+            graph.constant(bias),
+            group=channels,
+            strides=(stride,) * 2,
+            pads=[1] * 4,
+        )
+        graph.signature("infer", {"x": given}, {"y": ops.clip(y, 0.0, high)})
+        found = _run(graph, x, "cortex-a76", "f16", tmp_path)
+        if channels >= 8:
+            total = np.broadcast_to(bias[:, None, None], exact.shape)
+            for i, j in np.ndindex(3, 3):
+                total = (total.astype(float) + windows[..., i, j] * w[:, 0, i, j].astype(float)[:, None, None]).astype(
+                    np.float16
+                )
+            np.testing.assert_array_equal(found, np.clip(total, 0, np.float16(high)))
+        else:
+            np.testing.assert_allclose(found.astype(float), np.clip(exact, 0, high), rtol=2**-10, atol=1e-6)
+        assert found.max() <= np.float16(high)

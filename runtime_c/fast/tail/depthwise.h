@@ -16,6 +16,12 @@
  */
 enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED, LN_NARROW_WORDS };
 
+/* Computes pixels of one or two output rows of a 3 x 3 convolution on ARM (depthwise_slide.inc.c). `count` pixels from
+ * pixel `begin` on, and a vector of channels from channel c on. */
+typedef struct ln_depthwise_span ln_depthwise_span;
+typedef void ln_depthwise_slide(const ln_depthwise_span *s, int64_t c, int64_t begin, int64_t count, int64_t left,
+                                int64_t right);
+
 typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
@@ -36,8 +42,9 @@ typedef struct ln_depthwise {
     } taps;
     /* For floats. Integers have direct = false and no clamp range. */
     struct {
-        float low, high; /* clamp range */
-        bool direct;     /* f32 rows are computed directly in the output */
+        float low, high;               /* clamp range */
+        bool direct;                   /* f32 rows are computed directly in the output */
+        ln_depthwise_slide *f16_slide; /* sums of f16, 8 channels at a time; NULL: sums of f32 */
     } floats;
     /* Valid if `integer`; floats have one part. */
     struct {
@@ -89,6 +96,17 @@ typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias; /* the second row; NULL: there is none */
 } ln_depthwise_weights;
+
+/* One or two output rows. Distances are in bytes. An input row that lies in the padding is one vector of zeros, which
+ * is read at every pixel, because its step is 0. */
+struct ln_depthwise_span {
+    const ln_depthwise *d;
+    const ln_depthwise_weights *parts;
+    const char *rows[4];
+    int64_t steps[4];
+    char *out[2];
+    int64_t x_pixel, y_pixel;
+};
 
 /* A planned weight gradient. The lines of g, the gradient of the output, are divided into parts of `part` lines. Each
  * part has its own sums in scratch: [part][tap][padded]. */

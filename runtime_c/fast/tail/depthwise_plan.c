@@ -81,6 +81,12 @@ bool ln_depthwise_can_float(const ln_call *call) {
     return call->inputs[1].dtype == dtype && (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
 }
 
+bool ln_depthwise_can_f16(const ln_call *call) {
+    const ln_tensor *w = &call->inputs[1];
+    return call->precision == LINNET_PRECISION_F16 && ln_packable(w) && w->rank == 4 && w->dims[2] == 3 &&
+           w->dims[3] == 3 && (!has_bias(call) || call->inputs[2].dtype == w->dtype) && shape_fits(call);
+}
+
 bool ln_depthwise_can_transpose(const ln_call *call) {
     ln_window g;
     return ln_depthwise_can_float(call) && call->inputs[0].dims[0] > 0 && window_of(call, &g) == LINNET_OK &&

@@ -9,6 +9,8 @@ LN_PLANNING void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call,
 LN_PLANNING void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call,
                                          ln_counts *counts); /* integers on x86 */
 LN_PLANNING bool ln_depthwise_can_float(const ln_call *call);
+/* 3 x 3 taps of f16 for x of f32, in a plan that permits sums of f16 */
+LN_PLANNING bool ln_depthwise_can_f16(const ln_call *call);
 LN_PLANNING bool ln_depthwise_can_integer(const ln_call *call);
 LN_PLANNING bool ln_depthwise_can_quads(const ln_call *call); /* 8-bit x, i8 weights whose zero points are 0, results
                                                      computed in floats */
@@ -22,5 +24,9 @@ LN_PLANNING linnet_status ln_depthwise_configure_quads(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
 /* Packs weights that are not constant, in phase 0. */
 void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
+
+#if defined(__aarch64__)
+extern const ln_kernel_code ln_depthwise_float__neon; /* also runs what the kernel for f16 has planned */
+#endif
 
 #endif
