@@ -48,19 +48,49 @@ enum { ROWS = 8, LANES = 8, VECTORS = 3, BLOCK = 64 };
 #define LOAD_A_STEP_1 "ldr h0, [%[a]], #2\n"
 
 #define ZERO(v) "movi v" #v ".8h, #0\n"
-/* Adds an accumulator to f32 numbers at `from`, and stores the sums at `to`, in the last block within limits. */
-#define ADD(v)                                                                                                         \
+/* What is done with the sums of a block. Each macro takes an accumulator.
+ * MORE adds them to f32 numbers at `from`, and stores the totals at `to`.
+ * LAST also limits the totals.
+ * ALONE adds the bias and limits the results in f16, for a sum of one block: v0 to v2 are the bias, and v4 and v5 the
+ * limits, which are numbers of f16. */
+#define TOTAL(v)                                                                                                       \
     "ld1 {v2.4s-v3.4s}, [%[from]], #32\n fcvtl v0.4s, v" #v ".4h\n fcvtl2 v1.4s, v" #v ".8h\n"                         \
-    "fadd v0.4s, v0.4s, v2.4s\n fadd v1.4s, v1.4s, v3.4s\n" LIMIT "st1 {v0.4s-v1.4s}, [%[to]], #32\n"
-#define LIMIT                                                                                                          \
-    "fmax v0.4s, v0.4s, v4.4s\n fmax v1.4s, v1.4s, v4.4s\n fmin v0.4s, v0.4s, v5.4s\n fmin v1.4s, v1.4s, v5.4s\n"
-#define NEXT_ROW "add %[from], %[from], %[from_gap]\n add %[to], %[to], %[to_gap]\n"
-#define ADD_1(a) ADD(a) NEXT_ROW
-#define ADD_2(a, b) ADD(a) ADD(b) NEXT_ROW
-#define ADD_3(a, b, c) ADD(a) ADD(b) ADD(c) NEXT_ROW
+    "fadd v0.4s, v0.4s, v2.4s\n fadd v1.4s, v1.4s, v3.4s\n"
+#define STORE_TOTAL "st1 {v0.4s-v1.4s}, [%[to]], #32\n"
+#define NEXT_ROW "add %[from], %[from], %[from_gap]\n" NEXT_ROW_TO
+#define NEXT_ROW_TO "add %[to], %[to], %[to_gap]\n"
+#define MORE(v) TOTAL(v) STORE_TOTAL
+#define MORE_1(a) MORE(a) NEXT_ROW
+#define MORE_2(a, b) MORE(a) MORE(b) NEXT_ROW
+#define MORE_3(a, b, c) MORE(a) MORE(b) MORE(c) NEXT_ROW
+#define LAST(v)                                                                                                        \
+    TOTAL(v)                                                                                                           \
+    "fmax v0.4s, v0.4s, v4.4s\n fmax v1.4s, v1.4s, v4.4s\n fmin v0.4s, v0.4s, v5.4s\n fmin v1.4s, v1.4s, "             \
+    "v5.4s\n" STORE_TOTAL
+#define LAST_1(a) LAST(a) NEXT_ROW
+#define LAST_2(a, b) LAST(a) LAST(b) NEXT_ROW
+#define LAST_3(a, b, c) LAST(a) LAST(b) LAST(c) NEXT_ROW
+#define ALONE(v, j)                                                                                                    \
+    "fadd v" #v ".8h, v" #v ".8h, v" #j ".8h\n fmax v" #v ".8h, v" #v ".8h, v4.8h\n fmin v" #v ".8h, v" #v             \
+    ".8h, v5.8h\n fcvtl v6.4s, v" #v ".4h\n fcvtl2 v7.4s, v" #v ".8h\n st1 {v6.4s-v7.4s}, [%[to]], #32\n"
+#define ALONE_1(a) ALONE(a, 0) NEXT_ROW_TO
+#define ALONE_2(a, b) ALONE(a, 0) ALONE(b, 1) NEXT_ROW_TO
+#define ALONE_3(a, b, c) ALONE(a, 0) ALONE(b, 1) ALONE(c, 2) NEXT_ROW_TO
+#define TO_F16(v) "fcvtn v" #v ".4h, v6.4s\n fcvtn2 v" #v ".8h, v7.4s\n"
+#define BIAS(v) "ld1 {v6.4s-v7.4s}, [%[from]], #32\n" TO_F16(v)
+#define BIAS_1 BIAS(0)
+#define BIAS_2 BIAS_1 BIAS(1)
+#define BIAS_3 BIAS_2 BIAS(2)
+#define BOTH_HALVES(v) "mov v6.16b, v" #v ".16b\n mov v7.16b, v" #v ".16b\n" TO_F16(v)
+#define ENDING(R, V)                                                                                                   \
+    "tbnz %w[ending], #1, 8f\n" ADDS_##R##_##V(                                                                        \
+        MORE) "b 9f\n"                                                                                                 \
+              "8: ld1r {v4.4s}, [%[low]]\n ld1r {v5.4s}, [%[high]]\n tbnz %w[ending], #0, 7f\n" ADDS_##R##_##V(        \
+                  LAST) "b 9f\n"                                                                                       \
+                        "7:\n" BIAS_##V BOTH_HALVES(4) BOTH_HALVES(5) ADDS_##R##_##V(ALONE) "9:\n"
+enum { IS_MORE = 0, IS_LAST = 2, IS_ALONE = 3 };
 
-/* The arguments of one block of K: `n` products per sum, at most BLOCK. The sums are added to the numbers at `from`,
- * and the results are limited and stored at `to`. */
+/* The arguments of one block of K: `n` products per sum, at most BLOCK. */
 typedef struct block {
     int64_t n;
     const float *from;
@@ -68,7 +98,17 @@ typedef struct block {
     float *to;
     int64_t to_step;
     float low, high;
+    int ending;
 } block;
+
+typedef void (*compute_block)(const block *t, const float16_t *a, const float16_t *b);
+
+/* What the tiles of a strip have in common. */
+typedef struct shape {
+    compute_block compute;
+    int64_t rows, width;
+    bool narrow; /* bias and limits are numbers of f16, and nothing else is added */
+} shape;
 
 /* Computes `count` tiles of R rows below each other. Each is packed in the first half of its part of A (pack_rows). */
 #define TILES(R, V)                                                                                                    \
@@ -83,35 +123,49 @@ typedef struct block {
                                                     "4: cbz %[n], 6f\n"                                                \
                                                     "5:\n" STEP_##V(R) "subs %[n], %[n], #1\n"                         \
                                                                        "b.gt 5b\n"                                     \
-                                                                       "6: ld1r {v4.4s}, [%[low]]\n"                   \
-                                                                       "ld1r {v5.4s}, [%[high]]\n" ADDS_##R##_##V      \
+                                                                       "6:\n" ENDING(R, V)                             \
             : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [fours] "+&r"(fours), [from] "+&r"(from), [to] "+&r"(to)       \
             : [from_gap] "r"((t->from_step - (V) * LANES) * 4), [to_gap] "r"((t->to_step - (V) * LANES) * 4),          \
-              [low] "r"(&t->low), [high] "r"(&t->high)                                                                 \
+              [low] "r"(&t->low), [high] "r"(&t->high), [ending] "r"(t->ending)                                        \
             : "cc", "memory", VECTOR_REGISTERS);                                                                       \
     }                                                                                                                  \
     static void tiles_##R##x##V(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,               \
                                 int64_t init_step, const float *residual, float *c, int64_t ldc) {                     \
+        const shape s = {block_##R##x##V, R, (V) * LANES,                                                              \
+                         init_step == 0 && residual == NULL && is_narrow(t, init, (V) * LANES)};                       \
         for (; count > 0; count--, a += (R) * t->taps * t->kc, init += (R) * init_step, c += (R) * ldc) {              \
-            blocks(block_##R##x##V, R, (V) * LANES, t, a, init, init_step, residual, c, ldc);                          \
+            blocks(&s, t, a, init, init_step, residual, c, ldc);                                                       \
             if (residual != NULL) residual += (R) * ldc;                                                               \
         }                                                                                                              \
     }
 
+/* Tells whether a sum of one block can be finished in f16. */
+static bool is_narrow(const ln_gemm_tile *t, const float *bias, int64_t width) {
+    uint32x4_t same = vdupq_n_u32(t->taps * t->kc <= BLOCK && (float)(float16_t)t->low == t->low &&
+                                          (float)(float16_t)t->high == t->high
+                                      ? UINT32_MAX
+                                      : 0);
+    for (int64_t n = 0; n < width; n += 4) {
+        const float32x4_t v = vld1q_f32(bias + n);
+        same = vandq_u32(same, vceqq_f32(v, vcvt_f32_f16(vcvt_f16_f32(v))));
+    }
+    return vminvq_u32(same) != 0;
+}
+
 /* Computes one tile, block by block of K. Never inlined: clang would repeat it in each of the twelve functions for
  * tiles, which is 22 kB. */
-static LN_NEVER_INLINE void blocks(void (*compute)(const block *t, const float16_t *a, const float16_t *b),
-                                   int64_t rows, int64_t width, const ln_gemm_tile *t, const float *packed,
-                                   const float *init, int64_t init_step, const float *residual, float *c, int64_t ldc) {
+static LN_NEVER_INLINE void blocks(const shape *s, const ln_gemm_tile *t, const float *packed, const float *init,
+                                   int64_t init_step, const float *residual, float *c, int64_t ldc) {
+    const int64_t rows = s->rows, width = s->width;
     float total[ROWS * VECTORS * LANES];
     const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
-    block k = {BLOCK, init, init_step, total, width, -INFINITY, INFINITY};
+    block k = {BLOCK, init, init_step, total, width, t->low, t->high, IS_MORE};
     int64_t left = t->taps * t->kc;
     for (; left > BLOCK; left -= BLOCK, a += rows * BLOCK, b += width * BLOCK, k.from = total, k.from_step = width)
-        compute(&k, a, b);
+        s->compute(&k, a, b);
     k.n = left;
-    if (residual == NULL) k.to = c, k.to_step = ldc, k.low = t->low, k.high = t->high;
-    compute(&k, a, b);
+    if (residual == NULL) k.to = c, k.to_step = ldc, k.ending = s->narrow ? IS_ALONE : IS_LAST;
+    s->compute(&k, a, b);
     if (residual == NULL) return;
     const float32x4_t low = vdupq_n_f32(t->low), high = vdupq_n_f32(t->high);
     for (int64_t i = 0; i < rows; i++)
