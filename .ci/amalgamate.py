@@ -64,6 +64,7 @@ ISAS = {
     "fp16": (ARM, None, "arch=armv8.2-a+fp16", "fullfp16"),
     "dotprod": (ARM, None, "arch=armv8.2-a+dotprod", "dotprod"),
     "i8mm": (ARM, None, "arch=armv8.2-a+dotprod+i8mm", "dotprod,i8mm"),
+    "bf16": (ARM, None, "arch=armv8.2-a+bf16", "bf16"),
 }
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|([A-Z_]+)\b)')
 _FEATURE = re.compile(r"#define (_\w+_SOURCE\b.*)$")

@@ -100,7 +100,7 @@ _KINDS = {
 # processor finds something that the others do not.
 SANITIZERS = ["address", pytest.param("address-clang", marks=pytest.mark.more)]
 ARM_CPUS = ["cortex-a53", pytest.param("max", marks=pytest.mark.more)]
-ISAS = {"x86_64": ("sse42", "avx2", "avx512", "avx512vnni"), "aarch64": ("crc", "dotprod", "i8mm", "fp16")}
+ISAS = {"x86_64": ("sse42", "avx2", "avx512", "avx512vnni"), "aarch64": ("crc", "dotprod", "i8mm", "fp16", "bf16")}
 
 
 PARTS = ("training", "checkpoints", "tuning", "devices", "user_ops")

@@ -34,6 +34,7 @@ BUDGETS = {
         "baseline": 730_000,
         "crc": 5_000,
         "fp16": 65_536,
+        "bf16": 16_384,
         "dotprod": 50_000,
         "i8mm": 60_000,
         "training": 60_000,

@@ -19,6 +19,7 @@ enum {
     I4 = 1 << LINNET_I4,
     U4 = 1 << LINNET_U4,
     F16 = 1 << LINNET_F16,
+    BF16 = 1 << LINNET_BF16,
     HALF = 1 << LINNET_F16 | 1 << LINNET_BF16,
     ALL = 0xFFFF, /* dtypes */
     DENSE = 1 << LN_LAYOUT_DENSE,

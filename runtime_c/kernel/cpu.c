@@ -24,7 +24,7 @@ const ln_isa_set ln_isa_sets[] = {
 #elif defined(__aarch64__)
     {"neon", LN_NEON, LN_ISA_neon},
     {"dotprod", LN_DOTPROD, LN_ISA_dotprod | LN_FP16},
-    {"i8mm", LN_I8MM, LN_ISA_i8mm | LN_FP16},
+    {"i8mm", LN_I8MM, LN_ISA_i8mm | LN_FP16 | LN_BF16},
 #endif
     {"", 0, 0},
 };

@@ -43,6 +43,7 @@ enum ln_isa {
     LN_ISA_fp16 = LN_ISA_neon | LN_FP16, /* has no name of its own for isa_max: dotprod includes it */
     LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
     LN_ISA_i8mm = LN_ISA_dotprod | LN_I8MM,
+    LN_ISA_bf16 = LN_ISA_neon | LN_BF16, /* i8mm includes it */
 #endif
     LN_ISA_SCALAR = 0 /* the references */
 };

@@ -37,6 +37,11 @@
 #else
 #define LN_IF_i8mm(...) __VA_ARGS__
 #endif
+#ifdef LN_WITHOUT_BF16
+#define LN_IF_bf16(...)
+#else
+#define LN_IF_bf16(...) __VA_ARGS__
+#endif
 
 /* 0 if the build leaves the part out. Code tests these constants with `if`, not `#if`, so that it compiles in every
    build; the compiler and the linker then drop what is never called. */

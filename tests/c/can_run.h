@@ -72,4 +72,9 @@ static inline const ln_kernel *reference_of(int op) {
     return k;
 }
 
+/* The precision that permits a kernel; it forces none. */
+static inline int permitting(const ln_kernel *kernel) {
+    return strstr(kernel->name, "__bf16") != NULL ? LINNET_PRECISION_BF16 : LINNET_PRECISION_F16;
+}
+
 #endif

@@ -145,7 +145,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
                     .outputs = t->outputs,
                     .inner = inner != NULL ? inner : t->outputs,
                     .features = features,
-                    .precision = LINNET_PRECISION_F16, /* permits kernels; none is forced */
+                    .precision = permitting(kernel),
                     .threads = threads,
                     .phases = 1,
                     .work = {1, 1},
@@ -190,10 +190,10 @@ static inline bool outputs_equal(const test_case *t, const char *kernel, const g
         int dtype = t->outputs[o].dtype;
         for (int64_t i = 0; dtype != LINNET_NONE && i < ln_count(&t->outputs[o]); i++) {
             double a = ln_load_f64(expected[o].data, dtype, i), b = ln_load_f64(got[o].data, dtype, i);
-            double unit = strstr(kernel, "__fp16") != NULL ? 2e-2
-                          : dtype == LINNET_F16            ? 1e-3
-                          : dtype == LINNET_BF16           ? 8e-3
-                                                           : 0;
+            double unit = strstr(kernel, "__fp16") != NULL || strstr(kernel, "__bf16") != NULL ? 2e-2
+                          : dtype == LINNET_F16                                                ? 1e-3
+                          : dtype == LINNET_BF16                                               ? 8e-3
+                                                                                               : 0;
             bool same = (a == b && (t->tolerance >= 0 || signbit(a) == signbit(b))) || (isnan(a) && isnan(b)) ||
                         (ln_dtype_is_float(dtype) && fabs(a - b) <= (t->tolerance + unit) * (1 + fabs(a)));
             if (!same) {
@@ -251,7 +251,7 @@ static inline void compare(test_case *t) {
                             .outputs = t->outputs,
                             .inner = t->outputs,
                             .features = k->needs,
-                            .precision = LINNET_PRECISION_F16,
+                            .precision = permitting(k),
                             .threads = 1 + random_below(8),
                             .phases = 1,
                             .work = {1, 1},

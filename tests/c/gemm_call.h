@@ -122,7 +122,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
                     .outputs = &g->out,
                     .inner = &g->out,
                     .features = kernel->needs,
-                    .precision = LINNET_PRECISION_F16, /* permits kernels; none is forced */
+                    .precision = permitting(kernel),
                     .threads = threads,
                     .phases = 1,
                     .work = {1, 1},

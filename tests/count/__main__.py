@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", help="a commit, such as main: its counts stand before those of the tree")
     parser.add_argument("--by", choices=["kernel", "step", "function"], default="kernel")
     parser.add_argument("--isa", help="the best instructions to use, such as neon")
-    parser.add_argument("--precision", choices=["f16"], help="permit sums of f16 (docs/numerics.md)")
+    parser.add_argument("--precision", choices=["f16", "bf16"], help="what a plan permits (docs/numerics.md)")
     parser.add_argument("--cache", help="BYTES:WAYS of a data cache, such as 32768:4: counts its misses too (slow)")
     parser.add_argument("--loops", metavar="REGEX", help="show llvm-mca's view of the inner loops of these functions")
     parser.add_argument("--most", type=int, default=30, help="rows or loops that are printed")

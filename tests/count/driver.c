@@ -79,6 +79,7 @@ int main(int argc, char **argv) {
     config.threads = 1, trace.trace = 1;
     if (argc > 2 && strcmp(argv[2], "-") != 0) config.isa_max = argv[2];
     if (argc > 3 && strcmp(argv[3], "f16") == 0) config.precision = LINNET_PRECISION_F16;
+    if (argc > 3 && strcmp(argv[3], "bf16") == 0) config.precision = LINNET_PRECISION_BF16;
     mark();
     if (linnet_model_open(argv[1], NULL, &model, &error) != LINNET_OK) return failed("open the model", &error);
     mark();

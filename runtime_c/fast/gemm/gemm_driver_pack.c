@@ -83,9 +83,33 @@ static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int
         }
 }
 
+/* Packs weights for the products of bf16 matrices, which read `depth` elements of a column together. */
+static void pack_deep(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                      uint16_t *out) {
+    const int64_t depth = g->set->depth, size = (int64_t)ln_dtype_size(g->b.dtype);
+    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width) * sizeof *out);
+    for (int64_t tap = 0; tap < g->k.taps; tap++)
+        for (int64_t n = 0; n < columns; n++) {
+            const int64_t at = ln_gemm_at(g, first + n, tap);
+            for (int64_t c = 0; c < g->k.kc && at >= 0; c++) {
+                const int64_t k = panel_k(g, tap, c);
+                const char *from = source + (at + c * g->b.c) * size;
+                uint16_t *to = out + (k - k % depth) * width + n * depth + k % depth;
+                if (size == 2)
+                    memcpy(to, from, sizeof *to);
+                else
+                    *to = ln_f32_to_bf16(*(const float *)(const void *)from);
+            }
+        }
+}
+
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    if (g->set->depth > 1) {
+        pack_deep(g, source, first, columns, width, (uint16_t *)(void *)out);
+        return;
+    }
     if (g->fold != NULL) {
         pack_folded(g, source, first, columns, width, out);
         return;

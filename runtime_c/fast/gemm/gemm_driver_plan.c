@@ -270,7 +270,8 @@ static void plan_chunks(ln_gemm *g) {
         return;
     }
     bool widened = g->b.panel_dtype != g->set->b_dtype;
-    if (g->c.integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->a.gather && !widened)) return;
+    if (g->c.integer || g->set->depth > 1 || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->a.gather && !widened))
+        return;
     g->k.chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
     g->k.chunks = ln_ceil_div(most, g->k.chunk);
 }
