@@ -3,8 +3,6 @@
  * summed in f16; these sums are added up in f32. The loop is written in assembly, because compilers spill some of the
  * 32 registers. */
 #include "fast/gemm/gemm_kernels.h"
-#include "fast/tail/winograd_pack.h"
-#include "fast/tail/winograd_plan.h"
 #include "kernel/cost.h"
 #include "kernel/step.h"
 
@@ -51,6 +49,7 @@ enum { ROWS = 8, LANES = 8, VECTORS = 3, BLOCK = 64 };
 /* What is done with the sums of a block. Each macro takes an accumulator.
  * MORE adds them to f32 numbers at `from`, and stores the totals at `to`.
  * LAST also limits the totals.
+ * HALVES stores the sums themselves.
  * ALONE adds the bias and limits the results in f16, for a sum of one block: v0 to v2 are the bias, and v4 and v5 the
  * limits, which are numbers of f16. */
 #define TOTAL(v)                                                                                                       \
@@ -82,13 +81,20 @@ enum { ROWS = 8, LANES = 8, VECTORS = 3, BLOCK = 64 };
 #define BIAS_2 BIAS_1 BIAS(1)
 #define BIAS_3 BIAS_2 BIAS(2)
 #define BOTH_HALVES(v) "mov v6.16b, v" #v ".16b\n mov v7.16b, v" #v ".16b\n" TO_F16(v)
+#define HALVES(v) "st1 {v" #v ".8h}, [%[to]], #16\n"
+#define HALVES_1(a) HALVES(a) NEXT_ROW_TO
+#define HALVES_2(a, b) HALVES(a) HALVES(b) NEXT_ROW_TO
+#define HALVES_3(a, b, c) HALVES(a) HALVES(b) HALVES(c) NEXT_ROW_TO
 #define ENDING(R, V)                                                                                                   \
-    "tbnz %w[ending], #1, 8f\n" ADDS_##R##_##V(                                                                        \
+    "tbnz %w[ending], #1, 8f\n tbnz %w[ending], #0, 7f\n" ADDS_##R##_##V(                                              \
         MORE) "b 9f\n"                                                                                                 \
-              "8: ld1r {v4.4s}, [%[low]]\n ld1r {v5.4s}, [%[high]]\n tbnz %w[ending], #0, 7f\n" ADDS_##R##_##V(        \
-                  LAST) "b 9f\n"                                                                                       \
-                        "7:\n" BIAS_##V BOTH_HALVES(4) BOTH_HALVES(5) ADDS_##R##_##V(ALONE) "9:\n"
-enum { IS_MORE = 0, IS_LAST = 2, IS_ALONE = 3 };
+              "7:\n" ADDS_##R##_##V(HALVES) "b 9f\n"                                                                   \
+                                            "8: ld1r {v4.4s}, [%[low]]\n ld1r {v5.4s}, [%[high]]\n tbnz %w[ending], "  \
+                                            "#0, 7f\n" ADDS_##R##_##V(LAST) "b 9f\n"                                   \
+                                                                            "7:\n" BIAS_##V BOTH_HALVES(4)             \
+                                                                                BOTH_HALVES(5)                         \
+                                                                                    ADDS_##R##_##V(ALONE) "9:\n"
+enum { IS_MORE = 0, IS_HALVES = 1, IS_LAST = 2, IS_ALONE = 3 };
 
 /* The arguments of one block of K: `n` products per sum, at most BLOCK. */
 typedef struct block {
@@ -282,20 +288,80 @@ static void matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts 
 
 LN_GEMM_KERNELS_OF(permitted(call), matmul_cost, conv_cost, f16__fp16, sets)
 
-/* Winograd's method with products of f16: the transforms are those of f32, and transformed inputs and weights are
- * rounded to f16. With tiles of 4 x 4, 16 to 256 channels and random inputs, with and without negative ones, the root
- * mean square of the error is 0.3 to 0.6 % of the outputs' standard deviation, and the largest error 2 to 6 %; half of
- * it comes from rounding the factors. Sums of f16 without the method have 0.1 % and 0.4 to 0.8 %, tiles of 2 x 2 twice
- * as much, but they would take as many instructions as f32. */
-static bool winograd_can(const ln_call *call) { return permitted(call) && ln_winograd_can(call); }
-static linnet_status winograd_configure(ln_call *call) { return ln_winograd_configure(call, &set); }
-static linnet_status winograd_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                  int thread) {
-    return ln_winograd__neon.run(call, b, phase, begin, end, thread);
+/* ---- products of Winograd's method: f16 in memory, in rows that are as far apart as rows of f32 ------------------ */
+
+static const compute_block all_blocks[][VECTORS] = {{block_1x1, block_1x2, block_1x3},
+                                                    {block_2x1, block_2x2, block_2x3},
+                                                    {block_4x1, block_4x2, block_4x3},
+                                                    {block_8x1, block_8x2, block_8x3}};
+
+static void tile_of_halves(const shape *s, const ln_gemm_tile *t, const float *packed, float *c) {
+    float total[ROWS * VECTORS * LANES];
+    const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
+    block k = {BLOCK, t->init, 0, total, s->width, -INFINITY, INFINITY, IS_MORE};
+    int64_t left = t->kc;
+    for (; left > BLOCK;
+         left -= BLOCK, a += s->rows * BLOCK, b += s->width * BLOCK, k.from = total, k.from_step = s->width)
+        s->compute(&k, a, b);
+    k.n = left;
+    if (k.from != total) k.to = c, k.to_step = t->ldc + s->width / 2, k.ending = IS_HALVES;
+    s->compute(&k, a, b);
+    if (k.from != total) return;
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t n = 0; n < s->width; n += 4)
+            vst1_f16((float16_t *)(void *)(c + i * t->ldc) + n, vcvt_f16_f32(vld1q_f32(total + i * s->width + n)));
 }
 
-const ln_kernel_code ln_winograd_f16__fp16 = {.can = winograd_can,
-                                              .cost = ln_winograd_cost,
-                                              .configure = winograd_configure,
-                                              .pack = ln_winograd_pack,
-                                              .run = winograd_run};
+/* Writes whole panels: a row has room for twice the numbers. */
+static void strip_of_halves(const ln_gemm_tile *t, int64_t rows, int64_t width) {
+    const float *a = t->packed;
+    float *c = t->c;
+    for (int log = 3; rows > 0; log--) {
+        const shape s = {all_blocks[log][width / LANES - 1], (int64_t)1 << log, width, false};
+        for (; rows >= s.rows; rows -= s.rows, a += s.rows * t->kc, c += s.rows * t->ldc) tile_of_halves(&s, t, a, c);
+    }
+}
+
+/* Packs 2, 4 or 8 rows by transposing 8 columns at a time. */
+static LN_ALWAYS_INLINE void pack_halves_of(const int rows, const void *const *a, int64_t kc, float16_t *out) {
+    int64_t k = 0;
+    for (; k + 8 <= kc; k += 8) {
+        float16x8_t v[ROWS], to[ROWS];
+        LN_UNROLL
+        for (int i = 0; i < rows; i++) v[i] = vld1q_f16((const float16_t *)a[i] + k);
+        LN_UNROLL
+        for (int done = 1; done < rows; done *= 2) {
+            LN_UNROLL
+            for (int i = 0; i < rows / 2; i++)
+                to[2 * i] = vzip1q_f16(v[i], v[i + rows / 2]), to[2 * i + 1] = vzip2q_f16(v[i], v[i + rows / 2]);
+            LN_UNROLL
+            for (int i = 0; i < rows; i++) v[i] = to[i];
+        }
+        LN_UNROLL
+        for (int i = 0; i < rows; i++, out += 8) vst1q_f16(out, v[i]);
+    }
+    for (; k < kc; k++) LN_UNROLL
+    for (int i = 0; i < rows; i++) *out++ = ((const float16_t *)a[i])[k];
+}
+
+static void pack_rows_of_halves(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed) {
+    (void)taps; /* one */
+    if (rows == 8)
+        pack_halves_of(8, a, kc, packed);
+    else if (rows == 4)
+        pack_halves_of(4, a, kc, packed);
+    else if (rows == 2)
+        pack_halves_of(2, a, kc, packed);
+    else
+        memcpy(packed, a[0], (size_t)kc * sizeof(float16_t));
+}
+
+const ln_gemm_set ln_gemm_f16_halves__fp16 = {.a_dtype = LINNET_F16,
+                                              .b_dtype = LINNET_F16,
+                                              .c_dtype = LINNET_F16,
+                                              .rows = ROWS,
+                                              .width = VECTORS * LANES,
+                                              .unit = LANES,
+                                              .depth = 1,
+                                              .pack_rows = pack_rows_of_halves,
+                                              .strip = strip_of_halves};

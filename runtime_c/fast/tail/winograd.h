@@ -13,14 +13,27 @@
  * memory, so they are faster for pictures of few pixels. */
 enum { LN_WINOGRAD_MOST = 4 };
 
+typedef struct ln_winograd ln_winograd;
+/* Transforms a tile of inputs. */
+typedef void ln_winograd_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel, float *out);
+/* Transforms the products of a tile back, and adds the bias. */
+typedef void ln_winograd_out_tile(const ln_winograd *p, const float *m, const float *bias, int64_t channels, float *y,
+                                  int64_t line, int64_t pixel);
+/* Transforms in f16. Rows of transformed numbers are as far apart as rows of f32. */
+typedef struct ln_winograd_f16 {
+    ln_winograd_in_tile *in_tile;
+    ln_winograd_out_tile *out_tile;
+} ln_winograd_f16;
+
 /* The plan, in call->state. It does not change in a run. */
-typedef struct ln_winograd {
+struct ln_winograd {
     const ln_gemm_set *set;
+    const ln_winograd_f16 *f16; /* NULL: transforms are in f32 */
     ln_window window;
     ln_window_strides x, y;
     int64_t in, out; /* channels of one group of the convolution */
-    /* Where the weights are, in elements: w_first is the first tap; the others are the strides of output channels, input
-     * channels, groups, and lines and columns of taps. A transposed convolution is a convolution with the taps in
+    /* Where the weights are, in elements: w_first is the first tap; the others are the strides of output channels,
+     * input channels, groups, and lines and columns of taps. A transposed convolution is a convolution with the taps in
      * reverse order, so its last two strides are negative. */
     int64_t w_first, w_out, w_in, w_group, w_line, w_tap;
     int64_t weight_bytes;   /* of an element of the packed weights: 4, or 2 if the products are of f16 */
@@ -39,7 +52,7 @@ typedef struct ln_winograd {
     } scratch;
     bool direct; /* results are written directly to the output */
     float low, high;
-} ln_winograd;
+};
 /* Returns where the weights of a panel of a channel group begin in the packed memory, for the first product. Those of
  * the next product are matrix_bytes further. */
 static inline size_t ln_winograd_panel(const ln_winograd *p, int64_t group, int64_t panel) {

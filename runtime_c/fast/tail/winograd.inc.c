@@ -6,8 +6,6 @@
 #include "fast/tail/winograd_pack.h"
 #include "fast/tail/winograd_plan.h"
 
-enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the largest tile */
-
 #if defined(LN_SIMD_NEON)
 #define LN_WINOGRAD_SET ln_gemm_f32_packed__neon
 #define WG_CLAMP(v) vminq_f32(high, vmaxq_f32(low, v))
@@ -16,115 +14,20 @@ enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the l
 #define WG_CLAMP(v) vf_min(high, vf_max(low, v)) /* keeps NaN */
 #endif
 
-/* ---- transforms of one line ---------------------------------------------------------------------------------------
- */
-
+#define WG_VECTOR vf
+#define WG_LANES VF_WIDTH
+#define WG_ADD vf_add
+#define WG_SUB vf_sub
+#define WG_MUL(a, factor) vf_mul(a, vf_set1(factor))
 #define WG_FMA(a, factor, c) vf_fma(a, vf_set1(factor), c)
-
-/* Transforms inputs: B^T times d. For tiles of 2, the points are 0, 1, -1 and infinity; for tiles of 4, they are 0, p,
- * -p, q, -q and infinity, with p^2 = 2 and q^2 = 1/2. */
-static LN_ALWAYS_INLINE void wg_in(const int tile, const vf d[], vf r[]) {
-    if (tile == 2) {
-        r[0] = vf_sub(d[0], d[2]), r[1] = vf_add(d[1], d[2]);
-        r[2] = vf_sub(d[2], d[1]), r[3] = vf_sub(d[3], d[1]);
-        return;
-    }
-    const float p = 1.41421356f, q = 0.70710678f;
-    const vf even_p = WG_FMA(d[2], -0.5f, d[4]), odd_p = WG_FMA(d[1], -0.5f, d[3]);
-    const vf even_q = WG_FMA(d[2], -2.0f, d[4]), odd_q = WG_FMA(d[1], -2.0f, d[3]);
-    r[0] = WG_FMA(d[2], -2.5f, vf_add(d[0], d[4]));
-    r[1] = WG_FMA(odd_p, p, even_p), r[2] = WG_FMA(odd_p, -p, even_p);
-    r[3] = WG_FMA(odd_q, q, even_q), r[4] = WG_FMA(odd_q, -q, even_q);
-    r[5] = WG_FMA(d[3], -2.5f, vf_add(d[1], d[5]));
-}
-
-/* Transforms products back: A^T times m, for the same points. */
-static LN_ALWAYS_INLINE void wg_out(const int tile, const vf m[], vf r[]) {
-    if (tile == 2) {
-        r[0] = vf_add(m[0], vf_add(m[1], m[2]));
-        r[1] = vf_add(m[3], vf_sub(m[1], m[2]));
-        return;
-    }
-    const float p = 1.41421356f, q = 0.70710678f;
-    const vf even_p = vf_add(m[1], m[2]), odd_p = vf_sub(m[1], m[2]);
-    const vf even_q = vf_add(m[3], m[4]), odd_q = vf_sub(m[3], m[4]);
-    r[0] = vf_add(m[0], vf_add(even_p, even_q));
-    r[1] = WG_FMA(odd_q, q, vf_mul(odd_p, vf_set1(p)));
-    r[2] = WG_FMA(even_q, 0.5f, vf_add(even_p, even_p));
-    r[3] = WG_FMA(odd_q, 0.5f * q, WG_FMA(odd_p, 2 * p, m[5]));
-}
-
-/* ---- transforms of a tile ------------------------------------------------------------------------------------------
- */
-
-/* Transforms one tile of inputs to out[product * step]. `line` and `pixel` are the distances of its lines and pixels in
- * floats. The last vector of channels overlaps the vector before. */
-static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64_t line, int64_t pixel,
-                                           int64_t channels, float *out, int64_t step) {
-    const int side = tile + 2;
-    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
-        if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
-        vf lines[WG_SIDE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
-        for (int j = 0; j < side; j++) {
-            LN_UNROLL
-            for (int i = 0; i < side; i++) from[i] = vf_load(x + i * line + j * pixel + c);
-            wg_in(tile, from, to);
-            LN_UNROLL
-            for (int i = 0; i < side; i++) lines[i][j] = to[i];
-        }
-        float *y = out + c;
-        for (int i = 0; i < side; i++, y += side * step) {
-            wg_in(tile, lines[i], to);
-            LN_UNROLL
-            for (int j = 0; j < side; j++) vf_store(y + j * step, to[j]);
-        }
-    }
-}
-
-static __attribute__((noinline)) void wg_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel,
-                                                 float *out) {
-    if (p->tile == 2)
-        wg_in_tile_of(2, x, line, pixel, p->in, out, p->in_step);
-    else
-        wg_in_tile_of(4, x, line, pixel, p->in, out, p->in_step);
-}
-
-/* Transforms the products of one tile back, and adds the bias. */
-static LN_ALWAYS_INLINE void wg_out_tile_of(const int tile, const ln_winograd *p, const float *m, const float *bias,
-                                            int64_t channels, float *y, int64_t line, int64_t pixel) {
-    const int side = tile + 2;
-    const vf low = vf_set1(p->low), high = vf_set1(p->high);
-    const int64_t step = p->out_step;
-    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
-        if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
-        vf lines[WG_TILE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
-        for (int j = 0; j < side; j++) {
-            const float *in = m + j * step + c;
-            LN_UNROLL
-            for (int i = 0; i < side; i++) from[i] = vf_load(in + i * side * step);
-            wg_out(tile, from, to);
-            LN_UNROLL
-            for (int i = 0; i < tile; i++) lines[i][j] = to[i];
-        }
-        const vf add = vf_load(bias + c);
-        for (int i = 0; i < tile; i++) {
-            wg_out(tile, lines[i], to);
-            LN_UNROLL
-            for (int j = 0; j < tile; j++) {
-                const vf v = vf_add(to[j], add);
-                vf_store(y + i * line + j * pixel + c, WG_CLAMP(v));
-            }
-        }
-    }
-}
-
-static __attribute__((noinline)) void wg_out_tile(const ln_winograd *p, const float *m, const float *bias,
-                                                  int64_t channels, float *y, int64_t line, int64_t pixel) {
-    if (p->tile == 2)
-        wg_out_tile_of(2, p, m, bias, channels, y, line, pixel);
-    else
-        wg_out_tile_of(4, p, m, bias, channels, y, line, pixel);
-}
+#define WG_READ vf_load
+#define WG_LOAD(from, c) vf_load((from) + (c))
+#define WG_STORE(to, c, v) vf_store((to) + (c), v)
+#define WG_F32 vf
+#define WG_F32_ALL vf_set1
+#define WG_F32_LOAD vf_load
+#define WG_WRITE(y, v, add, low, high) vf_store(y, WG_CLAMP(vf_add(v, add)))
+#include "fast/tail/winograd_tile.inc.c"
 
 /* Where a tile is. */
 typedef struct wg_place {
@@ -175,7 +78,7 @@ static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int
         const wg_place at = wg_place_of(p, first + t);
         const wg_source from =
             wg_source_of(&picture, x + at.image * p->x.n, at.y - w->pad_begin[1], at.x - w->pad_begin[2], side, edge);
-        wg_in_tile(p, from.x, from.line, from.pixel, in);
+        (p->f16 != NULL ? p->f16->in_tile : wg_in_tile)(p, from.x, from.line, from.pixel, in);
     }
 }
 
@@ -203,7 +106,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
             tile.columns = ln_min(width, first + columns - at);
             tile.b = weights + at / set->width * p->panel_bytes;
             tile.b_step = width * (int64_t)sizeof(float);
-            tile.c = out + at - first;
+            tile.c = (char *)out + (at - first) * (p->f16 != NULL ? 2 : 4);
             if (set->strip != NULL) {
                 set->strip(&tile, count, width);
                 continue;
@@ -235,6 +138,7 @@ static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from
 static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b, int64_t first, int64_t count,
                                         int64_t column, int64_t columns, const float *out, float *lines) {
     const ln_winograd *p = call->state;
+    ln_winograd_out_tile *out_tile = p->f16 != NULL ? p->f16->out_tile : wg_out_tile;
     const ln_window *w = &p->window;
     const char *packed = p->packs ? b->scratch : b->packed;
     const float *bias = (const float *)(const void *)(packed + p->bias) + column;
@@ -244,9 +148,9 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
         if (p->direct) {
             float *y = (float *)b->outputs[0] + at.image * p->y.n + at.y * p->y.s[1] + at.x * p->y.s[2] + column;
             if (at.y + p->tile <= w->out[1] && at.x + p->tile <= w->out[2]) {
-                wg_out_tile(p, out + t * columns, bias, columns, y, p->y.s[1], p->y.s[2]);
+                out_tile(p, out + t * columns, bias, columns, y, p->y.s[1], p->y.s[2]);
             } else {
-                wg_out_tile(p, out + t * columns, bias, columns, lines, p->tile * columns, columns);
+                out_tile(p, out + t * columns, bias, columns, lines, p->tile * columns, columns);
                 wg_store_inside(p, at, lines, columns, y);
             }
             continue;
@@ -255,7 +159,7 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
         n = ln_min(count - t, (w->out[2] - at.x + p->tile - 1) / p->tile);
         const int64_t pixels = ln_min(n * p->tile, w->out[2] - at.x), line = n * p->tile * columns;
         for (int64_t i = 0; i < n; i++)
-            wg_out_tile(p, out + (t + i) * columns, bias, columns, lines + i * p->tile * columns, line, columns);
+            out_tile(p, out + (t + i) * columns, bias, columns, lines + i * p->tile * columns, line, columns);
         for (int64_t i = 0; i < ln_min(p->tile, w->out[1] - at.y); i++)
             ln_epilogue_apply(call, b, (at.image * w->out[1] + at.y + i) * w->out[2] + at.x, pixels, column, columns,
                               lines + i * line, columns);
