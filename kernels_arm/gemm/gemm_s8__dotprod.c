@@ -76,6 +76,43 @@ static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
 static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
 
+/* Computes one row. Its four sums per panel are enough to hide the latency of the dot product. */
+#define ROW_STEP(signs, lane)                                                                                          \
+    four = vld1q_##signs##8_x4(b), b += 64;                                                                            \
+    s0 = vdotq_laneq_##signs##32(s0, four.val[0], x, lane), s1 = vdotq_laneq_##signs##32(s1, four.val[1], x, lane);    \
+    s2 = vdotq_laneq_##signs##32(s2, four.val[2], x, lane), s3 = vdotq_laneq_##signs##32(s3, four.val[3], x, lane);
+#define GEMM_ROW(signs, byte, word, v16, v16x4, v4, name)                                                              \
+    static void name(const ln_gemm_tile *t, int64_t panel_bytes) {                                                     \
+        const byte *panel = t->b;                                                                                      \
+        const v4 more = vdupq_n_##signs##32(t->row_sum == NULL ? 0 : (word) * t->row_sum);                             \
+        for (int64_t at = 0; at < t->columns; at += WIDTH, panel += panel_bytes) {                                     \
+            const word *init = (const word *)t->init + at;                                                             \
+            word *c = (word *)t->c + at;                                                                               \
+            const byte *b = panel;                                                                                     \
+            v4 s0 = vaddq_##signs##32(vld1q_##signs##32(init), more),                                                  \
+               s1 = vaddq_##signs##32(vld1q_##signs##32(init + 4), more);                                              \
+            v4 s2 = vaddq_##signs##32(vld1q_##signs##32(init + 8), more),                                              \
+               s3 = vaddq_##signs##32(vld1q_##signs##32(init + 12), more);                                             \
+            for (int64_t tap = 0; tap < t->taps; tap++) {                                                              \
+                const byte *a = t->a[tap];                                                                             \
+                int64_t k = t->kc;                                                                                     \
+                v16x4 four;                                                                                            \
+                for (; k >= 16; k -= 16, a += 16) {                                                                    \
+                    const v16 x = vld1q_##signs##8(a);                                                                 \
+                    ROW_STEP(signs, 0) ROW_STEP(signs, 1) ROW_STEP(signs, 2) ROW_STEP(signs, 3)                        \
+                }                                                                                                      \
+                for (; k > 0; k -= 4, a += 4) {                                                                        \
+                    const v16 x = vreinterpretq_##signs##8_##signs##32(vld1q_dup_##signs##32((const void *)a));        \
+                    ROW_STEP(signs, 0)                                                                                 \
+                }                                                                                                      \
+            }                                                                                                          \
+            vst1q_##signs##32(c, s0), vst1q_##signs##32(c + 4, s1), vst1q_##signs##32(c + 8, s2),                      \
+                vst1q_##signs##32(c + 12, s3);                                                                         \
+        }                                                                                                              \
+    }
+GEMM_ROW(s, int8_t, int32_t, int8x16_t, int8x16x4_t, int32x4_t, row_s)
+GEMM_ROW(u, uint8_t, uint32_t, uint8x16_t, uint8x16x4_t, uint32x4_t, row_u)
+
 const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .b_dtype = LINNET_I8,
                                          .c_dtype = LINNET_I32,
@@ -88,6 +125,7 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
                                          .full = full_s,
                                          .half = half_s,
+                                         .row = row_s,
                                          .convert = ln_gemm_convert_bytes_neon,
                                          .row_sums = ln_gemm_row_sums_i8_neon,
                                          .store = ln_gemm_store_neon,
@@ -105,6 +143,7 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
                                          .full = full_u,
                                          .half = half_u,
+                                         .row = row_u,
                                          .convert = ln_gemm_convert_bytes_neon,
                                          .row_sums = ln_gemm_row_sums_u8_neon,
                                          .store = ln_gemm_store_neon,

@@ -112,6 +112,48 @@ static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
 static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
 
+/* Computes one row with dot products: each register of a panel has 8 k of two columns, so a sum has two parts, which
+ * are added at the end. */
+#define ROW_FOUR(dot, c0, c1, c2, c3)                                                                                  \
+    "ld1 {v28.16b, v29.16b, v30.16b, v31.16b}, [%[b]], #64\n\t" dot(c0, 28) dot(c1, 29) dot(c2, 30) dot(c3, 31)
+#define ROW_EIGHT(dot, eight)                                                                                          \
+    __asm__(ROW_FOUR(dot, 0, 1, 2, 3) ROW_FOUR(dot, 4, 5, 6, 7)                                                        \
+            : [b] "+r"(b), [c0] "+w"(s0), [c1] "+w"(s1), [c2] "+w"(s2), [c3] "+w"(s3), [c4] "+w"(s4), [c5] "+w"(s5),   \
+              [c6] "+w"(s6), [c7] "+w"(s7)                                                                             \
+            : [x] "w"(eight)                                                                                           \
+            : "memory", "v28", "v29", "v30", "v31");
+#define DOT_S(c, b) "sdot %[c" #c "].4s, v" #b ".16b, %[x].16b\n\t"
+#define DOT_U(c, b) "usdot %[c" #c "].4s, %[x].16b, v" #b ".16b\n\t"
+#define ROW_STORE(i, first, second)                                                                                    \
+    vst1q_s32(c + (i), vaddq_s32(vaddq_s32(vpaddq_s32(first, second), more), vld1q_s32(init + (i))));
+#define GEMM_ROW(byte, dot, name)                                                                                      \
+    static void name(const ln_gemm_tile *t, int64_t panel_bytes) {                                                     \
+        const int8_t *panel = t->b;                                                                                    \
+        const int32x4_t more = vdupq_n_s32(t->row_sum == NULL ? 0 : *t->row_sum);                                      \
+        for (int64_t at = 0; at < t->columns; at += WIDTH, panel += panel_bytes) {                                     \
+            const int32_t *init = (const int32_t *)t->init + at;                                                       \
+            int32_t *c = (int32_t *)t->c + at;                                                                         \
+            const int8_t *b = panel;                                                                                   \
+            int32x4_t s0 = vdupq_n_s32(0), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;              \
+            for (int64_t tap = 0; tap < t->taps; tap++) {                                                              \
+                const byte *a = t->a[tap];                                                                             \
+                int64_t k = t->kc;                                                                                     \
+                for (; k >= 16; k -= 16, a += 16) {                                                                    \
+                    const int64x2_t both = vreinterpretq_s64_s8(vld1q_s8((const void *)a));                            \
+                    ROW_EIGHT(dot, vdupq_laneq_s64(both, 0))                                                           \
+                    ROW_EIGHT(dot, vdupq_laneq_s64(both, 1))                                                           \
+                }                                                                                                      \
+                if (k > 0) {                                                                                           \
+                    const int64x2_t both = vld1q_dup_s64((const void *)a);                                             \
+                    ROW_EIGHT(dot, both)                                                                               \
+                }                                                                                                      \
+            }                                                                                                          \
+            ROW_STORE(0, s0, s1) ROW_STORE(4, s2, s3) ROW_STORE(8, s4, s5) ROW_STORE(12, s6, s7)                       \
+        }                                                                                                              \
+    }
+GEMM_ROW(int8_t, DOT_S, row_s)
+GEMM_ROW(uint8_t, DOT_U, row_u)
+
 #define GEMM_SET(DTYPE, sums_of, s)                                                                                    \
     {.a_dtype = DTYPE,                                                                                                 \
      .b_dtype = LINNET_I8,                                                                                             \
@@ -125,6 +167,7 @@ static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
      .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,                                                                     \
      .full = full_##s,                                                                                                 \
      .half = half_##s,                                                                                                 \
+     .row = row_##s,                                                                                                   \
      .convert = ln_gemm_convert_bytes_neon,                                                                            \
      .row_sums = sums_of,                                                                                              \
      .store = ln_gemm_store_neon,                                                                                      \

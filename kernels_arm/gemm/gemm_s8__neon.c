@@ -103,6 +103,42 @@ GEMM_TILES(4)
 static const ln_gemm_ukernel full_tiles[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
 static const ln_gemm_ukernel half_tiles[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
 
+/* Computes one row, with the same steps as the tiles. */
+static void row_s8(const ln_gemm_tile *t, int64_t panel_bytes) {
+    const int8_t *panel = t->b;
+    const int32x4_t more = vdupq_n_s32(t->row_sum == NULL ? 0 : *t->row_sum);
+    for (int64_t at = 0; at < t->columns; at += WIDTH, panel += panel_bytes) {
+        const int32_t *init = (const int32_t *)t->init + at;
+        int32_t *c = (int32_t *)t->c + at;
+        const int8_t *b = panel;
+        int32x4_t s0 = vaddq_s32(vld1q_s32(init), more), s1 = vaddq_s32(vld1q_s32(init + 4), more);
+        int32x4_t s2 = vaddq_s32(vld1q_s32(init + 8), more), s3 = vaddq_s32(vld1q_s32(init + 12), more);
+        for (int64_t tap = 0; tap < t->taps; tap++) {
+            const int8_t *a = t->a[tap];
+            int64_t k = t->kc;
+            for (; k >= 4; k -= 4, a += 4, b += 64) {
+                const int8x16x4_t four = vld1q_s8_x4(b);
+                const int8x16_t x = vreinterpretq_s8_s16(vld1q_dup_s16((const void *)a));
+                const int8x16_t y = vreinterpretq_s8_s16(vld1q_dup_s16((const void *)(a + 2)));
+                int16x8_t p0 = vmull_s8(vget_low_s8(four.val[0]), vget_low_s8(x)), p1 = vmull_high_s8(four.val[0], x);
+                int16x8_t p2 = vmull_s8(vget_low_s8(four.val[1]), vget_low_s8(x)), p3 = vmull_high_s8(four.val[1], x);
+                p0 = vmlal_s8(p0, vget_low_s8(four.val[2]), vget_low_s8(y)), p1 = vmlal_high_s8(p1, four.val[2], y);
+                p2 = vmlal_s8(p2, vget_low_s8(four.val[3]), vget_low_s8(y)), p3 = vmlal_high_s8(p3, four.val[3], y);
+                s0 = vpadalq_s16(s0, p0), s1 = vpadalq_s16(s1, p1), s2 = vpadalq_s16(s2, p2), s3 = vpadalq_s16(s3, p3);
+            }
+            for (; k > 0; k -= 2, a += 2, b += 32) {
+                const int8x16_t low = vld1q_s8(b), high = vld1q_s8(b + 16);
+                const int8x16_t x = vreinterpretq_s8_s16(vld1q_dup_s16((const void *)a));
+                s0 = vpadalq_s16(s0, vmull_s8(vget_low_s8(low), vget_low_s8(x)));
+                s1 = vpadalq_s16(s1, vmull_high_s8(low, x));
+                s2 = vpadalq_s16(s2, vmull_s8(vget_low_s8(high), vget_low_s8(x)));
+                s3 = vpadalq_s16(s3, vmull_high_s8(high, x));
+            }
+        }
+        vst1q_s32(c, s0), vst1q_s32(c + 4, s1), vst1q_s32(c + 8, s2), vst1q_s32(c + 12, s3);
+    }
+}
+
 const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .b_dtype = LINNET_I8,
                                       .c_dtype = LINNET_I32,
@@ -116,6 +152,7 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .takes_b = 1u << LINNET_I8,
                                       .full = full_tiles,
                                       .half = half_tiles,
+                                      .row = row_s8,
                                       .convert = ln_gemm_convert_bytes_neon,
                                       .row_sums = ln_gemm_row_sums_i8_neon,
                                       .store = ln_gemm_store_neon,

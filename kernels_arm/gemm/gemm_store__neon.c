@@ -71,41 +71,6 @@ static inline int64_t store_bytes(const float *scale, const int32_t *sums, int64
     return i;
 }
 
-static inline void store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
-    int dtype = r->output_dtype;
-    int64_t i = 0;
-    bool stored = dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
-    if (dtype == LINNET_F32) {
-        for (; i + 4 <= n; i += 4)
-            vst1q_f32((float *)y + i, vmulq_f32(load_sums(r, sums, i), vld1q_f32(r->scale + channel + i)));
-    } else if (stored && dtype != LINNET_I16 && r->mode == LN_REQUANT_FLOAT_RNE && !r->wide) {
-        int16x8_t zero = vdupq_n_s16((int16_t)r->y_zero);
-        i = dtype == LINNET_I8 ? store_bytes(r->scale + channel, sums, n, zero, true, y)
-                               : store_bytes(r->scale + channel, sums, n, zero, false, y);
-    } else if (stored && (r->mode == LN_REQUANT_FLOAT_RNE || !r->wide)) {
-        for (; i + 8 <= n; i += 8) {
-            int16x8_t v = vcombine_s16(vqmovn_s32(requantize(r, channel, sums, i)),
-                                       vqmovn_s32(requantize(r, channel, sums, i + 4)));
-            if (dtype == LINNET_I16)
-                vst1q_s16((int16_t *)y + i, v);
-            else if (dtype == LINNET_I8)
-                vst1_s8((int8_t *)y + i, vqmovn_s16(v));
-            else
-                vst1_u8((uint8_t *)y + i, vqmovun_s16(v));
-        }
-    }
-    if (i == n) return;
-    size_t sum_size = r->wide && r->low_at == 0 ? sizeof(int64_t) : sizeof(int32_t);
-    ln_gemm_store_row(r, channel + i, (const char *)sums + (size_t)i * sum_size, n - i,
-                      (char *)y + i * (int64_t)ln_dtype_size(dtype));
-}
-
-void ln_gemm_store_neon(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
-                        int64_t n, void *y, int64_t y_stride) {
-    for (int64_t i = 0; i < rows; i++)
-        store_row(r, channel, (const char *)sums + i * sums_stride, n, (char *)y + i * y_stride);
-}
-
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 enum { TFLITE_RIGHT = 16 }; /* a mode of its own for LN_REQUANT_TFLITE if all four channels are shifted to the right */
@@ -211,6 +176,61 @@ static void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *
         tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 16, y, y_stride);
     else
         tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 8, y, y_stride);
+}
+
+/* Stores n bytes, a multiple of 16. */
+static inline __attribute__((always_inline)) void row_bytes(const ln_requant *r, const int mode, int64_t channel,
+                                                            const int32_t *sums, int64_t n, uint8_t *y) {
+    for (int64_t i = 0; i < n; i += 16) tile_bytes(r, mode, channel + i, sums + i, 1, 16, y + i, 0);
+}
+
+static void row_bytes_of(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, uint8_t *y) {
+    if (r->mode == LN_REQUANT_TFLITE)
+        row_bytes(r, LN_REQUANT_TFLITE, channel, sums, n, y);
+    else if (r->mode == LN_REQUANT_TFLITE_SINGLE)
+        row_bytes(r, LN_REQUANT_TFLITE_SINGLE, channel, sums, n, y);
+    else
+        row_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, n, y);
+}
+
+static inline void store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
+    int dtype = r->output_dtype;
+    int64_t i = 0;
+    bool stored = dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
+    if (dtype == LINNET_F32) {
+        for (; i + 4 <= n; i += 4)
+            vst1q_f32((float *)y + i, vmulq_f32(load_sums(r, sums, i), vld1q_f32(r->scale + channel + i)));
+    } else if (stored && dtype != LINNET_I16 && !r->wide && n >= 16) {
+        i = n & ~(int64_t)15;
+        row_bytes_of(r, channel, sums, i, y);
+    }
+    if (stored && dtype != LINNET_I16 && r->mode == LN_REQUANT_FLOAT_RNE && !r->wide) {
+        int16x8_t zero = vdupq_n_s16((int16_t)r->y_zero);
+        const int32_t *rest = (const int32_t *)sums + i;
+        i += dtype == LINNET_I8 ? store_bytes(r->scale + channel + i, rest, n - i, zero, true, (uint8_t *)y + i)
+                                : store_bytes(r->scale + channel + i, rest, n - i, zero, false, (uint8_t *)y + i);
+    } else if (stored && (r->mode == LN_REQUANT_FLOAT_RNE || !r->wide)) {
+        for (; i + 8 <= n; i += 8) {
+            int16x8_t v = vcombine_s16(vqmovn_s32(requantize(r, channel, sums, i)),
+                                       vqmovn_s32(requantize(r, channel, sums, i + 4)));
+            if (dtype == LINNET_I16)
+                vst1q_s16((int16_t *)y + i, v);
+            else if (dtype == LINNET_I8)
+                vst1_s8((int8_t *)y + i, vqmovn_s16(v));
+            else
+                vst1_u8((uint8_t *)y + i, vqmovun_s16(v));
+        }
+    }
+    if (i == n) return;
+    size_t sum_size = r->wide && r->low_at == 0 ? sizeof(int64_t) : sizeof(int32_t);
+    ln_gemm_store_row(r, channel + i, (const char *)sums + (size_t)i * sum_size, n - i,
+                      (char *)y + i * (int64_t)ln_dtype_size(dtype));
+}
+
+void ln_gemm_store_neon(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                        int64_t n, void *y, int64_t y_stride) {
+    for (int64_t i = 0; i < rows; i++)
+        store_row(r, channel, (const char *)sums + i * sums_stride, n, (char *)y + i * y_stride);
 }
 
 /* Stores whole rows of f32. */

@@ -73,6 +73,10 @@
 static void LN_SIMD_NAME(map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
                                          void *py) {
     unsigned m = LN_GROUPS(n);
+    if (s->type == LINNET_I64 || s->type == LINNET_F64) { /* nothing below is for 64 bits */
+        ln_map_rest(s, n, pa, pb, pc, py);
+        return;
+    }
     switch (s->code * 16 + s->type) {
 #include "map/map_table.h"
     case LN_MAP_SELECT * 16 + LINNET_F32:

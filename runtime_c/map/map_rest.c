@@ -3,6 +3,7 @@
 #include "map/map_rest.h"
 
 #include "kernel/common/convert.h"
+#include "kernel/common/inline.h"
 #include "map/map_program.h"
 #include "simd/math.h"
 
@@ -31,24 +32,12 @@ void ln_map_store_any(int dtype, int type, const void *register_, int n, void *d
 #define CTYPE_d double
 #define CTYPE_i int32_t
 #define CTYPE_l int64_t
-#define ROW_f(...)
-#define ROW_i(...)
-#define ROW_d(...) __VA_ARGS__
-#define ROW_l(...) __VA_ARGS__
 #define UNARY(opcode, x, z, expression)                                                                                \
     ROW_##x(case LN_MAP_##opcode * 16 +                                                                                \
             TYPE_##x : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression))
 #define BINARY(opcode, x, z, expression)                                                                               \
     ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i];           \
                                                         CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression))
-#define ALWAYS_UNARY(opcode, x, z, expression)                                                                         \
-    case LN_MAP_##opcode * 16 + TYPE_##x: LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression)
-#define RARE_UNARY ALWAYS_UNARY
-#define RARE_BINARY(opcode, x, z, expression)                                                                          \
-    case LN_MAP_##opcode * 16 + TYPE_##x:                                                                              \
-        LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression)
-#define TRIG(opcode, full, small) ALWAYS_UNARY(opcode, f, f, full(a))
-
 static void cast(const ln_map_step *s, int n, const void *pa, void *y) {
     switch (s->from * 16 + s->type) {
     case LINNET_F32 * 16 + LINNET_F64: LOOP(double, , ((const float *)pa)[i])
@@ -67,17 +56,56 @@ static void cast(const ln_map_step *s, int n, const void *pa, void *y) {
     }
 }
 
-void ln_map_rest(const ln_map_step *step, int n, const void *pa, const void *pb, const void *pc, void *y) {
+/* i64 registers. This function calls no other one, so that short strips take little time. */
+#define ROW_l(...) __VA_ARGS__
+#define ROW_d(...)
+#define ROW_f(...)
+#define ROW_i(...)
+#define RARE_UNARY(opcode, x, z, expression)
+#define RARE_BINARY(opcode, x, z, expression)
+#define TRIG(opcode, full, small)
+static LN_NEVER_INLINE void compute_longs(const ln_map_step *step, int n, const void *pa, const void *pb,
+                                          const void *pc, void *y) {
+    switch (step->code * 16 + step->type) {
+#include "map/map_table.h"
+    case LN_MAP_SELECT * 16 + LINNET_I64:
+        LOOP(int64_t, , ((const int32_t *)pa)[i] != 0 ? ((const int64_t *)pb)[i] : ((const int64_t *)pc)[i])
+    default: return;
+    }
+}
+#undef ROW_l
+#undef ROW_d
+#undef RARE_UNARY
+#undef RARE_BINARY
+#undef TRIG
+
+#define ROW_l(...)
+#define ROW_d(...) __VA_ARGS__
+#define RARE_UNARY(opcode, x, z, expression)                                                                           \
+    case LN_MAP_##opcode * 16 + TYPE_##x: LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression)
+#define RARE_BINARY(opcode, x, z, expression)                                                                          \
+    case LN_MAP_##opcode * 16 + TYPE_##x:                                                                              \
+        LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression)
+#define TRIG(opcode, full, small) RARE_UNARY(opcode, f, f, full(a))
+static LN_NEVER_INLINE void compute_others(const ln_map_step *step, int n, const void *pa, const void *pb,
+                                           const void *pc, void *y) {
     switch (step->code * 16 + step->type) {
 #include "map/map_table.h"
     case LN_MAP_SELECT * 16 + LINNET_F64:
-    case LN_MAP_SELECT * 16 + LINNET_I64:
         LOOP(int64_t, , ((const int32_t *)pa)[i] != 0 ? ((const int64_t *)pb)[i] : ((const int64_t *)pc)[i])
     case LN_MAP_FIXED_MULTIPLY * 16 + LINNET_I32:
         LOOP(int32_t, , ln_map_fixed_multiply(((const int32_t *)pa)[i], step->multiplier, step->shift))
     case LN_MAP_FIXED_MULTIPLY_SINGLE * 16 + LINNET_I32:
         LOOP(int32_t, , ln_map_fixed_multiply_single(((const int32_t *)pa)[i], step->multiplier, step->shift))
-    default: break;
+    default: return;
     }
-    if (step->code == LN_MAP_CAST) cast(step, n, pa, y);
+}
+
+void ln_map_rest(const ln_map_step *step, int n, const void *pa, const void *pb, const void *pc, void *y) {
+    if (step->code == LN_MAP_CAST)
+        cast(step, n, pa, y);
+    else if (step->type == LINNET_I64)
+        compute_longs(step, n, pa, pb, pc, y);
+    else
+        compute_others(step, n, pa, pb, pc, y);
 }

@@ -321,6 +321,11 @@ static void LN_SIMD_NAME(map_strip)(const ln_map_program *p, const ln_map_view *
     LN_MAP_BLOCKS(map_run run; run.n_steps = 0; run.n = n; run.whole = n < LEAST_RUN ? 0 : n / BLOCK * BLOCK;)
     for (int k = 0; k < p->n_steps; k++) {
         const ln_map_step *s = &p->steps[k];
+        /* Few elements take less time than the choice of what to do with them, so plain arithmetic comes first. */
+        if (LN_MAP_BLOCKS(run.whole == 0 &&) s->direct == 0 && s->code >= LN_MAP_ADD && s->code != LN_MAP_TABLE) {
+            LN_SIMD_NAME(map_step)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
+            continue;
+        }
         const ln_map_view *v = &views[s->view];
         bool direct = s->direct && full && v->rank == 1 && v->strides[0] == 1 && bases[s->view];
         if (s->direct & LN_MAP_DIRECT_STORE && s->code != LN_MAP_STORE)

@@ -353,6 +353,10 @@ static int check_sizes(const int dtypes[4]) {
         for (size_t j = 0; j < sizeof columns / sizeof columns[0]; j++)
             taken += check_matmul(dtypes,
                                   (int64_t[]){rows[i], columns[j], ks[(5 * i + 7 * j) % (sizeof ks / sizeof ks[0])]});
+    /* Single rows of many panels, in several passes. */
+    for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++)
+        taken += check_matmul(dtypes, (int64_t[]){1, 16 * (int64_t)(3 * j + 1) + ks[j] % 16, ks[j]});
+    taken += check_matmul(dtypes, (int64_t[]){1, 1621, 31});
     return taken;
 }
 

@@ -58,7 +58,8 @@ typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *
 typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed);
 /* Computes `rows` rows of a panel of `width` columns from packed tiles of A. */
 typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
-/* Computes one row of several panels, which are panel_bytes apart. */
+/* Computes one row of several panels, which are panel_bytes apart: of set->row_panels panels, or of integer sums, as
+ * many as tile->columns says, which are all whole. */
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 /* Stores a tile of 32-bit sums, at most a panel wide, as ln_gemm_store stores rows. Rows of sums are `width` (a whole
  * or a half panel) apart. Only the first n columns are stored, but the function may read all of them, because the sums

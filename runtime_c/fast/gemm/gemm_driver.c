@@ -182,6 +182,27 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     }
 }
 
+/* Computes and stores whole panels of a single row of integers, many at a time. Returns the number of columns. */
+static int64_t compute_row(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
+                           int64_t columns, ln_gemm_tile *tile) {
+    const ln_gemm_set *set = g->set;
+    const ln_gemm_product *p = &g->products[block->product];
+    const int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype),
+                  room = set->rows * set->tiles * set->width;
+    const int64_t whole = ln_min(columns, g->n - column) / set->width * set->width, channel = p->column + column;
+    char *y = (char *)b->outputs[0] + ((p->row + block->first) * g->c.ldc + channel) * y_size;
+    tile->a = block->rows;
+    tile->row_sum = block->sums;
+    for (int64_t done = 0; done < whole; done += tile->columns) {
+        tile->columns = ln_min(whole - done, room);
+        set->row(tile, g->b.panel_bytes);
+        set->store(&g->c.requant, channel + done, tile->c, 0, 1, tile->columns, y + done * y_size, 0);
+        tile->b = (const char *)tile->b + tile->columns / set->width * g->b.panel_bytes;
+        tile->init = (const int32_t *)tile->init + tile->columns;
+    }
+    return whole;
+}
+
 /* Returns the residual that belongs to the sums at c. */
 static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
     return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
@@ -207,7 +228,14 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
                          .bounded = g->k.bounded,
                          .chained = g->k.chained};
     if (block->chunk == g->k.chunks - 1 && !g->c.turned) tile.low = g->c.low, tile.high = g->c.high;
-    for (int64_t at = column; at < column + columns; at += set->width) {
+    int64_t begin = column;
+    if (g->c.tiled && g->c.integer && g->c.sum == NULL && block->count == 1 && set->row != NULL) {
+        tile.b = panels + column / set->width * g->b.panel_bytes;
+        tile.init = init + column * c_size;
+        tile.c = to.c;
+        begin += compute_row(g, b, block, column, columns, &tile);
+    }
+    for (int64_t at = begin; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
         tile.columns = ln_min(set->width, g->n - at);
         if (g->b.as_is && tile.columns == set->width) {

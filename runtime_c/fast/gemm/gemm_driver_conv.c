@@ -165,7 +165,7 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
     const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
 #ifdef __aarch64__
-    const double bytes = 2; /* a line of bytes takes two copies of a vector */
+    const double bytes = 1; /* a line of bytes takes two copies of a vector */
 #else
     const double bytes = 8;
 #endif

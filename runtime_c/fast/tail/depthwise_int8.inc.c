@@ -193,26 +193,65 @@ static LN_ALWAYS_INLINE void dw8_store_words(const dw8_words *w, vi low, vi high
     vst1q_s16((int16_t *)(void *)at, vqmovn_high_s32(vqmovn_s32(q0), q1));
 }
 
-/* Stores 8 channels of a pixel. The bounds of the output are those of its type, to which narrowing saturates. */
-static LN_ALWAYS_INLINE void dw8_store(const ln_depthwise *d, int64_t c, int32x4_t low, int32x4_t high, char *at) {
+/* The numbers by which sums become bytes, for 8 channels; copies as those of dw8_words. */
+typedef struct dw8_bytes {
+    int stores; /* ln_narrow_stores */
+    bool right; /* LN_NARROW_FIXED: all channels are shifted to the right */
+    vf scale[2];
+    vi fixed[2], shift[2];
+    int16x8_t zero;
+    uint8x8_t turn; /* u8 results are i8 results with the highest bit flipped */
+} dw8_bytes;
+
+static LN_ALWAYS_INLINE dw8_bytes dw8_bytes_of(const ln_depthwise *d, int64_t c) {
     const ln_requant *r = &d->quantized.requant;
-    if (d->narrow.stores == LN_NARROW_SUMS) {
-        vst1q_s32((int32_t *)(void *)at, low);
-        vst1q_s32((int32_t *)(void *)at + 4, high);
+    const int turn = r->output_dtype == LINNET_U8 ? 128 : 0;
+    dw8_bytes b = {.stores = d->narrow.stores};
+    if (b.stores == LN_NARROW_SUMS) return b;
+    b.zero = vdupq_n_s16((int16_t)(r->y_zero - turn)), b.turn = vdup_n_u8((uint8_t)turn);
+    if (b.stores == LN_NARROW_FLOAT) {
+        b.scale[0] = vf_load(r->scale + c), b.scale[1] = vf_load(r->scale + c + 4);
+    } else {
+        b.fixed[0] = vi_load(r->fixed + c), b.fixed[1] = vi_load(r->fixed + c + 4);
+        b.shift[0] = vi_load(r->shift + c), b.shift[1] = vi_load(r->shift + c + 4);
+        b.right = vmaxvq_s32(vmaxq_s32(b.shift[0], b.shift[1])) < 0;
+    }
+    return b;
+}
+
+/* vi_fixed_multiply with a shift to the right; see `scaled` of gemm_store__neon.c. */
+static LN_ALWAYS_INLINE vi dw8_right(vi x, vi fixed, vi shift) {
+    x = vqrdmulhq_s32(x, fixed);
+    return vrshlq_s32(vsraq_n_s32(x, x, 31), shift);
+}
+
+/* Stores 8 channels of `pixels` pixels. The bounds of the output are those of its type, to which narrowing saturates.
+ */
+static LN_ALWAYS_INLINE void dw8_store(const dw8_bytes b, const int pixels, int32x4_t *low, int32x4_t *high, char *at,
+                                       int64_t y_pixel) {
+    if (b.stores == LN_NARROW_SUMS) {
+        LN_UNROLL
+        for (int p = 0; p < pixels; p++, at += y_pixel)
+            vst1q_s32((int32_t *)(void *)at, low[p]), vst1q_s32((int32_t *)(void *)at + 4, high[p]);
         return;
     }
-    if (d->narrow.stores == LN_NARROW_FLOAT) {
-        low = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(low), vld1q_f32(r->scale + c)));
-        high = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(high), vld1q_f32(r->scale + c + 4)));
-    } else {
-        low = vi_fixed_multiply(low, vld1q_s32(r->fixed + c), vld1q_s32(r->shift + c));
-        high = vi_fixed_multiply(high, vld1q_s32(r->fixed + c + 4), vld1q_s32(r->shift + c + 4));
+    LN_UNROLL
+    for (int p = 0; p < pixels; p++) {
+        if (b.stores == LN_NARROW_FLOAT) {
+            low[p] = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(low[p]), b.scale[0]));
+            high[p] = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(high[p]), b.scale[1]));
+        } else if (b.right) {
+            low[p] = dw8_right(low[p], b.fixed[0], b.shift[0]), high[p] = dw8_right(high[p], b.fixed[1], b.shift[1]);
+        } else {
+            low[p] = vi_fixed_multiply(low[p], b.fixed[0], b.shift[0]);
+            high[p] = vi_fixed_multiply(high[p], b.fixed[1], b.shift[1]);
+        }
     }
-    int16x8_t q = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(low), high), vdupq_n_s16((int16_t)r->y_zero));
-    if (r->output_dtype == LINNET_U8)
-        vst1_u8((uint8_t *)at, vqmovun_s16(q));
-    else
-        vst1_s8((int8_t *)at, vqmovn_s16(q));
+    LN_UNROLL
+    for (int p = 0; p < pixels; p++, at += y_pixel) {
+        const int16x8_t q = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(low[p]), high[p]), b.zero);
+        vst1_u8((uint8_t *)at, veor_u8(vreinterpret_u8_s8(vqmovn_s16(q)), b.turn));
+    }
 }
 
 /* Loads 8 elements of `size` bytes, minus the zero point. */
@@ -220,85 +259,119 @@ static LN_ALWAYS_INLINE int16x8_t dw8_load(const int size, const int8_t *in, int
     return size == 2 ? vld1q_s16((const int16_t *)(const void *)in) : vsubl_s8(vld1_s8(in), zero);
 }
 
-/* Computes `pixels` pixels from `ox` on. If the windows of pixels share columns, `stride` and `taps` are compile-time
- * constants, and each column is loaded once. Otherwise `stride` is 0. */
-static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const int stride, const int taps,
-                                       const dw8_span *s, int64_t c, int64_t ox) {
+/* How the pixels of a block find the columns of the input: each pixel by itself, or the columns are shared because the
+ * stride is 1 (or 2) and the taps are adjacent. With DW8_ROLL there may be any number of taps. */
+enum { DW8_APART = 0, DW8_SHARED = 1, DW8_SHARED_BY_2 = 2, DW8_ROLL = 3 };
+
+/* Adds the products of one tap of `pixels` pixels. */
+static LN_ALWAYS_INLINE void dw8_tap(vi *low, vi *high, int16x8_t v, int16x8_t factor) {
+    *low = vmlal_s16(*low, vget_low_s16(v), vget_low_s16(factor));
+    *high = vmlal_high_s16(*high, v, factor);
+}
+
+/* Adds the products of a line of the kernel to the sums of `pixels` pixels. `taps` is a compile-time constant if
+ * columns are DW8_SHARED. */
+static LN_ALWAYS_INLINE void dw8_line(const int size, const int pixels, const int columns, const int taps,
+                                      const dw8_span *s, const int8_t *in, const int16_t *k, int8x8_t zero, vi *low,
+                                      vi *high) {
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    const int64_t tap = w->dilation[2] * s->x_pixel, move = w->stride[2] * s->x_pixel;
+    if (columns == DW8_ROLL) {
+        int16x8_t column[DW8_PIXELS];
+        LN_UNROLL
+        for (int p = 0; p < DW8_PIXELS - 1; p++, in += s->x_pixel) column[p] = dw8_load(size, in, zero);
+        for (int64_t j = 0; j < w->kernel[2]; j += DW8_PIXELS) {
+            LN_UNROLL
+            for (int i = 0; i < DW8_PIXELS; i++, in += s->x_pixel, k += d->padded) {
+                if (i > 0 && j + i == w->kernel[2]) break;
+                const int16x8_t factor = vld1q_s16(k);
+                column[(i + DW8_PIXELS - 1) % DW8_PIXELS] = dw8_load(size, in, zero);
+                LN_UNROLL
+                for (int p = 0; p < DW8_PIXELS; p++) dw8_tap(&low[p], &high[p], column[(i + p) % DW8_PIXELS], factor);
+            }
+        }
+    } else if (columns != DW8_APART) {
+        int16x8_t column[2 * (DW8_PIXELS - 1) + 5];
+        LN_UNROLL
+        for (int i = 0; i < columns * (pixels - 1) + taps; i++, in += s->x_pixel) column[i] = dw8_load(size, in, zero);
+        LN_UNROLL
+        for (int j = 0; j < taps; j++, k += d->padded) {
+            const int16x8_t factor = vld1q_s16(k);
+            LN_UNROLL
+            for (int p = 0; p < pixels; p++) dw8_tap(&low[p], &high[p], column[columns * p + j], factor);
+        }
+    } else {
+        for (int64_t j = 0; j < w->kernel[2]; j++, in += tap, k += d->padded) {
+            const int16x8_t factor = vld1q_s16(k);
+            LN_UNROLL
+            for (int p = 0; p < pixels; p++) dw8_tap(&low[p], &high[p], dw8_load(size, in + p * move, zero), factor);
+        }
+    }
+}
+
+/* Computes blocks of `pixels` pixels from `ox` on. The last block begins at pixel `last`. */
+static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const int columns, const int taps,
+                                       const dw8_span *s, int64_t c, int64_t ox, int64_t last) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const int8x8_t zero = vdup_n_s8((int8_t)d->narrow.padding);
-    const int64_t tap = w->dilation[2] * s->x_pixel, move = w->stride[2] * s->x_pixel;
-    const int16_t *k = (const int16_t *)s->parts->taps + c;
     const int32_t *bias = (const int32_t *)s->parts->bias + c;
-    int32x4_t low[DW8_PIXELS], high[DW8_PIXELS];
-    LN_UNROLL
-    for (int p = 0; p < pixels; p++) low[p] = vld1q_s32(bias), high[p] = vld1q_s32(bias + 4);
-    for (int64_t r = 0; r < w->kernel[0] * w->kernel[1]; r++) {
-        const int8_t *in = s->rows[r] + ox * move + c * size;
-        if (stride > 0) {
-            int16x8_t column[2 * (DW8_PIXELS - 1) + 5];
-            LN_UNROLL
-            for (int i = 0; i < stride * (pixels - 1) + taps; i++, in += s->x_pixel)
-                column[i] = dw8_load(size, in, zero);
-            LN_UNROLL
-            for (int j = 0; j < taps; j++, k += d->padded) {
-                int16x8_t factor = vld1q_s16(k);
-                LN_UNROLL
-                for (int p = 0; p < pixels; p++) {
-                    low[p] = vmlal_s16(low[p], vget_low_s16(column[stride * p + j]), vget_low_s16(factor));
-                    high[p] = vmlal_high_s16(high[p], column[stride * p + j], factor);
-                }
-            }
-            continue;
-        }
-        for (int64_t j = 0; j < w->kernel[2]; j++, in += tap, k += d->padded) {
-            int16x8_t factor = vld1q_s16(k);
-            LN_UNROLL
-            for (int p = 0; p < pixels; p++) {
-                int16x8_t v = dw8_load(size, in + p * move, zero);
-                low[p] = vmlal_s16(low[p], vget_low_s16(v), vget_low_s16(factor));
-                high[p] = vmlal_high_s16(high[p], v, factor);
-            }
-        }
-    }
-    char *out = s->out + ox * s->y_pixel + dw8_stored(d) * c;
-    if (size == 2 && d->narrow.stores == LN_NARROW_WORDS) {
-        const dw8_words words = dw8_words_of(d, c);
+    const int64_t lines = w->kernel[0] * w->kernel[1], line = w->kernel[2] * d->padded;
+    const bool stores_words = size == 2 && d->narrow.stores == LN_NARROW_WORDS;
+    dw8_words words = {.divided = false};
+    dw8_bytes bytes = {.stores = LN_NARROW_SUMS};
+    if (stores_words)
+        words = dw8_words_of(d, c);
+    else
+        bytes = dw8_bytes_of(d, c);
+    for (;; ox = ln_min(ox + pixels, last)) {
+        const int16_t *k = (const int16_t *)s->parts->taps + c;
+        vi low[DW8_PIXELS], high[DW8_PIXELS];
         LN_UNROLL
-        for (int p = 0; p < pixels; p++) dw8_store_words(&words, low[p], high[p], out + p * s->y_pixel);
-        return;
+        for (int p = 0; p < pixels; p++) low[p] = vld1q_s32(bias), high[p] = vld1q_s32(bias + 4);
+        for (int64_t r = 0; r < lines; r++, k += line)
+            dw8_line(size, pixels, columns, taps, s, s->rows[r] + ox * w->stride[2] * s->x_pixel + c * size, k, zero,
+                     low, high);
+        char *out = s->out + ox * s->y_pixel + dw8_stored(d) * c;
+        if (stores_words) {
+            LN_UNROLL
+            for (int p = 0; p < pixels; p++) dw8_store_words(&words, low[p], high[p], out + p * s->y_pixel);
+        } else {
+            dw8_store(bytes, pixels, low, high, out, s->y_pixel);
+        }
+        if (ox == last) return;
     }
-    LN_UNROLL
-    for (int p = 0; p < pixels; p++) dw8_store(d, c, low[p], high[p], out + p * s->y_pixel);
 }
 
-#define DW8_BLOCKS(SIZE, BITS)                                                                                         \
-    static void dw##BITS##_one(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(SIZE, 1, 0, 0, s, c, ox); }       \
-    static void dw##BITS##_any(const dw8_span *s, int64_t c, int64_t ox) {                                             \
-        dw8_block(SIZE, DW8_PIXELS, 0, 0, s, c, ox);                                                                   \
-    }                                                                                                                  \
-    static void dw##BITS##_five(const dw8_span *s, int64_t c, int64_t ox) {                                            \
-        dw8_block(SIZE, DW8_PIXELS, 1, 5, s, c, ox);                                                                   \
-    }                                                                                                                  \
-    static void dw##BITS##_five_by_2(const dw8_span *s, int64_t c, int64_t ox) {                                       \
-        dw8_block(SIZE, DW8_PIXELS, 2, 5, s, c, ox);                                                                   \
+#define DW8_BLOCK(name, size, pixels, columns, taps)                                                                   \
+    static void name(const dw8_span *s, int64_t c, int64_t ox, int64_t last) {                                         \
+        dw8_block(size, pixels, columns, taps, s, c, ox, last);                                                        \
     }
+#define DW8_BLOCKS(SIZE, BITS)                                                                                         \
+    DW8_BLOCK(dw##BITS##_one, SIZE, 1, DW8_APART, 0)                                                                   \
+    DW8_BLOCK(dw##BITS##_any, SIZE, DW8_PIXELS, DW8_APART, 0)                                                          \
+    DW8_BLOCK(dw##BITS##_roll, SIZE, DW8_PIXELS, DW8_ROLL, 0)                                                          \
+    DW8_BLOCK(dw##BITS##_five, SIZE, DW8_PIXELS, DW8_SHARED, 5)                                                        \
+    DW8_BLOCK(dw##BITS##_five_by_2, SIZE, DW8_PIXELS, DW8_SHARED_BY_2, 5)
 DW8_BLOCKS(1, 8)
 DW8_BLOCKS(2, 16)
-static void dw16_three(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(2, DW8_PIXELS, 1, 3, s, c, ox); }
-static void dw16_three_by_2(const dw8_span *s, int64_t c, int64_t ox) { dw8_block(2, DW8_PIXELS, 2, 3, s, c, ox); }
+DW8_BLOCK(dw16_three, 2, DW8_PIXELS, DW8_SHARED, 3)
+DW8_BLOCK(dw16_three_by_2, 2, DW8_PIXELS, DW8_SHARED_BY_2, 3)
+#undef DW8_BLOCK
+#undef DW8_BLOCKS
 
-typedef void dw8_blocks(const dw8_span *s, int64_t c, int64_t ox);
+typedef void dw8_blocks(const dw8_span *s, int64_t c, int64_t ox, int64_t last);
 
 static dw8_blocks *dw8_blocks_of(const ln_depthwise *d) {
-    static dw8_blocks *const all[2][4] = {{dw8_one, dw8_any, dw8_five, dw8_five_by_2},
-                                          {dw16_one, dw16_any, dw16_five, dw16_five_by_2}};
+    static dw8_blocks *const all[2][5] = {{dw8_one, dw8_any, dw8_five, dw8_five_by_2, dw8_roll},
+                                          {dw16_one, dw16_any, dw16_five, dw16_five_by_2, dw16_roll}};
     const ln_window *w = &d->window;
     const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2, words = d->narrow.size == 2;
     if (w->out[2] < DW8_PIXELS) return all[words][0];
     if (plain && w->kernel[2] == 5) return all[words][1 + w->stride[2]];
     if (plain && w->kernel[2] == 3 && words) return w->stride[2] == 1 ? dw16_three : dw16_three_by_2;
-    return all[words][1];
+    return all[words][plain && w->stride[2] == 1 && w->kernel[2] > 1 ? 4 : 1];
 }
 
 /* Computes one output row, to `out`, whose pixels are y_pixel bytes apart. */
@@ -324,8 +397,10 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     }
     dw8_blocks *const block = dw8_blocks_of(d);
     const int64_t step = pixels < DW8_PIXELS ? 1 : DW8_PIXELS;
-    for (int64_t ox = 0; ox < pixels; ox += step)
-        for (int64_t c = 0; c < d->channels; c += 8) block(&s, ln_min(c, d->channels - 8), ln_min(ox, pixels - step));
+    for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT) {
+        const int64_t last = ln_min(ox + DW8_SEGMENT, pixels) - step;
+        for (int64_t c = 0; c < d->channels; c += 8) block(&s, ln_min(c, d->channels - 8), ln_min(ox, last), last);
+    }
 }
 
 #endif
