@@ -113,7 +113,6 @@ typedef void (*compute_block)(const block *t, const float16_t *a, const float16_
 typedef struct shape {
     compute_block compute;
     int64_t rows, width;
-    bool narrow; /* bias and limits are numbers of f16, and nothing else is added */
 } shape;
 
 /* Computes `count` tiles of R rows below each other. Each is packed in the first half of its part of A (pack_rows). */
@@ -137,12 +136,8 @@ typedef struct shape {
     }                                                                                                                  \
     static void tiles_##R##x##V(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,               \
                                 int64_t init_step, const float *residual, float *c, int64_t ldc) {                     \
-        const shape s = {block_##R##x##V, R, (V) * LANES,                                                              \
-                         init_step == 0 && residual == NULL && is_narrow(t, init, (V) * LANES)};                       \
-        for (; count > 0; count--, a += (R) * t->taps * t->kc, init += (R) * init_step, c += (R) * ldc) {              \
-            blocks(&s, t, a, init, init_step, residual, c, ldc);                                                       \
-            if (residual != NULL) residual += (R) * ldc;                                                               \
-        }                                                                                                              \
+        static const shape s = {block_##R##x##V, R, (V) * LANES};                                                      \
+        tiles_of(&s, t, count, a, init, init_step, residual, c, ldc);                                                  \
     }
 
 /* Tells whether a sum of one block can be finished in f16. */
@@ -158,27 +153,31 @@ static bool is_narrow(const ln_gemm_tile *t, const float *bias, int64_t width) {
     return vminvq_u32(same) != 0;
 }
 
-/* Computes one tile, block by block of K. Never inlined: clang would repeat it in each of the twelve functions for
- * tiles, which is 22 kB. */
-static LN_NEVER_INLINE void blocks(const shape *s, const ln_gemm_tile *t, const float *packed, const float *init,
-                                   int64_t init_step, const float *residual, float *c, int64_t ldc) {
+/* Computes `count` tiles below each other, each block by block of K. Never inlined: clang would repeat it in each of
+ * the twelve functions for tiles, which is 22 kB. */
+static LN_NEVER_INLINE void tiles_of(const shape *s, const ln_gemm_tile *t, int64_t count, const float *packed,
+                                     const float *init, int64_t init_step, const float *residual, float *c,
+                                     int64_t ldc) {
     const int64_t rows = s->rows, width = s->width;
-    float total[ROWS * VECTORS * LANES];
-    const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
-    block k = {BLOCK, init, init_step, total, width, t->low, t->high, IS_MORE};
-    int64_t left = t->taps * t->kc;
-    for (; left > BLOCK; left -= BLOCK, a += rows * BLOCK, b += width * BLOCK, k.from = total, k.from_step = width)
-        s->compute(&k, a, b);
-    k.n = left;
-    if (residual == NULL) k.to = c, k.to_step = ldc, k.ending = s->narrow ? IS_ALONE : IS_LAST;
-    s->compute(&k, a, b);
-    if (residual == NULL) return;
+    const bool narrow = init_step == 0 && residual == NULL && is_narrow(t, init, width);
     const float32x4_t low = vdupq_n_f32(t->low), high = vdupq_n_f32(t->high);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t n = 0; n < width; n += 4) {
-            const float32x4_t v = vaddq_f32(vld1q_f32(total + i * width + n), vld1q_f32(residual + i * ldc + n));
-            vst1q_f32(c + i * ldc + n, vminq_f32(high, vmaxq_f32(low, v)));
-        }
+    float total[ROWS * VECTORS * LANES];
+    for (; count > 0; count--, packed += rows * t->taps * t->kc, init += rows * init_step, c += rows * ldc) {
+        const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
+        block k = {BLOCK, init, init_step, total, width, t->low, t->high, IS_MORE};
+        int64_t left = t->taps * t->kc;
+        for (; left > BLOCK; left -= BLOCK, a += rows * BLOCK, b += width * BLOCK, k.from = total, k.from_step = width)
+            s->compute(&k, a, b);
+        k.n = left;
+        if (residual == NULL) k.to = c, k.to_step = ldc, k.ending = narrow ? IS_ALONE : IS_LAST;
+        s->compute(&k, a, b);
+        if (residual == NULL) continue;
+        for (int64_t i = 0; i < rows; i++, residual += ldc)
+            for (int64_t n = 0; n < width; n += 4) {
+                const float32x4_t v = vaddq_f32(vld1q_f32(total + i * width + n), vld1q_f32(residual + n));
+                vst1q_f32(c + i * ldc + n, vminq_f32(high, vmaxq_f32(low, v)));
+            }
+    }
 }
 
 TILES(8, 3)
@@ -317,13 +316,13 @@ static void strip_of_halves(const ln_gemm_tile *t, int64_t rows, int64_t width) 
     const float *a = t->packed;
     float *c = t->c;
     for (int log = 3; rows > 0; log--) {
-        const shape s = {all_blocks[log][width / LANES - 1], (int64_t)1 << log, width, false};
+        const shape s = {all_blocks[log][width / LANES - 1], (int64_t)1 << log, width};
         for (; rows >= s.rows; rows -= s.rows, a += s.rows * t->kc, c += s.rows * t->ldc) tile_of_halves(&s, t, a, c);
     }
 }
 
-/* Packs 2, 4 or 8 rows by transposing 8 columns at a time. */
-static LN_ALWAYS_INLINE void pack_halves_of(const int rows, const void *const *a, int64_t kc, float16_t *out) {
+/* Packs 4 or 8 rows by transposing 8 columns at a time, and returns how many columns are packed. */
+static LN_ALWAYS_INLINE int64_t pack_halves_of(const int rows, const void *const *a, int64_t kc, float16_t *out) {
     int64_t k = 0;
     for (; k + 8 <= kc; k += 8) {
         float16x8_t v[ROWS], to[ROWS];
@@ -340,20 +339,15 @@ static LN_ALWAYS_INLINE void pack_halves_of(const int rows, const void *const *a
         LN_UNROLL
         for (int i = 0; i < rows; i++, out += 8) vst1q_f16(out, v[i]);
     }
-    for (; k < kc; k++) LN_UNROLL
-    for (int i = 0; i < rows; i++) *out++ = ((const float16_t *)a[i])[k];
+    return k;
 }
 
 static void pack_rows_of_halves(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed) {
     (void)taps; /* one */
-    if (rows == 8)
-        pack_halves_of(8, a, kc, packed);
-    else if (rows == 4)
-        pack_halves_of(4, a, kc, packed);
-    else if (rows == 2)
-        pack_halves_of(2, a, kc, packed);
-    else
-        memcpy(packed, a[0], (size_t)kc * sizeof(float16_t));
+    int64_t k = rows == 8 ? pack_halves_of(8, a, kc, packed) : rows == 4 ? pack_halves_of(4, a, kc, packed) : 0;
+    int16_t *out = (int16_t *)packed + k * rows;
+    for (; k < kc; k++)
+        for (int64_t i = 0; i < rows; i++) *out++ = ((const int16_t *)a[i])[k];
 }
 
 const ln_gemm_set ln_gemm_f16_halves__fp16 = {.a_dtype = LINNET_F16,
