@@ -52,6 +52,7 @@ WARNINGS = """#if defined(__GNUC__)
 #endif
 """
 X86, ARM = "defined(__x86_64__) || defined(_M_X64)", "defined(__aarch64__)"
+ARM32 = "defined(__arm__) && defined(__ARM_NEON)"
 # Per instruction set: where it is, its vectors in simd.h, and its target as GCC and clang spell it (flags.cmake has the flags).
 ISAS = {
     "sse2": (X86, "SSE2", "sse2", "sse2"),
@@ -60,6 +61,7 @@ ISAS = {
     "avx512": (X86, "AVX512", "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", None),
     "avx512vnni": (X86, "AVX512", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", None),
     "neon": (ARM, "NEON", "+simd", None),
+    "neon32": (ARM32, "NEON", "fpu=neon", "neon"),
     "crc": (ARM, None, "+crc", "crc"),
     "fp16": (ARM, None, "arch=armv8.2-a+fp16", "fullfp16"),
     "dotprod": (ARM, None, "arch=armv8.2-a+dotprod", "dotprod"),

@@ -10,7 +10,8 @@ include(CheckPIESupported)
 set(LINNET_PROCESSOR other)
 set(LINNET_MACRO_x86_64 "defined(__x86_64__) || defined(_M_X64)")
 set(LINNET_MACRO_aarch64 "defined(__aarch64__)")
-foreach(processor x86_64 aarch64)
+set(LINNET_MACRO_arm32 "defined(__arm__) && defined(__ARM_NEON)") # others of 32 bits have portable kernels
+foreach(processor x86_64 aarch64 arm32)
   check_c_source_compiles("#if !(${LINNET_MACRO_${processor}})
 #error another processor
 #endif
@@ -119,6 +120,7 @@ set(LINNET_ISA_avx2 -mavx2 -mfma -mf16c)
 set(LINNET_ISA_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(LINNET_ISA_avx512vnni ${LINNET_ISA_avx512} -mavx512vnni)
 set(LINNET_ISA_neon "")
+set(LINNET_ISA_neon32 "")
 set(LINNET_ISA_crc -march=armv8-a+crc)
 set(LINNET_ISA_fp16 -march=armv8.2-a+fp16)
 set(LINNET_ISA_dotprod -march=armv8.2-a+dotprod)
@@ -139,6 +141,9 @@ if(LINNET_PROCESSOR STREQUAL "x86_64")
 elseif(LINNET_PROCESSOR STREQUAL "aarch64")
   set(LINNET_KERNELS kernels_arm)
   set(LINNET_KNOWN_ISAS neon crc fp16 dotprod i8mm bf16)
+elseif(LINNET_PROCESSOR STREQUAL "arm32")
+  set(LINNET_KERNELS kernels_arm/v7)
+  set(LINNET_KNOWN_ISAS neon32)
 endif()
 
 # How shared libraries are linked: what the linker knows of it.

@@ -32,6 +32,7 @@ _PACKAGES = {
     "nm": "binutils",
     "readelf": "binutils",
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    "arm-linux-gnueabihf-gcc": "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross",
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
     "qemu-riscv64": "qemu-user",
@@ -94,6 +95,14 @@ _KINDS = {
     ),
     "aarch64": _Kind(
         (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/runtime_c/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")
+    ),
+    "armv7": _Kind(  # as pyruntime/linnet/deploy/processors.py has it, which tests may not yet find
+        (
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/runtime_c/toolchains/gcc.cmake",
+            "-DLINNET_GCC=arm-linux-gnueabihf-;-march=armv7-a;-mfpu=neon;-mthumb",
+            _QUICK,
+        ),
+        ("cmake", "arm-linux-gnueabihf-gcc"),
     ),
 }
 # The tests that every change must pass take the first of each; `make test-more` takes the others too. Every sanitizer and every

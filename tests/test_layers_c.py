@@ -64,8 +64,10 @@ EXCEPTIONS = {
     ): "liblinnet does not export its digest: sync compiles its own",
     ("runtime_c/dispatch/lists.inc", "kernels_x86/kernels.inc"): "the table of kernels is made of the lists",
     ("runtime_c/dispatch/lists.inc", "kernels_arm/kernels.inc"): "the table of kernels is made of the lists",
+    ("runtime_c/dispatch/lists.inc", "kernels_arm/v7/kernels.inc"): "the table of kernels is made of the lists",
     ("runtime_c/fast/gemm/gemm.h", "kernels_x86/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
     ("runtime_c/fast/gemm/gemm.h", "kernels_arm/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
+    ("runtime_c/fast/gemm/gemm.h", "kernels_arm/v7/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
     ("kernels_gpu/common/kernels.h", "kernels_gpu/cuda/kernels.inc"): "the list of kernels gives their prototypes",
     ("kernels_gpu/common/choose.c", "kernels_gpu/cuda/kernels.inc"): "the table of kernels is made of the lists",
 }

@@ -25,6 +25,8 @@ const ln_isa_set ln_isa_sets[] = {
     {"neon", LN_NEON, LN_ISA_neon},
     {"dotprod", LN_DOTPROD, LN_ISA_dotprod | LN_FP16},
     {"i8mm", LN_I8MM, LN_ISA_i8mm | LN_FP16 | LN_BF16},
+#elif defined(__arm__) && defined(__ARM_NEON)
+    {"neon32", LN_NEON32, LN_ISA_neon32},
 #endif
     {"", 0, 0},
 };
@@ -35,6 +37,8 @@ enum {
     BUILT = LN_SSE2 LN_IF_avx2(| LN_AVX2) LN_IF_avx512(| LN_AVX512) LN_IF_avx512vnni(| LN_AVX512VNNI)
 #elif defined(__aarch64__)
     BUILT = LN_NEON LN_IF_dotprod(| LN_DOTPROD) LN_IF_i8mm(| LN_I8MM)
+#elif defined(__arm__) && defined(__ARM_NEON)
+    BUILT = LN_NEON32
 #else
     BUILT = 0
 #endif
@@ -68,7 +72,7 @@ ln_features ln_detect_features(void) {
     return LN_NEON | (has & LN_ARM_FP16 ? LN_FP16 : 0u) | (has & LN_ARM_DOTPROD ? LN_DOTPROD : 0u) |
            (has & LN_ARM_I8MM ? LN_I8MM : 0u) | (has & LN_ARM_BF16 ? LN_BF16 : 0u) | (has & LN_ARM_SVE ? LN_SVE : 0u);
 }
-#elif defined(_M_X64)
+#elif defined(_M_X64) || (defined(__arm__) && defined(__ARM_NEON))
 ln_features ln_detect_features(void) { return 1; /* the baseline */ }
 #else
 ln_features ln_detect_features(void) { return 0; }

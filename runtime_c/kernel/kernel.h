@@ -26,6 +26,8 @@ enum ln_feature {
     LN_I8MM = 8,    /* products of int8 matrices */
     LN_BF16 = 16,   /* bf16 dot and matrix products */
     LN_SVE = 32,
+#elif defined(__arm__) && defined(__ARM_NEON)
+    LN_NEON32 = 1, /* ARMv7 with NEON; it has no name in common with 64 bits, because its tiles are others */
 #endif
     LN_NO_FEATURE = 0
 };
@@ -44,6 +46,8 @@ enum ln_isa {
     LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
     LN_ISA_i8mm = LN_ISA_dotprod | LN_I8MM,
     LN_ISA_bf16 = LN_ISA_neon | LN_BF16, /* i8mm includes it */
+#elif defined(__arm__) && defined(__ARM_NEON)
+    LN_ISA_neon32 = LN_NEON32,
 #endif
     LN_ISA_SCALAR = 0 /* the references */
 };

@@ -7,6 +7,7 @@
 /* LN_IF_avx2(text) is the text in a build that contains the kernels for AVX2, and nothing in other builds. */
 #define LN_IF_sse2(...) __VA_ARGS__ /* every build contains the baselines */
 #define LN_IF_neon(...) __VA_ARGS__
+#define LN_IF_neon32(...) __VA_ARGS__
 #ifdef LN_WITHOUT_AVX2
 #define LN_IF_avx2(...)
 #else

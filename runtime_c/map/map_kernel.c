@@ -19,6 +19,8 @@
         LEVEL(LN_ISA_SCALAR, ln_map_isa__sse2) /* every x86-64 has SSE2 */
 #elif !defined(LN_PORTABLE) && defined(__aarch64__)
 #define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__neon)
+#elif !defined(LN_PORTABLE) && defined(__arm__) && defined(__ARM_NEON)
+#define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__neon32)
 #else
 #define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__scalar)
 #endif

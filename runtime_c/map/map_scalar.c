@@ -1,6 +1,7 @@
 /* map_scalar.c - the strip interpreter in plain C: the same source as the fast ones, on top of simd_scalar.h.
  * On x86-64 and 64-bit ARM, where every processor has vectors, this file contains only the reference's arithmetic. */
-#if !defined(LN_PORTABLE) && (defined(__x86_64__) || defined(_M_X64) || defined(__aarch64__))
+#if !defined(LN_PORTABLE) &&                                                                                           \
+    (defined(__x86_64__) || defined(_M_X64) || defined(__aarch64__) || (defined(__arm__) && defined(__ARM_NEON)))
 #define LN_MAP_ARITHMETIC_ONLY
 #endif
 #define LN_SIMD_SCALAR

@@ -176,7 +176,7 @@ static void LN_SIMD_NAME(map_narrow)(int dtype, const int32_t *w, int n, void *y
 /* Converts a float to an integer, without adding the zero point. */
 static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf inverse, vf least, vf most) {
     if (how == LN_MAP_NEAREST) {
-#if defined(LN_SIMD_NEON) || defined(LN_SIMD_AVX512)
+#ifdef VF_FMA_DIVIDES
 #if defined(LN_SIMD_NEON)
         v = vminq_f32(vf_max(v, least), most); /* NaN becomes the minimum */
 #else
@@ -304,7 +304,7 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 #include "map/map_activations.inc.c"
 
-#if defined(LN_SIMD_NEON) || defined(LN_SIMD_AVX512)
+#if defined(LN_SIMD_NEON64) || defined(LN_SIMD_AVX512) /* with 32 registers */
 #include "map/map_blocks.inc.c"
 #define LN_MAP_BLOCKS(...) __VA_ARGS__
 #else
@@ -388,7 +388,7 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 
 #include "map/map_half.inc.c"
 
-#if defined(LN_SIMD_NEON)
+#if defined(LN_SIMD_NEON64)
 #include "map/map_sum.inc.c"
 #define LN_MAP_SUM(...) __VA_ARGS__
 #else

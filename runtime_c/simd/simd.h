@@ -53,9 +53,13 @@
 #define LN_SIMD_NAME(base) base##__avx512
 #define LN_SIMD_ISA LN_ISA_avx512
 #include "simd/simd_avx512.h"
-#elif defined(LN_SIMD_NEON)
+#elif defined(LN_SIMD_NEON) && defined(__aarch64__)
 #define LN_SIMD_NAME(base) base##__neon
 #define LN_SIMD_ISA LN_ISA_neon
+#include "simd/simd_neon.h"
+#elif defined(LN_SIMD_NEON)
+#define LN_SIMD_NAME(base) base##__neon32
+#define LN_SIMD_ISA LN_ISA_neon32
 #include "simd/simd_neon.h"
 #elif defined(LN_SIMD_SCALAR)
 #define LN_SIMD_NAME(base) base##__scalar
@@ -69,7 +73,7 @@ static inline vf vf_zero(void) { return vf_set1(0.0f); }
 static inline vi vi_zero(void) { return vi_set1(0); }
 static inline vf vf_neg(vf a) { return vi_as_vf(vi_xor(vf_as_vi(a), vi_set1(INT32_MIN))); }
 static inline vf vf_abs(vf a) { return vi_as_vf(vi_and(vf_as_vi(a), vi_set1(INT32_MAX))); }
-#if !defined(LN_SIMD_NEON) && !defined(LN_SIMD_SCALAR)
+#if !defined(LN_SIMD_NEON64) && !defined(LN_SIMD_SCALAR)
 /* The number is first split into upper * 2^16 + 16 bits. Both parts are exact in f32, so only their sum is rounded. */
 static inline vf vf_from_parts(vi high, vi low) {
     const vi bits = vi_set1(0xffff), lower = vi_add(vi_shl(vi_and(high, vi_set1(0xff)), 8), vi_and(low, bits));

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #define VF_WIDTH 16
+#define VF_FMA_DIVIDES
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;

@@ -1,9 +1,17 @@
-/* simd_neon.h - the vectors of simd.h on every ARMv8 in 64-bit mode: 4 lanes.
- * simd.h describes the functions. */
+/* simd_neon.h - the vectors of simd.h on every ARMv8 in 64-bit mode, and on ARMv7 with NEON: 4 lanes.
+ * simd.h describes the functions. On 32 bits, denormal floats count as 0. */
 #ifndef LN_SIMD_NEON_H
 #define LN_SIMD_NEON_H
 
+#ifdef __aarch64__
 #include <arm_neon.h>
+#define LN_SIMD_NEON64 /* 32 registers, and instructions of ARMv8 */
+#else
+#include "simd/neon_a32.h"
+#endif
+#if defined(__aarch64__) || defined(__ARM_FEATURE_FMA)
+#define VF_FMA_DIVIDES /* quotients are computed by fused multiply-adds */
+#endif
 
 #define VF_WIDTH 4
 typedef float32x4_t vf;
@@ -26,11 +34,13 @@ static inline vf vf_trunc(vf a) { return vrndq_f32(a); }
 static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
 static inline vf vi_as_vf(vi a) { return vreinterpretq_f32_s32(a); }
 static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(a); }
+#ifdef __aarch64__
 static inline vf vf_from_parts(vi high, vi low) { /* the sum is exact in f64, so it is rounded once */
     const int64x2_t first = vaddw_s32(vshll_n_s32(vget_low_s32(high), 8), vget_low_s32(low));
     return vcvt_high_f32_f64(vcvt_f32_f64(vcvtq_f64_s64(first)),
                              vcvtq_f64_s64(vaddw_high_s32(vshll_high_n_s32(high, 8), low)));
 }
+#endif
 static inline vi vi_from_vf(vf a) { return vcvtnq_s32_f32(a); }
 static inline vi vi_trunc_vf(vf a) { return vcvtq_s32_f32(a); }
 static inline vm vf_lt(vf a, vf b) { return vcltq_f32(a, b); }
@@ -160,6 +170,7 @@ static inline void vi_narrow_8(void *p, vi a, vi b, vi c, vi d) {
 }
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+#ifdef __aarch64__
 static inline vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 static inline void vf_store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 /* Convert 16 numbers with loads and stores of two registers, and two vectors to one. */
@@ -171,6 +182,37 @@ static inline void vf_widen_f16(const uint16_t *p, float *to) {
     vst1q_f32(to + 12, vcvt_high_f32_f16(b));
 }
 static inline uint16x8_t vf_as_f16(vf a, vf b) { return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
+#else
+static inline vf vf_load_f16(const uint16_t *p) {
+    const vi bits = vi_load_u16(p), magnitude = vi_and(bits, vi_set1(0x7fff));
+    /* The difference of the biases is added to the exponent; infinity and NaN keep all bits of theirs. */
+    const vi normal = vi_add(vi_shl(magnitude, 13), vi_set1(112 << 23));
+    const vi special = vi_and(vreinterpretq_s32_u32(vi_gt(magnitude, vi_set1(0x7bff))), vi_set1(0x7f800000));
+    const vf small = vf_mul(vf_from_vi(magnitude), vf_set1(0x1p-24f)); /* denormals of f16 */
+    const vi all = vi_select(vi_gt(vi_set1(0x400), magnitude), vf_as_vi(small), vi_or(normal, special));
+    return vi_as_vf(vi_or(all, vi_shl(vi_xor(bits, magnitude), 16)));
+}
+static inline uint16x4_t vf_narrow_f16(vf v) {
+    const vi bits = vf_as_vi(v), magnitude = vi_and(bits, vi_set1(INT32_MAX));
+    /* Normal numbers: rebase the exponent and round the 13 dropped bits half to even. */
+    const vi odd = vi_and(vi_shr(magnitude, 13), vi_set1(1));
+    const vi normal = vi_shr(vi_add(vi_add(magnitude, vi_set1((int32_t)0xc8000fffu)), odd), 13);
+    /* Denormals: adding 0.5 shifts the mantissa into place, and the addition rounds. */
+    const vi half = vi_set1(0x3f000000);
+    const vi denormal = vi_sub(vf_as_vi(vf_add(vi_as_vf(magnitude), vi_as_vf(half))), half);
+    vi result = vi_select(vi_gt(vi_set1(0x38800000), magnitude), denormal, normal);
+    /* From 65520 on, the result is infinity. NaN becomes a quiet NaN. */
+    result = vi_select(vi_gt(magnitude, vi_set1(0x477fefff)), vi_set1(0x7c00), result);
+    const vi nan = vi_or(vi_set1(0x7e00), vi_and(vi_shr(magnitude, 13), vi_set1(0x3ff)));
+    result = vi_select(vi_gt(magnitude, vi_set1(0x7f800000)), nan, result);
+    return vmovn_u32(vreinterpretq_u32_s32(vi_or(result, vi_shr(vi_xor(bits, magnitude), 16))));
+}
+static inline void vf_store_f16(uint16_t *p, vf v) { vst1_u16(p, vf_narrow_f16(v)); }
+static inline void vf_widen_f16(const uint16_t *p, float *to) {
+    for (int i = 0; i < 16; i += VF_WIDTH) vf_store(to + i, vf_load_f16(p + i));
+}
+static inline uint16x8_t vf_as_f16(vf a, vf b) { return vcombine_u16(vf_narrow_f16(a), vf_narrow_f16(b)); }
+#endif
 static inline void vf_store_bf16(uint16_t *p, vf v) {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
     uint32x4_t top = vshrq_n_u32(bits, 16);

@@ -371,6 +371,8 @@ int main(int argc, char **argv) {
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
 #include "kernels_arm/gemm/gemm_ukernels.inc"
+#elif defined(__arm__) && defined(__ARM_NEON)
+#include "kernels_arm/v7/gemm/gemm_ukernels.inc"
 #endif
     for (int d = 0; d < N_DTYPE_SETS; d++) {
         int taken = 0;

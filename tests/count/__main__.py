@@ -128,7 +128,12 @@ def _json(rows: list[tuple[Path, str, list[Counted]]], path: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.count", description=__doc__)
     parser.add_argument("models", nargs="*", help=".lnt, .onnx or .tflite files, or mobilenet_v2.i8 and the like")
-    parser.add_argument("--cpu", nargs="+", default=list(_CPUS), help="processors that qemu-aarch64 knows")
+    parser.add_argument(
+        "--cpu",
+        nargs="+",
+        default=list(_CPUS),
+        help="processors that qemu-aarch64 knows, or cortex-a7, a8, a9 and a15 of 32 bits",
+    )
     parser.add_argument("--base", help="a commit, such as main: its counts stand before those of the tree")
     parser.add_argument("--by", choices=["kernel", "step", "function"], default="kernel")
     parser.add_argument("--isa", help="the best instructions to use, such as neon")
@@ -143,18 +148,17 @@ def _parser() -> argparse.ArgumentParser:
 def main(words: list[str] | None = None) -> int:
     args = _parser().parse_args(words)
     try:
-        drivers = [driver_of_revision(args.base)] if args.base else []
-        drivers.append(driver())
         if args.loops:
-            _print_loops(drivers[-1], args.loops, args.cpu, args.most)
+            _print_loops(driver(), args.loops, args.cpu, args.most)
             return 0
+        drivers = {cpu: [*([driver_of_revision(args.base, cpu)] if args.base else []), driver(cpu)] for cpu in args.cpu}
         rows = []
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             for model in _models(args.models, Path(folder)):
                 for cpu in args.cpu:
                     counted = [
                         count(model, cpu, d, args.isa, args.by == "function", args.cache, args.precision)
-                        for d in drivers
+                        for d in drivers[cpu]
                     ]
                     rows.append((model, cpu, counted))
                     _print(model, cpu, counted, args.by, args.most)

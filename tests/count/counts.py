@@ -10,7 +10,9 @@ import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
+from linnet.deploy.processors import PROCESSORS, gcc_options
 from tests import native
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +25,29 @@ Counts = dict[str, int]
 
 # Numbers of marks of driver.c.
 _OPENING, _PLANNING, _CREATING, _CREATED, _WARM, _DONE, _TRACED = 0, 1, 2, 3, 6, 7, 8
+
+
+class Processor(NamedTuple):
+    """A kind of processor: the program of qemu, Debian's compiler and its package, the kind of build (tests/native.py), and
+    the flags of the compiler."""
+
+    qemu: str
+    prefix: str
+    package: str
+    build: str
+    flags: tuple[str, ...] = ()
+
+
+_ARM64 = Processor("qemu-aarch64", "aarch64-linux-gnu-", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross", "aarch64")
+_ARM32 = Processor(
+    "qemu-arm", "arm-linux-gnueabihf-", "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", "armv7",
+    PROCESSORS["armv7"].gcc[1:],
+)  # fmt: skip
+_CORES_32 = ("cortex-a7", "cortex-a8", "cortex-a9", "cortex-a15")
+
+
+def processor_of(cpu: str) -> Processor:
+    return _ARM32 if cpu in _CORES_32 else _ARM64
 
 
 class CountError(Exception):
@@ -68,52 +93,55 @@ def _run(command: list[str], cwd: Path | None = None, timeout: float = 1800) -> 
 
 def plugin() -> Path:
     """The compiled plugin of qemu."""
-    need("qemu-aarch64", "qemu-user")
     FOLDER.mkdir(parents=True, exist_ok=True)
     made, source = FOLDER / "plugin.so", HERE / "plugin.c"
-    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+    newest = max(file.stat().st_mtime for file in (source, HERE / "plugin_arm32.h"))
+    if not made.exists() or made.stat().st_mtime < newest:
         part = FOLDER / f"plugin.{os.getpid()}.so"  # another process may use the old one
         _run(["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source), "-o", str(part)])
         part.replace(made)
     return made
 
 
-def driver() -> Path:
-    """The driver with the library of this tree, for any 64-bit ARM, compiled by Debian's gcc."""
-    _need_compiler()
-    return _linked(native.build("aarch64", "linnet_static"), ROOT, FOLDER / "driver")
+def driver(cpu: str = "") -> Path:
+    """The driver with the library of this tree, for any 64-bit ARM, or for any ARMv7 with NEON if the cpu is one of 32
+    bits, compiled by Debian's gcc."""
+    processor = processor_of(cpu)
+    _need_compiler(processor)
+    folder = native.build(processor.build, "linnet_static")
+    return _linked(processor, folder, ROOT, FOLDER / f"driver-{processor.build}")
 
 
-def _need_compiler() -> None:
-    need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross")
+def _need_compiler(processor: Processor) -> None:
+    need(f"{processor.prefix}gcc", processor.package)
     need("cmake", "cmake")
 
 
-def _driver(tree: Path, name: str) -> Path:
+def _driver(processor: Processor, tree: Path, name: str) -> Path:
     """The driver with the library of another tree."""
-    _need_compiler()
+    _need_compiler(processor)
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "CMakeCache.txt").exists():
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         parts = [f"-DLINNET_{part}=OFF" for part in ("LTO", "TESTS", "SYNC", "OPENCL", "MEDIA")]
         _run(["cmake", "-S", str(tree), "-B", str(folder), *generator, *parts, "-DCMAKE_BUILD_TYPE=Release",
-              f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'runtime_c' / 'toolchains' / 'gcc.cmake'}"])  # fmt: skip
+              *gcc_options(ROOT, (processor.prefix, *processor.flags))])  # fmt: skip
     _run(["cmake", "--build", str(folder), "-j", str(os.cpu_count() or 2), "--target", "linnet_static"])
-    return _linked(folder, tree, folder / "driver")
+    return _linked(processor, folder, tree, folder / "driver")
 
 
-def _linked(folder: Path, tree: Path, made: Path) -> Path:
+def _linked(processor: Processor, folder: Path, tree: Path, made: Path) -> Path:
     FOLDER.mkdir(parents=True, exist_ok=True)
     part = made.with_suffix(f".{os.getpid()}")  # another process may run the old one
     words = ["-std=c11", "-O2", "-static", f"-I{tree / 'runtime_c' / 'include'}", str(HERE / "driver.c")]
-    _run(["aarch64-linux-gnu-gcc", *words, str(folder / "liblinnet.a"), "-Wl,--wrap=clock_gettime", "-lm", "-lpthread",
-          "-o", str(part)])  # fmt: skip
+    _run([f"{processor.prefix}gcc", *processor.flags, *words, str(folder / "liblinnet.a"),
+          "-Wl,--wrap=clock_gettime", "-lm", "-lpthread", "-o", str(part)])  # fmt: skip
     part.replace(made)
     return made
 
 
-def driver_of_revision(revision: str) -> Path:
+def driver_of_revision(revision: str, cpu: str = "") -> Path:
     """The driver with the library of a commit, which is checked out in a folder of its own."""
     full = _run(["git", "rev-parse", "--verify", f"{revision}^{{commit}}"], cwd=ROOT).strip()
     tree = FOLDER / f"source-{full[:12]}"
@@ -125,7 +153,8 @@ def driver_of_revision(revision: str) -> Path:
         if files.wait() != 0:
             raise CountError(f"git archive {full} failed")
         part.rename(tree)
-    return _driver(tree, full[:12])
+    processor = processor_of(cpu)
+    return _driver(processor, tree, full[:12] if processor is _ARM64 else f"{full[:12]}-{processor.build}")
 
 
 def _difference(after: Counts, before: Counts) -> Counts:
@@ -136,10 +165,10 @@ def added(counts: list[Counts]) -> Counts:
     return {name: sum(c[name] for c in counts) for name in CLASSES}
 
 
-def _functions(driver: Path, lines: list[list[str]]) -> dict[str, Counts]:
+def _functions(prefix: str, driver: Path, lines: list[list[str]]) -> dict[str, Counts]:
     """Instructions by function: what blocks ran between the two marks, by the program's symbols."""
     symbols = []
-    for line in _run(["aarch64-linux-gnu-nm", "-n", str(driver)]).splitlines():
+    for line in _run([f"{prefix}nm", "-n", str(driver)]).splitlines():
         words = line.split()
         if len(words) == 3 and words[1] in "tTwW" and not words[2].startswith("$"):
             symbols.append((int(words[0], 16), words[2]))
@@ -158,14 +187,15 @@ def count(
     model: Path, cpu: str, driver: Path, isa: str | None = None, functions: bool = False, cache: str | None = None,
     precision: str | None = None,
 ) -> Counted:  # fmt: skip
-    """Runs a .lnt model whose shapes are known. cpu: a name that qemu-aarch64 knows. cache: bytes:ways of a data cache
-    whose accesses and misses are counted, which takes some ten times as long."""
-    out = FOLDER / f"counts.{os.getpid()}"
+    """Runs a .lnt model whose shapes are known. cpu: a name that qemu-aarch64 knows, or qemu-arm, whichever the driver
+    is for. cache: bytes:ways of a data cache whose accesses and misses are counted, which takes some ten times as long."""
+    processor, out = processor_of(cpu), FOLDER / f"counts.{os.getpid()}"
+    need(processor.qemu, "qemu-user")
     words = f"{plugin()},out={out}" + (f",cache={cache}" if cache else "")
     words += f",from={_WARM},to={_DONE}" if functions else ""
     options = [isa or "-", precision] if precision else [isa] if isa else []
     try:
-        text = _run(["qemu-aarch64", "-cpu", cpu, "-plugin", words, str(driver), str(model), *options])
+        text = _run([processor.qemu, "-cpu", cpu, "-plugin", words, str(driver), str(model), *options])
         lines = [line.split() for line in out.read_text().splitlines()]
     finally:
         out.unlink(missing_ok=True)
@@ -182,5 +212,5 @@ def count(
         plan[1], int(plan[2]), int(plan[3]), marks[_PLANNING]["all"] - marks[_OPENING]["all"],
         marks[_CREATING]["all"] - marks[_PLANNING]["all"], marks[_CREATED]["all"] - marks[_CREATING]["all"],
         _difference(marks[_DONE], marks[_WARM]), steps,
-        _functions(driver, [line for line in lines if line[0] == "block"]) if functions else {},
+        _functions(processor.prefix, driver, [line for line in lines if line[0] == "block"]) if functions else {},
     )  # fmt: skip

@@ -10,7 +10,13 @@
 #include <string.h>
 #include <time.h>
 
-static inline void mark(void) { __asm__ volatile("movz xzr, #0x51A3" ::: "memory"); }
+static inline void mark(void) {
+#ifdef __aarch64__
+    __asm__ volatile("movz xzr, #0x51A3" ::: "memory");
+#else
+    __asm__ volatile("movw ip, #0x51A3" ::: "ip", "memory");
+#endif
+}
 
 static int tracing;
 

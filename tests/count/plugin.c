@@ -1,5 +1,6 @@
-/* plugin.c - a plugin of qemu-user that counts what an AArch64 program executes, by class of instruction, and the lines
- * that it misses in a data cache. `movz xzr, #0x51A3` in the program is a mark, at which the counts are written out. */
+/* plugin.c - a plugin of qemu-user that counts what a program for AArch64 or 32-bit ARM executes, by class of
+ * instruction, and the lines that it misses in a data cache. `movz xzr, #0x51A3` in the program, or `movw ip, #0x51A3`,
+ * is a mark, at which the counts are written out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,18 @@
 /* What this plugin needs of qemu's plugin interface, version 1. Debian has no package with the header. */
 typedef uint64_t qemu_plugin_id_t;
 typedef uint32_t qemu_plugin_meminfo_t;
-typedef struct qemu_info_t qemu_info_t;
+typedef struct qemu_info_t { /* its first field */
+    const char *target_name;
+} qemu_info_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 typedef void on_insn(unsigned cpu, void *data);
 typedef void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
-uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t i);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, void (*f)(qemu_plugin_id_t, struct qemu_plugin_tb *));
 void qemu_plugin_register_vcpu_insn_exec_inline(struct qemu_plugin_insn *insn, int op, void *counter, uint64_t add);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, on_insn *f, int flags, void *data);
@@ -108,6 +112,10 @@ static void classify(uint32_t w, uint32_t *c) {
     }
 }
 
+#include "plugin_arm32.h"
+
+static int is_arm32; /* the program is one for 32 bits */
+
 /* A translated block: its instructions by class, and how often it ran. */
 typedef struct block {
     uint64_t address, runs;
@@ -167,16 +175,26 @@ static void on_mark(unsigned cpu, void *data) {
     marks++;
 }
 
+/* The bytes of an instruction. Behind the last one before the end of a page, qemu shows some of the next. */
+static size_t size_of(const struct qemu_plugin_tb *tb, size_t i) {
+    const size_t size = qemu_plugin_insn_size(qemu_plugin_tb_get_insn(tb, i));
+    return size < sizeof(uint32_t) ? size : sizeof(uint32_t);
+}
+
 static uint32_t word_of(const struct qemu_plugin_tb *tb, size_t i) {
-    uint32_t word;
-    memcpy(&word, qemu_plugin_insn_data(qemu_plugin_tb_get_insn(tb, i)), sizeof word);
+    uint32_t word = 0;
+    memcpy(&word, qemu_plugin_insn_data(qemu_plugin_tb_get_insn(tb, i)), size_of(tb, i));
     return word;
+}
+
+static int is_mark(const struct qemu_plugin_tb *tb, size_t i) {
+    return word_of(tb, i) == (is_arm32 ? MARK_ARM32 : MARK);
 }
 
 /* The block of instructions [begin, end) of a translation. */
 static block *block_of(const struct qemu_plugin_tb *tb, size_t begin, size_t end) {
     const size_t n = end - begin;
-    const uint64_t address = qemu_plugin_tb_vaddr(tb) + 4 * begin;
+    const uint64_t address = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, begin));
     size_t slot = (size_t)((address * 0x9E3779B97F4A7C15u >> 40) ^ n * 7919) % TABLE;
     for (; table[slot] != NULL; slot = (slot + 1) % TABLE)
         if (table[slot]->address == address && table[slot]->length == n) return table[slot];
@@ -184,7 +202,11 @@ static block *block_of(const struct qemu_plugin_tb *tb, size_t begin, size_t end
     if ((n_blocks & (n_blocks - 1)) == 0) blocks = realloc(blocks, (n_blocks > 0 ? 2 * n_blocks : 1) * sizeof *blocks);
     if (b == NULL || blocks == NULL || n_blocks == TABLE / 2) abort();
     b->address = address, b->length = (uint32_t)n;
-    for (size_t i = begin; i < end; i++) classify(word_of(tb, i), b->counts);
+    for (size_t i = begin; i < end; i++)
+        if (is_arm32)
+            classify_arm32(word_of(tb, i), size_of(tb, i), b->counts);
+        else
+            classify(word_of(tb, i), b->counts);
     return blocks[n_blocks++] = b;
 }
 
@@ -193,8 +215,8 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
     const size_t n = qemu_plugin_tb_n_insns(tb);
     (void)id;
     for (size_t begin = 0, end; begin < n; begin = end) {
-        const int marked = word_of(tb, begin) == MARK;
-        for (end = begin + 1; end < n && !marked && word_of(tb, end) != MARK;) end++;
+        const int marked = is_mark(tb, begin);
+        for (end = begin + 1; end < n && !marked && !is_mark(tb, end);) end++;
         block *b = block_of(tb, begin, end);
         qemu_plugin_register_vcpu_insn_exec_inline(qemu_plugin_tb_get_insn(tb, begin), 0, &b->runs, 1);
         if (marked) qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(tb, begin), on_mark, 0, NULL);
@@ -211,7 +233,7 @@ static void at_exit(qemu_plugin_id_t id, void *data) {
 
 /* Arguments: out=FILE, cache=BYTES:WAYS, and from=I and to=J, the numbers of marks at which blocks are written. */
 SHOWN int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
-    (void)info;
+    is_arm32 = strcmp(info->target_name, "arm") == 0;
     for (int i = 0; i < argc; i++) {
         unsigned bytes, ways;
         if (!strncmp(argv[i], "out=", 4)) out = fopen(argv[i] + 4, "w");

@@ -23,7 +23,7 @@ from linnet.ir.user_op import UserOp, register
 from linnet.session.model import Model, isa_names, string_of
 from linnet.session.planner import Planner
 
-_ELSEWHERE = ("sse2", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm")  # of some build
+_ELSEWHERE = ("sse2", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm", "neon32")  # of some build
 
 
 @dataclasses.dataclass(frozen=True)

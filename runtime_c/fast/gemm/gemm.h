@@ -137,6 +137,9 @@ static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
 #include "kernels_arm/gemm/gemm_ukernels.inc"
 extern const ln_gemm_set ln_gemm_f32_packed__neon; /* has `strip` instead of `full` and `half` */
 extern const ln_gemm_set ln_gemm_f16_halves__fp16; /* for Winograd's method: A and C are f16 */
+#elif defined(__arm__) && defined(__ARM_NEON)
+#include "kernels_arm/v7/gemm/gemm_ukernels.inc"
+extern const ln_gemm_set ln_gemm_f32_packed__neon32;
 #endif
 #undef LN_GEMM_UKERNEL
 

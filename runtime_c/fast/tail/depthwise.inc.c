@@ -275,7 +275,10 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
             dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y,
                     (sums ? d->channels : d->y.s[2]) * dw8_stored(d));
             if (sums) dw_requant(call, d, &parts, out, y);
-        } else if (!d->integer && !d->transposed) {
+        } else
+#endif
+#ifdef LN_SIMD_NEON64
+            if (!d->integer && !d->transposed) {
             const bool pair = d->floats.direct && !d->widen && w->stride[1] == 1 && w->dilation[1] == 1 &&
                               w->stride[2] == 1 && item + 1 < end && position[2] + 1 < w->out[1];
             void *outs[2] = {out, pair ? y + d->y.s[1] * y_size : NULL};

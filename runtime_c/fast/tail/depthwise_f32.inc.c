@@ -1,5 +1,5 @@
 /* depthwise_f32.inc.c - depthwise convolution of f32 by 3 x 3 with NEON. Included by depthwise.inc.c. */
-#ifdef LN_SIMD_NEON
+#ifdef LN_SIMD_NEON64
 
 #define DW4_SEGMENT 56 /* output pixels before the next channels: so few that input lines stay in L1 */
 

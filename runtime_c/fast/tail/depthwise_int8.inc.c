@@ -65,6 +65,7 @@ static const int8_t *dw8_input_row(const ln_depthwise *d, const int8_t *x, const
     return row;
 }
 
+#ifdef LN_SIMD_NEON64
 /* ---- 3 x 3: nine vectors of weights and three columns of the input stay in registers ---- */
 
 /* Registers: three columns of three rows in v0 to v7 and v17, weights v8 to v16, sums v18 and v19, bias v20 and v21,
@@ -154,6 +155,8 @@ static void dw8_slide(const dw8_span *s, int64_t c, int64_t begin, int64_t count
 #undef DW8_LOOP_1
 #undef DW8_LOOP_2
 #undef DW8_SLIDE
+
+#endif
 
 /* ---- other kernels and outputs: blocks of pixels ---- */
 
@@ -356,6 +359,10 @@ static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const i
     DW8_BLOCK(dw##BITS##_five_by_2, SIZE, DW8_PIXELS, DW8_SHARED_BY_2, 5)
 DW8_BLOCKS(1, 8)
 DW8_BLOCKS(2, 16)
+#ifndef LN_SIMD_NEON64 /* else dw8_slide computes these */
+DW8_BLOCK(dw8_three, 1, DW8_PIXELS, DW8_SHARED, 3)
+DW8_BLOCK(dw8_three_by_2, 1, DW8_PIXELS, DW8_SHARED_BY_2, 3)
+#endif
 DW8_BLOCK(dw16_three, 2, DW8_PIXELS, DW8_SHARED, 3)
 DW8_BLOCK(dw16_three_by_2, 2, DW8_PIXELS, DW8_SHARED_BY_2, 3)
 #undef DW8_BLOCK
@@ -371,6 +378,9 @@ static dw8_blocks *dw8_blocks_of(const ln_depthwise *d) {
     if (w->out[2] < DW8_PIXELS) return all[words][0];
     if (plain && w->kernel[2] == 5) return all[words][1 + w->stride[2]];
     if (plain && w->kernel[2] == 3 && words) return w->stride[2] == 1 ? dw16_three : dw16_three_by_2;
+#ifndef LN_SIMD_NEON64
+    if (plain && w->kernel[2] == 3) return w->stride[2] == 1 ? dw8_three : dw8_three_by_2;
+#endif
     return all[words][plain && w->stride[2] == 1 && w->kernel[2] > 1 ? 4 : 1];
 }
 
@@ -380,7 +390,6 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     const ln_window *w = &d->window;
     const int64_t pixels = w->out[2];
     if (pixels == 0) return;
-    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2 && d->narrow.size == 1;
     dw8_span s = {.d = d,
                   .parts = parts,
                   .x_pixel = (d->narrow.in_place ? d->x.s[2] : d->channels) * d->narrow.size,
@@ -389,12 +398,15 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     for (int64_t tap = 0; tap < w->kernel[0] * w->kernel[1]; tap++)
         s.rows[tap] = dw8_input_row(d, x, position, tap, cache);
     /* The last vector of channels and the last block of pixels begin early and compute some values again. */
+#ifdef LN_SIMD_NEON64
+    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2 && d->narrow.size == 1;
     if (plain && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && d->narrow.stores != LN_NARROW_SUMS) {
         for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT)
             for (int64_t c = 0; c < d->channels; c += 8)
                 dw8_slide(&s, ln_min(c, d->channels - 8), ox, ln_min(DW8_SEGMENT, pixels - ox));
         return;
     }
+#endif
     dw8_blocks *const block = dw8_blocks_of(d);
     const int64_t step = pixels < DW8_PIXELS ? 1 : DW8_PIXELS;
     for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT) {

@@ -5,6 +5,7 @@
 static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const dw_span *s, int64_t shift, int64_t channels, NUMBER *out,
                                          int64_t out_pixel) {
     const vf low = vf_set1(s->low), high = vf_set1(s->high);
+    const ptrdiff_t pixel = s->pixel, x_tap = s->x_tap, w_tap = s->w_tap; /* in one register each on 32 bits */
     (void)low, (void)high;
     for (int64_t c = 0; c < channels; c += VF_WIDTH) {
         if (c + VF_WIDTH > channels)
@@ -15,11 +16,11 @@ static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const dw_span *s, int64_t 
         for (int r = 0; r < s->n_rows; r++) {
             const NUMBER *in = (const NUMBER *)s->rows[r] + shift + c,
                          *w = (const NUMBER *)s->weights[r] + s->w_shift + c;
-            for (int64_t kx = 0; kx < s->nx; kx++) {
+            for (ptrdiff_t kx = s->nx; kx > 0; kx--) {
                 VECTOR factor = LOAD(w);
                 LN_UNROLL
-                for (int p = 0; p < P; p++) sum[p] = MULTIPLY_ADD(LOAD(in + p * s->pixel), factor, sum[p]);
-                in += s->x_tap, w += s->w_tap;
+                for (int p = 0; p < P; p++) sum[p] = MULTIPLY_ADD(LOAD(in + p * pixel), factor, sum[p]);
+                in += x_tap, w += w_tap;
             }
         }
         LN_UNROLL

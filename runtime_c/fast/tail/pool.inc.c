@@ -8,33 +8,37 @@
 /* The taps of one output position that are inside the input. */
 typedef struct pool_span {
     const void *x;
-    int64_t nz, ny, nx, xz, xy, xx;
-    float start; /* start value: -infinity, or what the padding adds to a sum */
-    float count; /* divisor of averages */
+    ptrdiff_t nz, ny, nx, xz, xy, xx; /* on 32 bits, in one register each */
+    float start;                      /* start value: -infinity, or what the padding adds to a sum */
+    float count;                      /* divisor of averages */
     int dtype;
 } pool_span;
 
 /* Returns the larger of a tap and v; if the tap is NaN, v. */
-#ifdef LN_SIMD_NEON
+#ifdef LN_SIMD_NEON64
 #define POOL_MAX(tap, v) vmaxnmq_f32(tap, v)
 #else
 #define POOL_MAX(tap, v) vf_max(tap, v)
 #endif
+#if defined(LN_SIMD_NEON) && !defined(LN_SIMD_NEON64)
+#define POOL_BLOCKS 4 /* 16 registers: sums, taps and masks */
+#else
 #define POOL_BLOCKS 8
+#endif
 
 /* Computes `blocks` vectors of channels at once, so that each tap reads a long run of memory. n: number of elements in
  * a single, last vector. dtype is a compile-time constant; LINNET_NONE stands for all dtypes without code of their
  * own. */
 static LN_ALWAYS_INLINE void pool_vectors(const int dtype, const bool average, const int blocks, const pool_span *s,
-                                          int64_t c, int n, void *out) {
+                                          ptrdiff_t c, int n, void *out) {
     const bool single = dtype == LINNET_F32, half = dtype == LINNET_F16 && n == VF_WIDTH;
     vf v[POOL_BLOCKS], divisor = vf_set1(s->count);
     LN_UNROLL
     for (int i = 0; i < blocks; i++) v[i] = vf_set1(s->start);
-    for (int64_t kz = 0; kz < s->nz; kz++)
-        for (int64_t ky = 0; ky < s->ny; ky++) {
-            int64_t at = kz * s->xz + ky * s->xy + c;
-            for (int64_t kx = s->nx; kx > 0; kx--, at += s->xx) {
+    for (ptrdiff_t kz = 0; kz < s->nz; kz++)
+        for (ptrdiff_t ky = 0; ky < s->ny; ky++) {
+            ptrdiff_t at = kz * s->xz + ky * s->xy + c;
+            for (ptrdiff_t kx = s->nx; kx > 0; kx--, at += s->xx) {
                 LN_UNROLL
                 for (int i = 0; i < blocks; i++) {
                     vf tap = half ? vf_load_f16((const uint16_t *)s->x + at + i * VF_WIDTH)

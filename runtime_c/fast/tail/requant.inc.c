@@ -7,7 +7,7 @@
 
 /* Returns v divided by the scale of the stored integers, rounded as a division rounds (map/map_strip.inc.c). */
 static LN_ALWAYS_INLINE vf requant_quotient(const ln_quantized_sum *s, vf v) {
-#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
+#ifdef VF_FMA_DIVIDES
     const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
     vf q = vf_mul(v, inverse);
     q = vf_fma(vf_fma(q, minus, v), inverse, q);

@@ -7,7 +7,7 @@
 #include "fast/tail/winograd_plan.h"
 
 #if defined(LN_SIMD_NEON)
-#define LN_WINOGRAD_SET ln_gemm_f32_packed__neon
+#define LN_WINOGRAD_SET LN_SIMD_NAME(ln_gemm_f32_packed)
 #define WG_CLAMP(v) vminq_f32(high, vmaxq_f32(low, v))
 #else
 #define LN_WINOGRAD_SET LN_SIMD_NAME(ln_gemm_f32)
