@@ -113,3 +113,13 @@ def test_common_code_is_plain_armv8() -> None:
             if "fcvtl" in line or "fcvtn" in line:
                 continue  # conversions between half and single are in ARMv8.0
             assert not _NEWER.search(line), f"{path.name}: {line.strip()}"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", [*NEWER, "test_pool", "test_reduce", "test_norm", "test_resize"])
+def test_c_tests_pass_on_armv7(name: str) -> None:
+    """With NEON of 32 bits, as a Cortex-A8."""
+    need("qemu-arm")
+    program, *rounds = c_test(build("armv7"), name, 4)
+    only = ["--only", "neon32"] if name == "test_gemm" else []  # it wants kernels of all types from a whole run
+    run(["qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu", "cortex-a8", program, *only, *rounds], timeout=600)
