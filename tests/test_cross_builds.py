@@ -70,7 +70,8 @@ def test_static_tools_give_the_integers_of_this_machine(target: str, folder: Pat
         assert MACHINES[target] in header and "INTERP" not in header, "the tools are static"
         assert run([*CPUS[target], str(made / "bin" / tool), "--version"]) == f"{tool} {linnet.__version__}\n"
     # On aarch64, whose library may have 880,000 bytes with everything, the static C library and zig's code add 160,000.
-    assert (made / "bin" / "linnet-bench").stat().st_size <= (1_080_000 if "armv7" in target else 1_040_000)
+    # NEON code of zig for 32 bits is larger than that of GCC, whose library has 700,000.
+    assert (made / "bin" / "linnet-bench").stat().st_size <= (1_110_000 if "armv7" in target else 1_040_000)
     for dtype in ("i8", "i16"):
         there = folder / f"{target}-{dtype}"
         run([*CPUS[target], str(made / "bin" / "linnet-run"), *_words(folder, dtype), "-o", str(there)], timeout=300)
