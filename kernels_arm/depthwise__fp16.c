@@ -13,11 +13,11 @@
     "st1 {v26.4s-v27.4s}, [%[out" #row "]], %[move]\n"
 #define DW_WEIGHT(v) "ld1 {v26.4s-v27.4s}, [%[w]], %[tap]\n" TO_F16(v)
 #define BOUND(v, from) "ld1r {v26.4s}, [%[" #from "]]\n mov v27.16b, v26.16b\n" TO_F16(v)
+/* clang-format off */
 #define DW_SETUP                                                                                                       \
-    DW_WEIGHT(8)                                                                                                       \
-    DW_WEIGHT(9)                                                                                                       \
-    DW_WEIGHT(10) DW_WEIGHT(11) DW_WEIGHT(12) DW_WEIGHT(13) DW_WEIGHT(14) DW_WEIGHT(15)                                \
-        DW_WEIGHT(16) "ld1 {v26.4s-v27.4s}, [%[bias]]\n" TO_F16(23) BOUND(24, low) BOUND(25, high)
+    DW_WEIGHT(8) DW_WEIGHT(9) DW_WEIGHT(10) DW_WEIGHT(11) DW_WEIGHT(12) DW_WEIGHT(13) DW_WEIGHT(14) DW_WEIGHT(15)       \
+    DW_WEIGHT(16) "ld1 {v26.4s-v27.4s}, [%[bias]]\n" TO_F16(23) BOUND(24, low) BOUND(25, high)
+/* clang-format on */
 #define DW_SLIDE slide
 #include "fast/tail/depthwise_slide.inc.c"
 

@@ -118,7 +118,7 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
             int64_t k = k_all, n, fours;                                                                               \
             if (k > block) memset(blocks, 0, sizeof blocks);                                                           \
             __asm__ volatile(TILE(LINES_##R##_##V(INIT), LOOP(R), STEP_##V(R), EACH_##R##_##V,                         \
-                                  "cbz %[residual], 11f\n" ADDS_##R##_##V(ADD) "11:\n", LINES_##R##_##V(STORE))             \
+                                  "cbz %[residual], 11f\n" ADDS_##R##_##V(ADD) "11:\n", LINES_##R##_##V(STORE))        \
                              : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [residual] "+&r"(residual),                   \
                                [init] "+&r"(start), [k] "+&r"(k), [n] "=&r"(n), [fours] "=&r"(fours)                   \
                              : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),   \

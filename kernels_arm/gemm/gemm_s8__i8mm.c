@@ -102,11 +102,10 @@
     GEMM_TILE(r, pairs, half, "usmmla", half_u_##r)
 GEMM_TILES(1, 1)
 GEMM_TILES(2, 1)
-GEMM_TILES(3, 2)
 GEMM_TILES(4, 2)
-GEMM_TILES(5, 3)
 GEMM_TILES(6, 3)
-#define TABLE(name) {NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6}
+/* Tiles of 3 and 5 rows would take as many products as those of 4 and 6, and 10 kB. */
+#define TABLE(name) {NULL, name##_1, name##_2, NULL, name##_4, NULL, name##_6}
 static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = TABLE(full_s);
 static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);

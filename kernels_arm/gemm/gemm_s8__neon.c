@@ -94,14 +94,14 @@
         TILE_FINISH(r)                                                                                                 \
     }
 #define GEMM_TILES(r)                                                                                                  \
-    GEMM_TILE(r, full, full_##r)                                                                                       \
-    GEMM_TILE(r, half, half_##r)
+    GEMM_TILE(r, full, full_s8_##r)                                                                                    \
+    GEMM_TILE(r, half, half_s8_##r)
 GEMM_TILES(1)
 GEMM_TILES(2)
 GEMM_TILES(3)
 GEMM_TILES(4)
-static const ln_gemm_ukernel full_tiles[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
-static const ln_gemm_ukernel half_tiles[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
+static const ln_gemm_ukernel full_tiles[MAX_ROWS + 1] = {NULL, full_s8_1, full_s8_2, full_s8_3, full_s8_4};
+static const ln_gemm_ukernel half_tiles[MAX_ROWS + 1] = {NULL, half_s8_1, half_s8_2, half_s8_3, half_s8_4};
 
 /* Computes one row, with the same steps as the tiles. */
 static void row_s8(const ln_gemm_tile *t, int64_t panel_bytes) {
