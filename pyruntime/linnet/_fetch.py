@@ -22,6 +22,14 @@ class FetchError(RuntimeError):
     the file."""
 
 
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a tar archive of this package or of the user's into a folder. Members that would lie outside of it are refused
+    where Python can do so: from 3.10.12, 3.11.4 and 3.12 on."""
+    with tarfile.open(archive) as files:
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # the argument `filter` is an error before them
+        files.extractall(folder)
+
+
 def cache_dir() -> Path:
     """The folder for fetched and generated files: `$LINNET_CACHE`, or `~/.cache/linnet`."""
     root = os.environ.get("LINNET_CACHE")

@@ -11,13 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from linnet._fetch import cache_dir, write_atomic
+from linnet._fetch import cache_dir, unpack, write_atomic
 from linnet.clib.errors import Error, FileError
 from linnet.deploy.machine import architecture
 from linnet.deploy.processors import PROCESSORS, STATIC, TOOLS, gcc_options, gcc_package, zig_options
@@ -38,9 +37,9 @@ def build(archive: Path, folder: Path, arch: str, show: Callable[[str], None]) -
         raise _missing(arch, compiler)
     show(f"building the tools for {arch} with {compiler.name} in {folder}: a minute or two, once")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as scratch, tarfile.open(archive) as files:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as scratch:
         sources, made, out = (Path(scratch, name) for name in ("sources", "made", "out"))
-        files.extractall(sources, filter="data")
+        unpack(archive, sources)
         words = [*STATIC, "-DLINNET_TESTS=OFF", "-DLINNET_INSTALL=OFF", *compiler.options(sources)]
         if ninja := _program("ninja"):
             words += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]

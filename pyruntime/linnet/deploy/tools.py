@@ -6,12 +6,11 @@ import contextlib
 import hashlib
 import importlib.resources
 import os
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from linnet._fetch import cache_dir
+from linnet._fetch import cache_dir, unpack
 from linnet.clib.errors import FileError
 from linnet.deploy import native_build
 from linnet.deploy.processors import PROCESSORS
@@ -70,8 +69,8 @@ def _unpacked(archive: Path, arch: str) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, tarfile.open(archive) as files:
-        files.extractall(Path(scratch, arch), filter="data")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        unpack(archive, Path(scratch, arch))
         with contextlib.suppress(OSError):  # another process was faster
             Path(scratch, arch).rename(folder)
     return folder
