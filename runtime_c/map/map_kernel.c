@@ -126,7 +126,7 @@ static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln
 /* Makes p->sum if the program is a sum that the ISA computes. */
 static linnet_status sum_up(const ln_map_source *source, ln_map_program *p, ln_call *call, const ln_map_isa *isa) {
     ln_map_sum sum;
-    if (isa->sum == NULL || !ln_map_find_sum(source, p, &sum)) return LINNET_OK;
+    if (!LN_MAP_HAS_SUM || isa->sum == NULL || !ln_map_find_sum(source, p, &sum)) return LINNET_OK;
     ln_map_sum *kept = ln_call_state(call, sizeof *kept);
     if (kept == NULL) return LINNET_OUT_OF_MEMORY;
     *kept = sum;
