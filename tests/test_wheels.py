@@ -71,7 +71,7 @@ def test_a_wheel_has_tools_that_run(machine: str) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel is for x86-64")
 def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
     path = wheel("manylinux-x86_64")
-    assert path.stat().st_size < 9_100_000 and "manylinux_2_17_x86_64" in path.name
+    assert path.stat().st_size < 9_500_000 and "manylinux_2_17_x86_64" in path.name
     assert {f"linnet/lib/liblinnet_{name}.so" for name in ("opencl", "cuda", "remote")} <= set(
         zipfile.ZipFile(path).namelist()
     )
