@@ -11,8 +11,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from tests.native import build, run
-from tests.test_cross import _emulated
+from tests.test_cross import run_emulated
 
 SIZES = [
     (1, 130, 8),
@@ -27,14 +26,6 @@ SIZES = [
 ]
 """Rows, products of a sum, and columns, around tiles of 8 x 8 and steps of 4 products."""
 Array = np.ndarray
-
-
-def _run(graph: linnet.Graph, x: Array, cpu: str, precision: str, folder: Path) -> Array:
-    graph.save(folder / "m.lnt")
-    np.save(folder / "x.npy", x)
-    run([*_emulated(cpu), str(build("aarch64") / "linnet-run"), str(folder / "m.lnt"), "--input", f"x={folder}/x.npy",
-         "--output-dir", str(folder), "--precision", precision])  # fmt: skip
-    return np.asarray(np.load(folder / "y.npy"))
 
 
 def _rounded(x: Array) -> Array:
@@ -64,9 +55,9 @@ def test_products_are_those_of_rounded_factors(size: tuple[int, int, int], weigh
     else:
         y, x_used, unit = ops.matmul(given, graph.constant(w), graph.constant(bias)), x.astype(float), 0.0
     graph.signature("infer", {"x": given}, {"y": y})
-    _check(_run(graph, x, "max,sve=off", "bf16", tmp_path), _rounded(x), _rounded(w), bias, unit)
+    _check(run_emulated(graph, x, "max,sve=off", "bf16", tmp_path), _rounded(x), _rounded(w), bias, unit)
     for cpu, precision in (("max,sve=off", "f32"), ("cortex-a76", "bf16")):
-        _check(_run(graph, x, cpu, precision, tmp_path), x_used, w, bias, unit)
+        _check(run_emulated(graph, x, cpu, precision, tmp_path), x_used, w, bias, unit)
 
 
 @pytest.mark.parametrize(("channels", "columns"), [(32, 8), (3, 9), (5, 12), (24, 4)])
@@ -92,7 +83,7 @@ def test_convolutions_of_rounded_factors(channels: int, columns: int, tmp_path: 
     total = np.maximum(_rounded(inner) @ _rounded(last)[:, :, 0, 0].T + inner, 0)
     expected = total.T.reshape(1, columns, high, wide)
     # A sum near the middle of two bf16 numbers may round to either of them for the second convolution.
-    found = _run(graph, x, "max,sve=off", "bf16", tmp_path)
+    found = run_emulated(graph, x, "max,sve=off", "bf16", tmp_path)
     np.testing.assert_allclose(found, expected, atol=2.0**-8)
     assert np.abs(found - expected).mean() < 1e-4
-    assert np.abs(_run(graph, x, "max,sve=off", "f32", tmp_path) - expected).max() > 1e-4
+    assert np.abs(run_emulated(graph, x, "max,sve=off", "f32", tmp_path) - expected).max() > 1e-4

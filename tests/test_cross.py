@@ -20,9 +20,18 @@ MODELS = ("ppocr_cls", "mobilenet_v2")
 DTYPES = ("f32", "i16", "i8")
 
 
-def _emulated(cpu: str) -> list[str]:
+def emulated(cpu: str) -> list[str]:
     need("qemu-aarch64")
     return ["qemu-aarch64", "-L", SYSROOT, "-cpu", cpu]
+
+
+def run_emulated(graph: linnet.Graph, x: np.ndarray, cpu: str, precision: str, folder: Path) -> np.ndarray:
+    """The output "y" for the input "x" on an emulated processor, whose plan permits this precision."""
+    graph.save(folder / "m.lnt")
+    np.save(folder / "x.npy", x)
+    run([*emulated(cpu), str(build("aarch64") / "linnet-run"), str(folder / "m.lnt"), "--input", f"x={folder}/x.npy",
+         "--output-dir", str(folder), "--precision", precision])  # fmt: skip
+    return np.asarray(np.load(folder / "y.npy"))
 
 
 # libssl is loaded at run time, and there is none for ARM here: its test runs only on this machine.
@@ -39,13 +48,13 @@ NEWER = (
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.more) if n in SLOW else n for n in EMULATED])
 def test_c_tests(name: str) -> None:
-    run([*_emulated("cortex-a53"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
+    run([*emulated("cortex-a53"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", NEWER)
 def test_c_tests_of_newer_instructions(name: str) -> None:
-    run([*_emulated("max"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
+    run([*emulated("max"), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 
 
 @functools.cache
@@ -88,7 +97,7 @@ def _run_native(command: list[str], name: str, dtype: str, folder: Path) -> dict
 def test_linnet_run_gives_the_results_of_this_machine(cpu: str, name: str, dtype: str, folder: Path) -> None:
     here = _run_native([str(build("release") / "linnet-run")], name, dtype, folder)
     program = str(build("aarch64") / "linnet-run")
-    there = _run_native([*_emulated(cpu), program], name, dtype, folder)
+    there = _run_native([*emulated(cpu), program], name, dtype, folder)
     assert set(there) == set(here)
     for key, value in here.items():
         assert np.ptp(value) > 0

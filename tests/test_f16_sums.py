@@ -12,7 +12,7 @@ import pytest
 import linnet
 from linnet import ops
 from tests.native import build, run
-from tests.test_cross import _emulated
+from tests.test_cross import emulated, run_emulated
 
 BLOCK = 64
 WINOGRAD = 2e-3
@@ -33,14 +33,6 @@ def summed(x: Array, w: Array, bias: Array) -> Array:
     return total
 
 
-def _run(graph: linnet.Graph, x: Array, cpu: str, precision: str, folder: Path) -> Array:
-    graph.save(folder / "m.lnt")
-    np.save(folder / "x.npy", x)
-    run([*_emulated(cpu), str(build("aarch64") / "linnet-run"), str(folder / "m.lnt"), "--input", f"x={folder}/x.npy",
-         "--output-dir", str(folder), "--precision", precision])  # fmt: skip
-    return np.asarray(np.load(folder / "y.npy"))
-
-
 def _operands(rows: int, k: int, columns: int) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng(rows * k + columns)
     x, w, bias = rng.standard_normal((rows, k)), rng.standard_normal((k, columns)) / 8, rng.standard_normal(columns)
@@ -54,10 +46,10 @@ def test_products_have_the_bits_of_the_rule(size: tuple[int, int, int], tmp_path
     given = graph.placeholder("x", x.shape, "f16")
     graph.signature("infer", {"x": given}, {"y": ops.matmul(given, graph.constant(w), graph.constant(bias))})
     expected = summed(x, w, bias).astype(np.float16)
-    np.testing.assert_array_equal(_run(graph, x, "cortex-a76", "f16", tmp_path), expected)
+    np.testing.assert_array_equal(run_emulated(graph, x, "cortex-a76", "f16", tmp_path), expected)
     exact = (x.astype(float) @ w.astype(float) + bias).astype(np.float16)
     for cpu, precision in (("cortex-a76", "f32"), ("cortex-a72", "f16")):
-        found = _run(graph, x, cpu, precision, tmp_path)
+        found = run_emulated(graph, x, cpu, precision, tmp_path)
         np.testing.assert_allclose(found.astype(float), exact.astype(float), rtol=2**-10, atol=1e-6)
 
 
@@ -82,7 +74,7 @@ def test_convolutions_sum_a_position_after_another(channels: int, columns: int, 
     inner = np.maximum(summed(rows, w.transpose(2, 3, 1, 0).reshape(-1, columns), bias), 0)
     total = summed(inner.astype(np.float16), last[:, :, 0, 0].T, np.zeros(columns)) + inner
     expected = np.maximum(total, 0).astype(np.float16).T.reshape(1, columns, high, wide)
-    np.testing.assert_array_equal(_run(graph, x, "cortex-a76", "f16", tmp_path), expected)
+    np.testing.assert_array_equal(run_emulated(graph, x, "cortex-a76", "f16", tmp_path), expected)
 
 
 @pytest.mark.parametrize("scale", [1, 40])
@@ -100,14 +92,14 @@ def test_winograds_method_with_products_of_f16(size: tuple[int, int, int, int], 
     given = graph.placeholder("x", x.shape, "f16")
     y = ops.relu(ops.conv(ops.relu(given), graph.constant(w), graph.constant(bias), pads=(1, 1, 1, 1)))
     graph.signature("infer", {"x": given}, {"y": y})
-    found = _run(graph, x, "cortex-a76", "f16", tmp_path).astype(float)
+    found = run_emulated(graph, x, "cortex-a76", "f16", tmp_path).astype(float)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
     exact = np.einsum("nchwij,ocij->nohw", windows.astype(float), w.astype(float), optimize=True)
     exact = np.maximum(exact + bias.astype(float)[:, None, None], 0)
     bound = WINOGRAD * x.max() * np.abs(w.astype(float)).sum((1, 2, 3))[:, None, None]
     assert (np.abs(found - exact) <= bound).all()
     assert np.sqrt(np.mean((found - exact) ** 2)) < 0.01 * exact.std()
-    tool = [*_emulated("cortex-a76"), str(build("aarch64") / "linnet-bench"), str(tmp_path / "m.lnt")]
+    tool = [*emulated("cortex-a76"), str(build("aarch64") / "linnet-bench"), str(tmp_path / "m.lnt")]
     steps = json.loads(run([*tool, "--json", "--seconds", "0.01", "--precision", "f16"]))["ops"]
     assert any("f16_winograd" in step["kernel"] for step in steps)
 
@@ -139,7 +131,7 @@ def test_depthwise_convolutions_sum_all_products_in_f16(
             pads=[1] * 4,
         )
         graph.signature("infer", {"x": given}, {"y": ops.clip(y, 0.0, high)})
-        found = _run(graph, x, "cortex-a76", "f16", tmp_path)
+        found = run_emulated(graph, x, "cortex-a76", "f16", tmp_path)
         if channels >= 8:
             total = np.broadcast_to(bias[:, None, None], exact.shape)
             for i, j in np.ndindex(3, 3):

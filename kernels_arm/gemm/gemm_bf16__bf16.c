@@ -138,15 +138,4 @@ static bool permitted(const ln_call *call) {
 
 /* The instructions of MobileNetV2's products, divided by those in f32: a quarter as many products, but as much packing.
  */
-#define FASTER 0.4
-static void conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    ln_gemm_conv_cost(kernel, call, counts);
-    ln_scale_products(counts, FASTER);
-}
-
-static void matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    ln_gemm_matmul_cost(kernel, call, counts);
-    ln_scale_products(counts, FASTER);
-}
-
-LN_GEMM_KERNELS_OF(permitted(call), matmul_cost, conv_cost, bf16__bf16, sets)
+LN_GEMM_KERNELS_FASTER(permitted(call), 0.4, bf16__bf16, sets)

@@ -274,18 +274,7 @@ static bool permitted(const ln_call *call) {
 
 /* The instructions of MobileNetV2's products, divided by those in f32: half as many products, but as much packing, and
  * the sums of blocks. */
-#define FASTER 0.65
-static void conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    ln_gemm_conv_cost(kernel, call, counts);
-    ln_scale_products(counts, FASTER);
-}
-
-static void matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    ln_gemm_matmul_cost(kernel, call, counts);
-    ln_scale_products(counts, FASTER);
-}
-
-LN_GEMM_KERNELS_OF(permitted(call), matmul_cost, conv_cost, f16__fp16, sets)
+LN_GEMM_KERNELS_FASTER(permitted(call), 0.65, f16__fp16, sets)
 
 /* ---- products of Winograd's method: f16 in memory, in rows that are as far apart as rows of f32 ------------------ */
 

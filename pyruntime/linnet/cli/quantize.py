@@ -51,6 +51,8 @@ _ROWS = 12
 _MORE = {  # why the search gave a layer another scheme, by --dtype and the scheme
     ("i8", "w8a16"): "8 bits would lose too much", ("i8", "w16a16"): "8 bits would lose too much",
     ("i8", "f16"): "more exact or faster in floats", ("i16", "f16"): "faster in floats",
+    ("i8", "w16"): "more exact or faster in floats", ("i16", "w16"): "more exact in floats, with weights in f16",
+    ("f16", "w16"): "what it reads or gives does not fit f16; its weights do",
 }  # fmt: skip
 _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # by --dtype: the schemes that it means
 

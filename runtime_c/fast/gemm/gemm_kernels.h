@@ -8,6 +8,7 @@
 #include "fast/gemm/gemm_driver_gradient.h"
 #include "fast/gemm/gemm_driver_matmul.h"
 #include "fast/gemm/gemm_driver_scatter.h"
+#include "kernel/cost.h"
 
 /* Defines the kernels ln_matmul_NAME and ln_conv_NAME over SETS, an array of pointers to sets. ln_conv_NAME also runs
  * conv_transpose. CONDITION is an expression in `call`; the kernels refuse calls for which it is false. The costs are
@@ -38,6 +39,18 @@
                                            .configure = conv_configure_##NAME,                                         \
                                            .pack = ln_gemm_pack,                                                       \
                                            .run = ln_gemm_run};
+
+/* For kernels whose products take FASTER times the work of those in f32. */
+#define LN_GEMM_KERNELS_FASTER(CONDITION, FASTER, NAME, SETS)                                                          \
+    static void conv_cost_##NAME(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {                    \
+        ln_gemm_conv_cost(kernel, call, counts);                                                                       \
+        ln_scale_products(counts, FASTER);                                                                             \
+    }                                                                                                                  \
+    static void matmul_cost_##NAME(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {                  \
+        ln_gemm_matmul_cost(kernel, call, counts);                                                                     \
+        ln_scale_products(counts, FASTER);                                                                             \
+    }                                                                                                                  \
+    LN_GEMM_KERNELS_OF(CONDITION, matmul_cost_##NAME, conv_cost_##NAME, NAME, SETS)
 
 /* Defines the code of the two kernels of a convolution's backward pass over the f32 set of an ISA:
  * ln_conv_gradient_NAME and ln_conv_transpose_scatter_NAME. */
