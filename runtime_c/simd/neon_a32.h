@@ -56,6 +56,22 @@ static inline int8_t ln_a32_min_bytes(int8x16_t a) {
 
 /* ---- floats ---- */
 
+/* GCC makes scalar comparisons of these intrinsics unless it may take denormal floats as 0. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define LN_A32_COMPARE(name, instruction)                                                                              \
+    static inline uint32x4_t name(float32x4_t a, float32x4_t b) {                                                      \
+        uint32x4_t mask;                                                                                               \
+        __asm__(instruction ".f32 %q0, %q1, %q2" : "=w"(mask) : "w"(a), "w"(b));                                       \
+        return mask;                                                                                                   \
+    }
+LN_A32_COMPARE(ln_a32_greater, "vcgt")
+LN_A32_COMPARE(ln_a32_not_less, "vcge")
+#define vcgtq_f32(a, b) ln_a32_greater(a, b)
+#define vcgeq_f32(a, b) ln_a32_not_less(a, b)
+#define vcltq_f32(a, b) ln_a32_greater(b, a)
+#define vcleq_f32(a, b) ln_a32_not_less(b, a)
+#endif
+
 /* The number if one of the two is NaN. */
 #define vmaxnmq_f32 ln_a32_max_number
 static inline float32x4_t ln_a32_max_number(float32x4_t a, float32x4_t b) {
