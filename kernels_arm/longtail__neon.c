@@ -1,4 +1,4 @@
-/* longtail__neon.c - the long-tail kernels (depthwise, pooling, softmax, norms, resize, transposed conv) for NEON.
+/* longtail__neon.c - the long-tail kernels of conv, its gradients and resize for NEON, which CMake compiles for size.
  * Their portable source is in runtime_c/fast/tail. This file only selects the vectors. */
 #define LN_SIMD_NEON
 #include "simd/simd.h"

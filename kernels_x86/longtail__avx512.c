@@ -4,3 +4,4 @@
 #include "simd/simd.h"
 
 #include "fast/tail/longtail.inc.c"
+#include "fast/tail/longtail_lines.inc.c"

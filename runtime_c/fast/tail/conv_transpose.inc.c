@@ -3,7 +3,7 @@
  * fast/tail/conv_transpose_plan.c. */
 #include "kernel/cost.h"
 #include "fast/tail/conv_transpose_plan.h"
-#include "fast/tail/any.inc.c"
+#include "fast/tail/any_lines.inc.c"
 #include "fast/tail/requant.inc.c"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)

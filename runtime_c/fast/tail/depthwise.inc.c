@@ -2,7 +2,7 @@
  * integers; also transposed (the gradient of its input) for f32. Compiled per ISA by longtail__<isa>.c. Code that does
  * not depend on the ISA is in fast/tail/depthwise_plan.c. */
 #include "fast/tail/depthwise.h"
-#include "fast/tail/any.inc.c"
+#include "fast/tail/any_lines.inc.c"
 #include "fast/gemm/epilogue.h"
 #include "fast/tail/depthwise_plan.h"
 #include "fast/tail/requant.inc.c"
