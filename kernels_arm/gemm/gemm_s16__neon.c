@@ -4,6 +4,7 @@
 #include "fast/gemm/gemm_driver_pack.h"
 #include "fast/gemm/gemm_kernels.h"
 #include "kernels_arm/gemm/gemm_store__neon.h"
+#include "kernels_arm/gemm/gemm_words__neon.h"
 
 #include <arm_neon.h>
 #include <string.h>
@@ -86,27 +87,6 @@ static void widen_sums(int64_t *sum, const int32_t *part, int64_t n) {
     }
 }
 
-/* Rounds n sums, a multiple of 8. The detour over f64 rounds once, because these sums have at most 53 bits. */
-static void round_sums(const int64_t *sum, float *y, int64_t n) {
-    for (; n > 0; n -= 8, sum += 8, y += 8) {
-        const int64x2x4_t s = vld1q_s64_x4(sum);
-        const float32x2_t first = vcvt_f32_f64(vcvtq_f64_s64(s.val[0])), third = vcvt_f32_f64(vcvtq_f64_s64(s.val[2]));
-        const float32x4x2_t v = {
-            {vcvt_high_f32_f64(first, vcvtq_f64_s64(s.val[1])), vcvt_high_f32_f64(third, vcvtq_f64_s64(s.val[3]))}};
-        vst1q_f32_x2(y, v);
-    }
-}
-
-/* Stores the sums: 64 bits, or as f32. */
-static void store_sums(const ln_gemm_tile *t, const int64_t *sum, int64_t rows, int64_t width) {
-    for (int64_t i = 0; i < rows; i++, sum += width) {
-        if (t->rounded)
-            round_sums(sum, (float *)t->c + i * t->ldc, width);
-        else
-            memcpy((int64_t *)t->c + i * t->ldc, sum, (size_t)t->columns * sizeof *sum);
-    }
-}
-
 /* Computes a tile in pieces of K, whose sums fit in 32 bits. */
 static void wide_tile(const ln_gemm_tile *t, int64_t rows, int64_t width, ln_gemm_ukernel kernel) {
     static const int32_t none[WIDTH];
@@ -132,7 +112,7 @@ static void wide_tile(const ln_gemm_tile *t, int64_t rows, int64_t width, ln_gem
             piece.a = rest;
         }
     }
-    store_sums(t, sum, rows, width);
+    ln_gemm_store_wide_neon(t, sum, rows, width);
 }
 
 /* Computes t->tiles tiles below each other. */

@@ -49,9 +49,15 @@ WORDS_INLINE int32x4_t result_of(const form f, const words *w, const int32_t *su
                                  const char *residual) {
     float32x4_t v = product_of(f, sums, scale);
     if (f.other != LINNET_NONE) v = vaddq_f32(v, residual_of(f, w, residual));
-    /* The narrowing store saturates, which replaces the clamp of numbers that are only requantized. */
-    if (!f.divided) return vqaddq_s32(vcvtnq_s32_f32(v), vdupq_n_s32(w->y_zero));
-    return vaddq_s32(ln_gemm_quantized(&w->sum, v), vdupq_n_s32(w->y_zero));
+    return f.divided ? ln_gemm_quantized(&w->sum, v) : vqaddq_s32(vcvtnq_s32_f32(v), vdupq_n_s32(w->y_zero));
+}
+
+/* Returns eight results as 16 bits. Saturation replaces the clamp of numbers that are only requantized. Otherwise the
+ * limits keep the sum with the zero point in range, so that its lowest bits are enough. */
+WORDS_INLINE int16x8_t narrowed(const form f, const words *w, int32x4_t low, int32x4_t high) {
+    if (!f.divided) return vqmovn_high_s32(vqmovn_s32(low), high);
+    const int16x8_t v = vuzp1q_s16(vreinterpretq_s16_s32(low), vreinterpretq_s16_s32(high));
+    return vaddq_s16(v, vdupq_n_s16((int16_t)w->y_zero));
 }
 
 /* Stores 8 columns of each row. */
@@ -63,10 +69,10 @@ WORDS_INLINE void store_eight(const form f, const words *all, const float *scale
     for (; rows > 0; rows--, sums += width, y += stride) {
         const int32x4_t v0 = result_of(f, &w, sums, scale0, residual);
         const int32x4_t v1 = result_of(f, &w, sums + 4, scale1, residual + 4 * size_of(f.other));
-        const int16x8_t v = vqmovn_high_s32(vqmovn_s32(v0), v1);
+        const int16x8_t v = narrowed(f, &w, v0, v1);
         if (f.y == LINNET_I16)
             vst1q_s16((int16_t *)(void *)y, v);
-        else /* the limits keep the sum in the range of bytes */
+        else
             vst1_s8((int8_t *)y, vmovn_s16(v));
         if (f.other != LINNET_NONE) residual += other_stride;
     }
@@ -93,12 +99,8 @@ bool ln_gemm_store_words_neon(const ln_requant *r, int64_t channel, const int32_
                               int64_t n, void *y, int64_t y_stride) {
     if (r->output_dtype != LINNET_I16 || r->mode != LN_REQUANT_FLOAT_RNE) return false;
     const words w = {.y_zero = r->y_zero};
-    if (r->rounded)
-        store_tile((form){true, false, LINNET_NONE, LINNET_I16}, &w, r->scale + channel, sums, rows, width, n, y, y,
-                   y_stride);
-    else
-        store_tile((form){false, false, LINNET_NONE, LINNET_I16}, &w, r->scale + channel, sums, rows, width, n, y, y,
-                   y_stride);
+    store_tile((form){r->rounded, false, LINNET_NONE, LINNET_I16}, &w, r->scale + channel, sums, rows, width, n, y, y,
+               y_stride);
     return true;
 }
 
@@ -116,8 +118,26 @@ void ln_gemm_sum_words_neon(const ln_requant *r, const ln_quantized_sum *sum, in
         STORE(true, LINNET_NONE, LINNET_I16);
     else if (other == LINNET_I16 && sum->y_dtype == LINNET_I16 && !r->rounded)
         STORE(false, LINNET_I16, LINNET_I16);
-    else if (other == LINNET_I16 && sum->y_dtype == LINNET_I16)
-        STORE(true, LINNET_I16, LINNET_I16);
     else
         STORE(r->rounded, other, sum->y_dtype);
+}
+
+/* Rounds n sums, a multiple of 8. The detour over f64 rounds once, because these sums have at most 53 bits. */
+static void round_sums(const int64_t *sum, float *y, int64_t n) {
+    for (; n > 0; n -= 8, sum += 8, y += 8) {
+        const int64x2x4_t s = vld1q_s64_x4(sum);
+        const float32x2_t first = vcvt_f32_f64(vcvtq_f64_s64(s.val[0])), third = vcvt_f32_f64(vcvtq_f64_s64(s.val[2]));
+        const float32x4x2_t v = {
+            {vcvt_high_f32_f64(first, vcvtq_f64_s64(s.val[1])), vcvt_high_f32_f64(third, vcvtq_f64_s64(s.val[3]))}};
+        vst1q_f32_x2(y, v);
+    }
+}
+
+void ln_gemm_store_wide_neon(const ln_gemm_tile *t, const int64_t *sum, int64_t rows, int64_t width) {
+    for (int64_t i = 0; i < rows; i++, sum += width) {
+        if (t->rounded)
+            round_sums(sum, (float *)t->c + i * t->ldc, width);
+        else
+            memcpy((int64_t *)t->c + i * t->ldc, sum, (size_t)t->columns * sizeof *sum);
+    }
 }

@@ -30,7 +30,8 @@ static const struct ln_machine machines[] = {
 #elif defined(__aarch64__)
 /* Computed, not measured: the throughput of instructions in Arm's software optimization guides, times the clock of
  * usual boards, times 0.7, which is the share of the peak that linnet's products reach. Products of 16 bits multiply
- * four pairs per instruction as those of f32 do, on one of the two units of a Cortex-A76. Converting an f16 value twice
+ * four pairs per instruction as those of f32 do, on one of the two units of a Cortex-A76. The dot product of
+ * their bytes multiplies eight pairs, on both units, if the weights have 8 bits. Converting an f16 value twice
  * takes about as long as writing and reading two more bytes beyond all caches, so `widest` includes the first layers
  * of usual networks, which are larger than the caches, but not values that would need much memory. */
 enum { LN_KEPT_BYTES = 8 << 20 };
@@ -38,8 +39,8 @@ static const struct ln_machine machines[] = {
     /* Cortex-A53, A35 and A55, in order, 1.4 GHz */
     {{{0.1f, 0.1f, 0.1f, 0.05f, 0.1f},
       {3.5f, 5, 3.5f, 1.2f, 0.3f},
-      {3.5f, 18, 3.5f, 1.2f, 0.3f},
-      {3.5f, 18, 3.5f, 1.2f, 0.3f},
+      {3.5f, 18, 8.5f, 1.2f, 0.3f},
+      {3.5f, 18, 8.5f, 1.2f, 0.3f},
       {0}},
      6,
      5,
@@ -49,7 +50,7 @@ static const struct ln_machine machines[] = {
      0.9f,
      LN_KEPT_BYTES},
     /* Cortex-A72, 1.5 GHz */
-    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}, {6, 10, 6, 2.5f, 0.6f}, {6, 40, 6, 2.5f, 0.6f}, {6, 40, 6, 2.5f, 0.6f}, {0}},
+    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}, {6, 10, 6, 2.5f, 0.6f}, {6, 40, 19, 2.5f, 0.6f}, {6, 40, 19, 2.5f, 0.6f}, {0}},
      12,
      8,
      3.5f,
@@ -58,7 +59,7 @@ static const struct ln_machine machines[] = {
      0.9f,
      LN_KEPT_BYTES},
     /* Cortex-A76 and later, 2.4 GHz */
-    {{{0.4f, 0.3f, 0.3f, 0.2f, 0.3f}, {26, 40, 13, 7, 1}, {26, 100, 13, 7, 1}, {26, 200, 13, 7, 1}, {0}},
+    {{{0.4f, 0.3f, 0.3f, 0.2f, 0.3f}, {26, 40, 13, 7, 1}, {26, 100, 48, 7, 1}, {26, 200, 48, 7, 1}, {0}},
      30,
      20,
      10,

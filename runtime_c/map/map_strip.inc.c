@@ -182,11 +182,11 @@ static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf 
 #else
         v = vf_min(vf_max(v, least), most);
 #endif
-        /* Processors divide slowly, so this code multiplies by the inverse and corrects the result twice. After
-           the first correction the error is below one unit in the last place; the second correction gives the exact
-           quotient (Markstein, 1990). */
-        vf q = vf_mul(v, inverse), minus = vf_neg(scale);
-        q = vf_fma(vf_fma(q, minus, v), inverse, q);
+        /* Processors divide slowly, so this code multiplies by the inverse and corrects the result (Markstein, 1990).
+           The product is less than 1.5 units in the last place away from the quotient, because the inverse is rounded
+           to nearest. One correction then gives the rounded quotient. For significands of 6 to 15 bits, all pairs
+           were tried. */
+        const vf q = vf_mul(v, inverse), minus = vf_neg(scale);
         return vi_from_vf(vf_fma(vf_fma(q, minus, v), inverse, q));
 #else
         v = vf_min(vf_max(v, least), most); /* NaN becomes the minimum */

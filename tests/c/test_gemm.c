@@ -38,6 +38,12 @@ typedef struct ukernel_memory {
     guarded b, init;
 } ukernel_memory;
 
+/* Returns element k of a row of A, as the products take it. */
+static double element_of(const ln_gemm_set *set, const void *row, int64_t k) {
+    const int8_t *parts = (const int8_t *)row + k / 4 * 8 + k % 4; /* if the row is split */
+    return set->split ? 256 * parts[0] + parts[4] : ln_load_f64(row, set->a_dtype, k);
+}
+
 static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory *memory, int rows, bool half,
                        int64_t columns, int64_t taps, int64_t kc, bool extreme) {
     if ((half ? set->half : set->full)[rows] == NULL) return;
@@ -105,7 +111,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
                 for (int64_t t = 0; t < taps; t++)
                     for (int64_t k = 0; k < kc; k++)
                         expected +=
-                            ln_load_f64(a[t * rows + i], set->a_dtype, k) *
+                            element_of(set, a[t * rows + i], k) *
                             ln_load_f64(b, set->b_dtype, ((t * padded + k) / depth * width + n) * depth + k % depth);
                 if (set->c_dtype == LINNET_F32) expected = expected < -50 ? -50 : expected > 60 ? 60 : expected;
             }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PROCESSORS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cortex-a53": ((3.5, 5, 3.5, 1.2, 0.3), (6, 5, 2.5, 250, 4000, 0.9)),
     "cortex-a72": ((6, 10, 6, 2.5, 0.6), (12, 8, 3.5, 150, 3000, 0.9)),
-    "cortex-a76": ((26, 100, 13, 7, 1), (30, 20, 10, 80, 2000, 0.9)),
+    "cortex-a76": ((26, 100, 48, 7, 1), (30, 20, 10, 80, 2000, 0.9)),
 }
 _RATES = ("f32", "i8", "i16", "map", "move")
 _OTHERS = ("cache", "shared", "memory", "step", "fork", "thread")

@@ -100,16 +100,27 @@ typedef struct ln_gemm_set {
     const struct ln_gemm_set *in_place; /* the set for products that are too small for packing A to pay off; NULL: this
                                            set */
     ln_gemm_convert convert;
-    ln_gemm_row_sums row_sums;        /* NULL for floats */
-    ln_gemm_store store;              /* NULL for floats */
-    ln_gemm_store_tile *store_tile;   /* NULL: whole blocks are stored by `store` */
-    ln_gemm_store_sum *store_sum;     /* only with store_tile; NULL: the epilogue adds a residual */
-    bool words;                       /* `store_sum` also adds and stores 16-bit numbers */
-    bool symmetric;                   /* no 8-bit weight may be -128 */
-    bool whole;                       /* kc must be a multiple of depth; rows of another length are first copied
-                                         (gather), which pads them */
+    ln_gemm_row_sums row_sums;      /* NULL for floats */
+    ln_gemm_store store;            /* NULL for floats */
+    ln_gemm_store_tile *store_tile; /* NULL: whole blocks are stored by `store` */
+    ln_gemm_store_sum *store_sum;   /* only with store_tile; NULL: the epilogue adds a residual */
+    bool words;                     /* `store_sum` also adds and stores 16-bit numbers */
+    bool symmetric;                 /* no 8-bit weight may be -128 */
+    bool split; /* ARM: `convert` splits elements of 16 bits, so that micro-kernels can multiply their bytes. They
+                   compute products with x - 128 instead of x */
+    bool whole; /* kc must be a multiple of depth; rows of another length are first copied (gather), which pads them */
     const struct ln_gemm_set *narrow; /* 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
+
+/* Tells whether elements of A are split. */
+static inline bool ln_gemm_splits(const ln_gemm_set *set) {
+#ifdef __aarch64__
+    return set->split;
+#else
+    (void)set;
+    return false;
+#endif
+}
 
 /* Returns the width of the next panel when `left` columns remain. */
 static inline int64_t ln_gemm_width(const ln_gemm_set *set, int64_t left) {

@@ -86,7 +86,8 @@ typedef struct row_block {
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
     const ln_gemm_product *p = &g->products[block->product];
     const bool widened = g->a.widened != LINNET_NONE;
-    const char *base = (const char *)b->inputs[g->a.operand] + p->a * (widened ? 1 : g->a.size);
+    const char *base =
+        (const char *)b->inputs[g->a.operand] + p->a * (widened && !ln_gemm_splits(g->set) ? 1 : g->a.size);
     if (widened) base = ln_gemm_widen(g, base, block->first, block->count, scratch + g->scratch.widened);
     int64_t most = g->a.plain ? g->k.kc : g->k.taps, unit = g->a.plain ? 1 : g->k.kc;
     ln_gemm_range part = {block->chunk * g->k.chunk, ln_min((block->chunk + 1) * g->k.chunk, most)};
@@ -103,7 +104,10 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
     } else if (g->a.gather) {
         char *copy = scratch + g->scratch.a;
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
-        for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->a.copy_stride;
+        for (int64_t i = 0; i < block->count; i++, copy += g->a.copy_stride) {
+            if (ln_gemm_splits(g->set) && !widened) g->set->convert(copy, copy, 1, g->k.padded, g->a.dtype);
+            block->rows[i] = copy;
+        }
     } else {
         ln_gemm_rows(g, base, block->first, block->count, part, scratch + g->scratch.a, block->rows);
     }

@@ -265,7 +265,7 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
     const uint8_t *from =
         source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * (int64_t)ln_dtype_size(g->b.dtype);
-    const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
+    const int64_t x_zero = g->c.requant.x_zero - (ln_gemm_splits(g->set) ? 128 : 0), count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* turns an i8 into the u8 that is larger by 128 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);

@@ -224,6 +224,8 @@ static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
     if (padding == NULL) return LINNET_OUT_OF_MEMORY;
     if (g->c.integer)
         for (int64_t i = 0; i < elements; i++) ln_store_i64(padding, dtype, i, g->c.requant.x_zero);
+    if (ln_gemm_splits(g->set) && g->a.widened != LINNET_NONE)
+        g->set->convert(padding, padding, 1, elements, g->a.widened);
     g->a.padding = padding;
     return LINNET_OK;
 }
@@ -248,7 +250,7 @@ static bool must_gather(const ln_gemm *g) {
     const int64_t depth =
         g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* elements of K that the micro-kernel multiplies in
                                                                      one step */
-    if (!as_it_is(g)) return true;
+    if (!as_it_is(g) || (ln_gemm_splits(g->set) && g->a.widened == LINNET_NONE)) return true;
     if (g->k.run > 1) return false;
     if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4))
         return false; /* packing A copies it anyway */
@@ -350,8 +352,8 @@ static void plan_panels(ln_call *call, ln_gemm *g) {
      * an address. */
     const ln_gemm_set *s = g->set;
     const uint64_t sizes = s->width | (uint64_t)s->depth << 8 | (uint64_t)s->unit << 16 | (uint64_t)s->b_dtype << 24;
-    const uint64_t dtypes =
-        s->c_dtype | (uint64_t)g->b.panel_dtype << 8 | (uint64_t)s->symmetric << 16 | order_of_k << 17;
+    const uint64_t dtypes = s->c_dtype | (uint64_t)g->b.panel_dtype << 8 | (uint64_t)s->symmetric << 16 |
+                            order_of_k << 17 | (uint64_t)ln_gemm_splits(s) << 19;
     call->packing = sizes | dtypes << 32;
 }
 

@@ -7,7 +7,10 @@
 bool ln_gemm_widens(const ln_gemm *g) {
     const ln_gemm_a *a = &g->a;
     const ln_window *w = &a->window;
-    if (g->set->a_dtype != LINNET_I16 || ln_dtype_size(a->dtype) != 1 || a->step != 1) return false;
+    if (a->step != 1) return false;
+    if (ln_gemm_splits(g->set) ? g->k.kc % g->set->depth != 0
+                               : g->set->a_dtype != LINNET_I16 || ln_dtype_size(a->dtype) != 1)
+        return false;
     /* Rows that are a multiple of 2 KiB apart evict each other from the L1 cache, so they are copied (gather). */
     if (a->plain) return a->row == g->k.kc && g->k.kc % 1024 != 0;
     for (int i = 0; i < LN_SPATIAL; i++)
@@ -52,6 +55,7 @@ int64_t ln_gemm_widened_bytes(const ln_gemm *g) {
 
 const char *ln_gemm_widen(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *out) {
     const ln_gemm_range part = elements(g, first, count);
-    g->set->convert(out, base + part.begin, 1, part.end - part.begin, g->a.widened);
+    const int64_t size = ln_gemm_splits(g->set) ? g->a.size : 1;
+    g->set->convert(out, base + part.begin * size, 1, part.end - part.begin, g->a.widened);
     return (const char *)((uintptr_t)out - (uintptr_t)(part.begin * g->a.size));
 }

@@ -170,6 +170,7 @@ static int64_t dw8_stored(const ln_depthwise *d) {
 typedef struct dw8_words {
     vf scale[2], least, most;
     vi zero;
+    int16x8_t sum_zero;   /* the zero point if `divided` */
     ln_quantized_sum sum; /* valid if `divided` */
     bool divided;
 } dw8_words;
@@ -180,20 +181,25 @@ static LN_ALWAYS_INLINE dw8_words dw8_words_of(const ln_depthwise *d, int64_t c)
     w.scale[0] = vf_load(r->scale + c), w.scale[1] = vf_load(r->scale + c + 4);
     if (!w.divided) return w;
     w.sum = *d->narrow.sum;
-    w.least = vf_set1(w.sum.low), w.most = vf_set1(w.sum.high), w.zero = vi_set1(w.sum.y_zero);
+    w.least = vf_set1(w.sum.low), w.most = vf_set1(w.sum.high);
+    w.sum_zero = vdupq_n_s16((int16_t)w.sum.y_zero);
     return w;
 }
 
 static LN_ALWAYS_INLINE vi dw8_word(const dw8_words *w, int half, vi sum) {
-    vf v = vf_mul(vf_from_vi(sum), w->scale[half]);
-    if (w->divided) v = requant_quotient(&w->sum, vminq_f32(vmaxq_f32(v, w->least), w->most)); /* v is not NaN */
-    return vqaddq_s32(vcvtnq_s32_f32(v), w->zero);
+    const vf v = vf_mul(vf_from_vi(sum), w->scale[half]);
+    if (!w->divided) return vqaddq_s32(vcvtnq_s32_f32(v), w->zero);
+    return vcvtnq_s32_f32(requant_quotient(&w->sum, vminq_f32(vmaxq_f32(v, w->least), w->most))); /* v is not NaN */
 }
 
 /* Stores 8 channels of a pixel as i16. */
 static LN_ALWAYS_INLINE void dw8_store_words(const dw8_words *w, vi low, vi high, char *at) {
     const vi q0 = dw8_word(w, 0, low), q1 = dw8_word(w, 1, high);
-    vst1q_s16((int16_t *)(void *)at, vqmovn_high_s32(vqmovn_s32(q0), q1));
+    const int16x8_t v =
+        w->divided ? /* the limits keep the result in range, so that its lowest bits are enough */
+            vaddq_s16(vuzpq_s16(vreinterpretq_s16_s32(q0), vreinterpretq_s16_s32(q1)).val[0], w->sum_zero)
+                   : vqmovn_high_s32(vqmovn_s32(q0), q1);
+    vst1q_s16((int16_t *)(void *)at, v);
 }
 
 /* The numbers by which sums become bytes, for 8 channels; copies as those of dw8_words. */

@@ -9,8 +9,7 @@
 static LN_ALWAYS_INLINE vf requant_quotient(const ln_quantized_sum *s, vf v) {
 #ifdef VF_FMA_DIVIDES
     const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
-    vf q = vf_mul(v, inverse);
-    q = vf_fma(vf_fma(q, minus, v), inverse, q);
+    const vf q = vf_mul(v, inverse);
     return vf_fma(vf_fma(q, minus, v), inverse, q);
 #else
     return vf_div(v, vf_set1(s->y_scale));
