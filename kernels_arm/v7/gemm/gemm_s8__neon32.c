@@ -1,7 +1,8 @@
-/* gemm_s8__neon32.c - 8-bit matmul and conv for ARMv7 with NEON, tiles of up to 4 x 8, two rows by four columns at a
+/* gemm_s8__neon32.c - 8-bit matmul and conv for ARMv7 with NEON, tiles of up to 2 x 8, of which 2 x 4 are computed at a
  * time. A sum is a vector of four partial sums: vmull and vmlal multiply 16 k of a row by 16 k of a column and add them
  * to eight sums of 16 bits, and vpadal adds pairs of these. Two products of at most 128 x 127 fit in 16 bits, so
- * weights must be in [-127, 127]. */
+ * weights must be in [-127, 127]. The loop is written in assembly, because compilers spill some of the registers and
+ * compute an address for each load. */
 #define LN_SIMD_NEON
 #include "simd/simd.h"
 
@@ -11,102 +12,103 @@
 #include "fast/gemm/gemm_kernels.h"
 #include "fast/tail/requant.inc.c"
 
-#define MAX_ROWS 4
+enum { MAX_ROWS = 2, TILES = 32, WIDTH = 8, DEPTH = 8, COLUMNS = 4 };
 
-enum { WIDTH = 8, DEPTH = 8, COLUMNS = 4 };
+/* What is added to the products of a tile. The assembly reads the fields at their offsets. */
+typedef struct ends {
+    const int32_t *init;    /* 0: a number for each column */
+    const int32_t *row_sum; /* 4: a number for each row; NULL: nothing is added */
+} ends;
 
-/* Adds the pairs of products of 16 or 8 k. */
-static inline int32x4_t add_16(int32x4_t sum, int8x16_t a, int8x8_t b0, int8x8_t b1) {
-    return vpadalq_s16(sum, vmlal_s8(vmull_s8(vget_low_s8(a), b0), vget_high_s8(a), b1));
-}
+/* 16 k of the rows are in q0 and q1, those of the columns in d4 to d7 and d8 to d11, products in q6 and q7. The sums of
+ * a row are in q8 to q11, those of a second row in q12 to q15. Pointers to the rows are in r4 and r5. */
+#define MUL(op, c, a, b) op ".s8 q" #c ", d" #a ", d" #b "\n"
+#define ADD_PAIRS(c, from) "vpadal.s16 q" #c ", q" #from "\n"
+#define WIDE_1(b0, b1, c, d) MUL("vmull", 6, 0, b0) MUL("vmlal", 6, 1, b1) ADD_PAIRS(c, 6)
+#define WIDE_2(b0, b1, c, d)                                                                                           \
+    MUL("vmull", 6, 0, b0)                                                                                             \
+    MUL("vmull", 7, 2, b0) MUL("vmlal", 6, 1, b1) MUL("vmlal", 7, 3, b1) ADD_PAIRS(c, 6) ADD_PAIRS(d, 7)
+#define SHORT_1(b, c, d) MUL("vmull", 6, 0, b) ADD_PAIRS(c, 6)
+#define SHORT_2(b, c, d) MUL("vmull", 6, 0, b) MUL("vmull", 7, 2, b) ADD_PAIRS(c, 6) ADD_PAIRS(d, 7)
+#define LOAD_WIDE_1 "vld1.8 {d0-d1}, [r4]!\n"
+#define LOAD_WIDE_2 LOAD_WIDE_1 "vld1.8 {d2-d3}, [r5]!\n"
+#define LOAD_SHORT_1 "vld1.8 {d0}, [r4]!\n"
+#define LOAD_SHORT_2 LOAD_SHORT_1 "vld1.8 {d2}, [r5]!\n"
+#define POINTERS_1 "ldr r4, [%[a]], #4\n"
+#define POINTERS_2 "ldrd r4, r5, [%[a]], #8\n"
+#define ZERO(c) "vmov.i32 q" #c ", #0\n"
+#define ZEROS_1 ZERO(8) ZERO(9) ZERO(10) ZERO(11)
+#define ZEROS_2 ZEROS_1 ZERO(12) ZERO(13) ZERO(14) ZERO(15)
+/* Adds the lanes of four vectors, d<0> to d<7>; the result is in d<0> and d<1>. */
+#define PAIRS(to, a, b) "vpadd.i32 d" #to ", d" #a ", d" #b "\n"
+#define LANES_1                                                                                                        \
+    PAIRS(16, 16, 17) PAIRS(17, 18, 19) PAIRS(18, 20, 21) PAIRS(19, 22, 23) PAIRS(16, 16, 17) PAIRS(17, 18, 19)
+#define LANES_2                                                                                                        \
+    LANES_1 PAIRS(24, 24, 25) PAIRS(25, 26, 27) PAIRS(26, 28, 29) PAIRS(27, 30, 31) PAIRS(24, 24, 25) PAIRS(25, 26, 27)
+#define ADD(c, from) "vadd.i32 q" #c ", q" #c ", q" #from "\n"
+#define ADD_INIT_1 ADD(8, 0)
+#define ADD_INIT_2 ADD(8, 0) ADD(12, 0)
+#define ADD_ROW_SUM_1 "vld1.32 {d0[], d1[]}, [r5]!\n" ADD(8, 0)
+#define ADD_ROW_SUM_2 ADD_ROW_SUM_1 "vld1.32 {d0[], d1[]}, [r5]\n" ADD(12, 0)
+#define STORE_1 "vst1.32 {d16-d17}, [%[c]], %[ldc]\n"
+#define STORE_2 STORE_1 "vst1.32 {d24-d25}, [%[c]], %[ldc]\n"
 
-static inline int32x4_t add_8(int32x4_t sum, int8x8_t a, int8x8_t b) { return vpadalq_s16(sum, vmull_s8(a, b)); }
-
-/* Returns the sums of the lanes of four vectors. */
-static inline int32x4_t lanes_of(const int32x4_t v[COLUMNS]) {
-    int32x2_t pair[COLUMNS];
-    LN_UNROLL
-    for (int j = 0; j < COLUMNS; j++) pair[j] = vpadd_s32(vget_low_s32(v[j]), vget_high_s32(v[j]));
-    return vcombine_s32(vpadd_s32(pair[0], pair[1]), vpadd_s32(pair[2], pair[3]));
-}
-
-/* Computes `rows` rows, 1 or 2, of four columns. a: pointers to the rows, `step` from tap to tap. b: the columns of the
- * panel, whose steps of DEPTH k are `b_step` bytes apart. */
-static inline __attribute__((always_inline)) void block(const int rows, const ln_gemm_tile *t, const void *const *a,
-                                                        int32_t step, const int8_t *b, const int32_t b_step,
-                                                        const int32_t *init, int32_t *c, int32_t ldc) {
-    int32x4_t sum[2][COLUMNS];
-    LN_UNROLL
-    for (int i = 0; i < rows; i++) LN_UNROLL
-    for (int j = 0; j < COLUMNS; j++) sum[i][j] = vdupq_n_s32(0);
-    const int32_t kc = (int32_t)t->kc;
-    for (int32_t taps = (int32_t)t->taps; taps > 0; taps--, a += step) {
-        const int8_t *a0 = a[0], *a1 = a[rows - 1];
-        int32_t k = kc;
-        for (; k >= 2 * DEPTH; k -= 2 * DEPTH, b += 2 * b_step) {
-            const int8x16_t x = vld1q_s8(a0), y = vld1q_s8(a1);
-            a0 += 2 * DEPTH, a1 += 2 * DEPTH;
-            LN_UNROLL
-            for (int j = 0; j < COLUMNS; j++) {
-                const int8x8_t b0 = vld1_s8(b + j * DEPTH), b1 = vld1_s8(b + b_step + j * DEPTH);
-                sum[0][j] = add_16(sum[0][j], x, b0, b1);
-                if (rows > 1) sum[1][j] = add_16(sum[1][j], y, b0, b1);
-            }
-        }
-        if (k == 0) continue;
-        const int8x8_t x = vld1_s8(a0), y = vld1_s8(a1);
-        LN_UNROLL
-        for (int j = 0; j < COLUMNS; j++) {
-            const int8x8_t b0 = vld1_s8(b + j * DEPTH);
-            sum[0][j] = add_8(sum[0][j], x, b0);
-            if (rows > 1) sum[1][j] = add_8(sum[1][j], y, b0);
-        }
-        b += b_step;
+/* block_<rows> computes t->tiles tiles below each other, at least one, of four columns. b: the columns in the panel,
+ * whose steps of DEPTH k are b_step bytes apart. ldc: bytes. */
+#define BLOCK(R)                                                                                                       \
+    static LN_NEVER_INLINE void block_##R(const ln_gemm_tile *t, const int8_t *b, int32_t b_step, const int32_t *init, \
+                                          int32_t *c, int32_t ldc) {                                                   \
+        const void *const *a = t->a;                                                                                   \
+        const int32_t kc = (int32_t)t->kc;                                                                             \
+        ends e = {init, t->row_sum};                                                                                   \
+        int32_t tiles = (int32_t)t->tiles;                                                                             \
+        do {                                                                                                           \
+            int32_t taps = (int32_t)t->taps, k;                                                                        \
+            const int8_t *at = b;                                                                                      \
+            __asm__ volatile(ZEROS_##R "1: " POINTERS_##R "subs %[k], %[kc], #16\n"                                    \
+                                                          "blt 3f\n"                                                   \
+                                                          "2: " LOAD_WIDE_##R                                          \
+                             "vld1.8 {d4-d7}, [%[b]], %[step]\n"                                                       \
+                             "vld1.8 {d8-d11}, [%[b]], %[step]\n"                                                      \
+                             "subs %[k], %[k], #16\n" WIDE_##R(4, 8, 8, 12) WIDE_##R(5, 9, 9, 13)                      \
+                                 WIDE_##R(6, 10, 10, 14) WIDE_##R(7, 11, 11, 15) "bge 2b\n"                            \
+                                                                                 "3: tst %[k], #8\n"                   \
+                                                                                 "beq 4f\n" LOAD_SHORT_##R             \
+                             "vld1.8 {d4-d7}, [%[b]], %[step]\n" SHORT_##R(4, 8, 12) SHORT_##R(5, 9, 13)               \
+                                 SHORT_##R(6, 10, 14) SHORT_##R(7, 11, 15) "4: subs %[taps], %[taps], #1\n"            \
+                                                                           "bne 1b\n" LANES_##R                        \
+                             "ldrd r4, r5, [%[e]]\n"                                                                   \
+                             "vld1.32 {d0-d1}, [r4]\n" ADD_INIT_##R "cmp r5, #0\n"                                     \
+                                                                    "beq 5f\n" ADD_ROW_SUM_##R "5: " STORE_##R         \
+                             : [a] "+&r"(a), [b] "+&r"(at), [taps] "+&r"(taps), [c] "+&r"(c), [k] "=&r"(k)             \
+                             : [kc] "r"(kc), [step] "r"(b_step), [e] "r"(&e), [ldc] "r"(ldc)                           \
+                             : "cc", "memory", "r4", "r5", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", \
+                               "q10", "q11", "q12", "q13", "q14", "q15");                                              \
+            if (e.row_sum != NULL) e.row_sum += R;                                                                     \
+        } while (--tiles > 0);                                                                                         \
     }
-    LN_UNROLL
-    for (int i = 0; i < rows; i++) vst1q_s32(c + i * ldc, vaddq_s32(lanes_of(sum[i]), vld1q_s32(init)));
-}
-
-static LN_NEVER_INLINE void block_1(const ln_gemm_tile *t, const void *const *a, int32_t step, const int8_t *b,
-                                    int32_t b_step, const int32_t *init, int32_t *c) {
-    block(1, t, a, step, b, b_step, init, c, 0);
-}
-
-static LN_NEVER_INLINE void block_2(const ln_gemm_tile *t, const void *const *a, int32_t step, const int8_t *b,
-                                    int32_t b_step, const int32_t *init, int32_t *c, int32_t ldc) {
-    block(2, t, a, step, b, b_step, init, c, ldc);
-}
+BLOCK(1)
+BLOCK(2)
 
 static void tile(const ln_gemm_tile *t, int32_t rows, int32_t width) {
     int32_t edge[MAX_ROWS * WIDTH];
     const bool whole = t->columns == width;
     int32_t *c = whole ? t->c : edge;
-    const int32_t ldc = whole ? (int32_t)t->ldc : width;
+    const int32_t ldc = (whole ? (int32_t)t->ldc : width) * (int32_t)sizeof *c;
     const int32_t *init = t->init;
-    for (int32_t j = 0; j < width; j += COLUMNS) {
-        const int8_t *b = (const int8_t *)t->b + j * DEPTH;
-        int32_t i = 0;
-        for (; i + 2 <= rows; i += 2) block_2(t, t->a + i, rows, b, width * DEPTH, init + j, c + i * ldc + j, ldc);
-        if (i < rows) block_1(t, t->a + i, rows, b, width * DEPTH, init + j, c + i * ldc + j);
-    }
-    for (int32_t i = 0; t->row_sum != NULL && i < rows; i++)
-        for (int32_t j = 0; j < width; j += COLUMNS) {
-            int32_t *at = c + i * ldc + j;
-            vst1q_s32(at, vaddq_s32(vld1q_s32(at), vdupq_n_s32(t->row_sum[i])));
-        }
+    for (int32_t j = 0; j < width; j += COLUMNS)
+        (rows == 2 ? block_2 : block_1)(t, (const int8_t *)t->b + j * DEPTH, width * DEPTH, init + j, c + j, ldc);
     if (!whole)
         ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, edge, width * (int64_t)sizeof *c, rows,
                           t->columns * (int64_t)sizeof *c);
 }
 
-#define TILES(r)                                                                                                       \
-    static void full_##r(const ln_gemm_tile *t) { tile(t, r, WIDTH); }                                                 \
-    static void half_##r(const ln_gemm_tile *t) { tile(t, r, WIDTH / 2); }
-LN_GEMM_ROWS_4(TILES)
-#define FULL(r) [r] = full_##r,
-#define HALF(r) [r] = half_##r,
-static const ln_gemm_ukernel full[MAX_ROWS + 1] = {LN_GEMM_ROWS_4(FULL)};
-static const ln_gemm_ukernel half[MAX_ROWS + 1] = {LN_GEMM_ROWS_4(HALF)};
+static void full_1(const ln_gemm_tile *t) { tile(t, 1, WIDTH); }
+static void full_2(const ln_gemm_tile *t) { tile(t, 2, WIDTH); }
+static void half_1(const ln_gemm_tile *t) { tile(t, 1, WIDTH / 2); }
+static void half_2(const ln_gemm_tile *t) { tile(t, 2, WIDTH / 2); }
+static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, full_1, full_2};
+static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, half_1, half_2};
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     if (stride == 1)
@@ -139,10 +141,79 @@ static void store(const ln_requant *r, int64_t channel, const void *sums, int64_
     }
 }
 
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+
+/* The constants of four channels. */
+typedef struct factors {
+    vf scale;
+    vi fixed, shift;
+} factors;
+
+static LN_ALWAYS_INLINE factors factors_of(const ln_requant *r, const int mode, int64_t channel) {
+    factors f = {0};
+    if (mode == LN_REQUANT_FLOAT_RNE)
+        f.scale = vf_load(r->scale + channel);
+    else
+        f.fixed = vi_load(r->fixed + channel), f.shift = vi_load(r->shift + channel);
+    return f;
+}
+
+/* Returns the results of four sums, without the zero point, within the range of i16. Adding 1.5 * 2^23 rounds a float
+ * half to even: the low bits of the total are an integer, from which the bits of the constant are subtracted. Where the
+ * total is too large for that, the difference is beyond 16 bits, too. */
+static LN_ALWAYS_INLINE int16x4_t scaled(vi sum, const factors *f, const int mode) {
+    if (mode == LN_REQUANT_TFLITE) return vqmovn_s32(vi_fixed_multiply(sum, f->fixed, f->shift));
+    if (mode == LN_REQUANT_TFLITE_SINGLE) return vqmovn_s32(vi_fixed_multiply_single(sum, f->fixed, f->shift));
+    const vf constant = vf_set1(12582912.0f), total = vf_add(vf_mul(vf_from_vi(sum), f->scale), constant);
+    return vqmovn_s32(vqsubq_s32(vf_as_vi(total), vf_as_vi(constant)));
+}
+
+/* Stores rows of 8 results as bytes. Every step saturates, which replaces the clamp because |zero| < 2^8. u8 results
+ * are i8 results with the highest bit flipped. */
+static LN_ALWAYS_INLINE void store_bytes(const int mode, const ln_requant *r, int64_t channel, const int32_t *sums,
+                                         int32_t rows, uint8_t *y, int32_t stride) {
+    const int turn = r->output_dtype == LINNET_I8 ? 0 : 128;
+    const int16x8_t zero = vdupq_n_s16((int16_t)(r->y_zero - turn));
+    const uint8x8_t highest = vdup_n_u8((uint8_t)turn);
+    const factors low = factors_of(r, mode, channel), high = factors_of(r, mode, channel + 4);
+    for (; rows > 0; rows--, sums += WIDTH, y += stride) {
+        const int16x8_t v = vcombine_s16(scaled(vi_load(sums), &low, mode), scaled(vi_load(sums + 4), &high, mode));
+        vst1_u8(y, veor_u8(vreinterpret_u8_s8(vqmovn_s16(vqaddq_s16(v, zero))), highest));
+    }
+}
+
+static LN_NEVER_INLINE void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *sums, int32_t rows,
+                                           uint8_t *y, int32_t stride) {
+    if (r->mode == LN_REQUANT_FLOAT_RNE)
+        store_bytes(LN_REQUANT_FLOAT_RNE, r, channel, sums, rows, y, stride);
+    else if (r->mode == LN_REQUANT_TFLITE)
+        store_bytes(LN_REQUANT_TFLITE, r, channel, sums, rows, y, stride);
+    else
+        store_bytes(LN_REQUANT_TFLITE_SINGLE, r, channel, sums, rows, y, stride);
+}
+
+static void store_tile(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
+                       int64_t n, void *y, int64_t y_stride) {
+    uint8_t row[WIDTH], *to = y;
+    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < WIDTH) {
+        store(r, channel, sums, width * (int64_t)sizeof *sums, rows, n, y, y_stride);
+        return;
+    }
+    if (n == WIDTH) {
+        store_bytes_of(r, channel, sums, (int32_t)rows, to, (int32_t)y_stride);
+        return;
+    }
+    for (; rows > 0; rows--, sums += WIDTH, to += y_stride) {
+        store_bytes_of(r, channel, sums, 1, row, 0);
+        memcpy(to, row, (size_t)n);
+    }
+}
+
 const ln_gemm_set ln_gemm_s8__neon32 = {.a_dtype = LINNET_I8,
                                         .b_dtype = LINNET_I8,
                                         .c_dtype = LINNET_I32,
                                         .rows = MAX_ROWS,
+                                        .tiles = TILES,
                                         .width = WIDTH,
                                         .depth = DEPTH,
                                         .whole = true,
@@ -153,7 +224,8 @@ const ln_gemm_set ln_gemm_s8__neon32 = {.a_dtype = LINNET_I8,
                                         .half = half,
                                         .convert = convert,
                                         .row_sums = row_sums,
-                                        .store = store};
+                                        .store = store,
+                                        .store_tile = store_tile};
 static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon32};
 
 /* Tells whether the weights are known and none is -128. */
