@@ -12,6 +12,11 @@
 #define LN_DW_TAPS 16 /* the longest line of taps for which pixels at the borders are computed together */
 #elif defined(LN_SIMD_NEON)
 #define LN_DW_PIXELS 8
+#ifdef LN_SIMD_NEON64
+#define DW_PAIRS true /* dw4_rows computes two output rows at once */
+#else
+#define DW_PAIRS false
+#endif
 #else
 #define LN_DW_PIXELS 4
 #endif
@@ -277,9 +282,9 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
             if (sums) dw_requant(call, d, &parts, out, y);
         } else
 #endif
-#ifdef LN_SIMD_NEON64
+#ifdef LN_SIMD_NEON
             if (!d->integer && !d->transposed) {
-            const bool pair = d->floats.direct && !d->widen && w->stride[1] == 1 && w->dilation[1] == 1 &&
+            const bool pair = DW_PAIRS && d->floats.direct && !d->widen && w->stride[1] == 1 && w->dilation[1] == 1 &&
                               w->stride[2] == 1 && item + 1 < end && position[2] + 1 < w->out[1];
             void *outs[2] = {out, pair ? y + d->y.s[1] * y_size : NULL};
             if (!dw4_rows(d, &parts, call->inputs[0].dtype, b->inputs[0], position, &cache, outs, out_pixel))

@@ -1,8 +1,9 @@
 /* depthwise_f32.inc.c - depthwise convolution of f32 by 3 x 3 with NEON. Included by depthwise.inc.c. */
-#ifdef LN_SIMD_NEON64
+#ifdef LN_SIMD_NEON
 
 #define DW4_SEGMENT 56 /* output pixels before the next channels: so few that input lines stay in L1 */
 
+#ifdef LN_SIMD_NEON64
 #define DW_LOAD(v, row) "ld1 {v" #v ".4s}, [%[in" #row "]], %[step" #row "]\n"
 #define DW_TAP(sum, v, k) "fmla v" #sum ".4s, v" #v ".4s, v" #k ".4s\n"
 #define DW_STORE(sum, row)                                                                                             \
@@ -15,8 +16,11 @@
     "ld1 {v23.4s}, [%[bias]]\n ld1r {v24.4s}, [%[low]]\n ld1r {v25.4s}, [%[high]]\n"
 #define DW_SLIDE dw4_slide
 #include "fast/tail/depthwise_slide.inc.c"
+#else
+#include "fast/tail/depthwise_slide_a32.inc.c"
+#endif
 
-/* Computes one output row, or two if `out[1]` is given, and returns whether it could. */
+/* Computes one output row, or (on 64 bits) two if `out[1]` is given, and returns whether it could. */
 static bool dw4_rows(const ln_depthwise *d, const ln_depthwise_weights *parts, int dtype, const void *x,
                      const int64_t *position, dw_cache *cache, void *const *out, int64_t out_pixel) {
     static const float zeros[8] = {0};
