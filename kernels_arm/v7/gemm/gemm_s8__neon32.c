@@ -14,44 +14,41 @@
 
 enum { MAX_ROWS = 2, TILES = 32, WIDTH = 8, DEPTH = 8, COLUMNS = 4 };
 
-/* What is added to the products of a tile. The assembly reads the fields at their offsets. */
-typedef struct ends {
-    const int32_t *init;    /* 0: a number for each column */
-    const int32_t *row_sum; /* 4: a number for each row; NULL: nothing is added */
-} ends;
-
 /* 16 k of the rows are in q0 and q1, those of the columns in d4 to d7 and d8 to d11, products in q6 and q7. The sums of
  * a row are in q8 to q11, those of a second row in q12 to q15. Pointers to the rows are in r4 and r5. */
 #define MUL(op, c, a, b) op ".s8 q" #c ", d" #a ", d" #b "\n"
-#define ADD_PAIRS(c, from) "vpadal.s16 q" #c ", q" #from "\n"
-#define WIDE_1(b0, b1, c, d) MUL("vmull", 6, 0, b0) MUL("vmlal", 6, 1, b1) ADD_PAIRS(c, 6)
-#define WIDE_2(b0, b1, c, d)                                                                                           \
+#define ADD_PAIRS(add, c, from) add ".s16 q" #c ", q" #from "\n"
+/* add: vpaddl for the first products of a sum, else vpadal. */
+#define WIDE_1(add, b0, b1, c, d) MUL("vmull", 6, 0, b0) MUL("vmlal", 6, 1, b1) ADD_PAIRS(add, c, 6)
+#define WIDE_2(add, b0, b1, c, d)                                                                                      \
     MUL("vmull", 6, 0, b0)                                                                                             \
-    MUL("vmull", 7, 2, b0) MUL("vmlal", 6, 1, b1) MUL("vmlal", 7, 3, b1) ADD_PAIRS(c, 6) ADD_PAIRS(d, 7)
-#define SHORT_1(b, c, d) MUL("vmull", 6, 0, b) ADD_PAIRS(c, 6)
-#define SHORT_2(b, c, d) MUL("vmull", 6, 0, b) MUL("vmull", 7, 2, b) ADD_PAIRS(c, 6) ADD_PAIRS(d, 7)
+    MUL("vmull", 7, 2, b0) MUL("vmlal", 6, 1, b1) MUL("vmlal", 7, 3, b1) ADD_PAIRS(add, c, 6) ADD_PAIRS(add, d, 7)
+#define SHORT_1(b, c, d) MUL("vmull", 6, 0, b) ADD_PAIRS("vpadal", c, 6)
+#define SHORT_2(b, c, d) MUL("vmull", 6, 0, b) MUL("vmull", 7, 2, b) ADD_PAIRS("vpadal", c, 6) ADD_PAIRS("vpadal", d, 7)
 #define LOAD_WIDE_1 "vld1.8 {d0-d1}, [r4]!\n"
 #define LOAD_WIDE_2 LOAD_WIDE_1 "vld1.8 {d2-d3}, [r5]!\n"
 #define LOAD_SHORT_1 "vld1.8 {d0}, [r4]!\n"
 #define LOAD_SHORT_2 LOAD_SHORT_1 "vld1.8 {d2}, [r5]!\n"
 #define POINTERS_1 "ldr r4, [%[a]], #4\n"
 #define POINTERS_2 "ldrd r4, r5, [%[a]], #8\n"
+#define STEP_16(R, add)                                                                                                \
+    LOAD_WIDE_##R                                                                                                      \
+        "vld1.8 {d4-d7}, [%[b]], %[step]\n vld1.8 {d8-d11}, [%[b]], %[step]\n subs %[k], %[k], #16\n" WIDE_##R(        \
+            add, 4, 8, 8, 12) WIDE_##R(add, 5, 9, 9, 13) WIDE_##R(add, 6, 10, 10, 14) WIDE_##R(add, 7, 11, 11, 15)
+#define STEP_8(R)                                                                                                      \
+    LOAD_SHORT_##R "vld1.8 {d4-d7}, [%[b]], %[step]\n" SHORT_##R(4, 8, 12) SHORT_##R(5, 9, 13) SHORT_##R(6, 10, 14)    \
+        SHORT_##R(7, 11, 15)
 #define ZERO(c) "vmov.i32 q" #c ", #0\n"
 #define ZEROS_1 ZERO(8) ZERO(9) ZERO(10) ZERO(11)
 #define ZEROS_2 ZEROS_1 ZERO(12) ZERO(13) ZERO(14) ZERO(15)
-/* Adds the lanes of four vectors, d<0> to d<7>; the result is in d<0> and d<1>. */
+/* Adds the lanes of the four sums of a row; the result is in the first one. */
 #define PAIRS(to, a, b) "vpadd.i32 d" #to ", d" #a ", d" #b "\n"
 #define LANES_1                                                                                                        \
     PAIRS(16, 16, 17) PAIRS(17, 18, 19) PAIRS(18, 20, 21) PAIRS(19, 22, 23) PAIRS(16, 16, 17) PAIRS(17, 18, 19)
 #define LANES_2                                                                                                        \
     LANES_1 PAIRS(24, 24, 25) PAIRS(25, 26, 27) PAIRS(26, 28, 29) PAIRS(27, 30, 31) PAIRS(24, 24, 25) PAIRS(25, 26, 27)
-#define ADD(c, from) "vadd.i32 q" #c ", q" #c ", q" #from "\n"
-#define ADD_INIT_1 ADD(8, 0)
-#define ADD_INIT_2 ADD(8, 0) ADD(12, 0)
-#define ADD_ROW_SUM_1 "vld1.32 {d0[], d1[]}, [r5]!\n" ADD(8, 0)
-#define ADD_ROW_SUM_2 ADD_ROW_SUM_1 "vld1.32 {d0[], d1[]}, [r5]\n" ADD(12, 0)
-#define STORE_1 "vst1.32 {d16-d17}, [%[c]], %[ldc]\n"
-#define STORE_2 STORE_1 "vst1.32 {d24-d25}, [%[c]], %[ldc]\n"
+#define STORE_1 "vadd.i32 q8, q8, q0\n vst1.32 {d16-d17}, [%[c]], %[ldc]\n"
+#define STORE_2 STORE_1 "vadd.i32 q12, q12, q0\n vst1.32 {d24-d25}, [%[c]], %[ldc]\n"
 
 /* block_<rows> computes t->tiles tiles below each other, at least one, of four columns. b: the columns in the panel,
  * whose steps of DEPTH k are b_step bytes apart. ldc: bytes. */
@@ -60,31 +57,28 @@ typedef struct ends {
                                           int32_t *c, int32_t ldc) {                                                   \
         const void *const *a = t->a;                                                                                   \
         const int32_t kc = (int32_t)t->kc;                                                                             \
-        ends e = {init, t->row_sum};                                                                                   \
         int32_t tiles = (int32_t)t->tiles;                                                                             \
         do {                                                                                                           \
             int32_t taps = (int32_t)t->taps, k;                                                                        \
             const int8_t *at = b;                                                                                      \
-            __asm__ volatile(ZEROS_##R "1: " POINTERS_##R "subs %[k], %[kc], #16\n"                                    \
-                                                          "blt 3f\n"                                                   \
-                                                          "2: " LOAD_WIDE_##R                                          \
-                             "vld1.8 {d4-d7}, [%[b]], %[step]\n"                                                       \
-                             "vld1.8 {d8-d11}, [%[b]], %[step]\n"                                                      \
-                             "subs %[k], %[k], #16\n" WIDE_##R(4, 8, 8, 12) WIDE_##R(5, 9, 9, 13)                      \
-                                 WIDE_##R(6, 10, 10, 14) WIDE_##R(7, 11, 11, 15) "bge 2b\n"                            \
-                                                                                 "3: tst %[k], #8\n"                   \
-                                                                                 "beq 4f\n" LOAD_SHORT_##R             \
-                             "vld1.8 {d4-d7}, [%[b]], %[step]\n" SHORT_##R(4, 8, 12) SHORT_##R(5, 9, 13)               \
-                                 SHORT_##R(6, 10, 14) SHORT_##R(7, 11, 15) "4: subs %[taps], %[taps], #1\n"            \
-                                                                           "bne 1b\n" LANES_##R                        \
-                             "ldrd r4, r5, [%[e]]\n"                                                                   \
-                             "vld1.32 {d0-d1}, [r4]\n" ADD_INIT_##R "cmp r5, #0\n"                                     \
-                                                                    "beq 5f\n" ADD_ROW_SUM_##R "5: " STORE_##R         \
-                             : [a] "+&r"(a), [b] "+&r"(at), [taps] "+&r"(taps), [c] "+&r"(c), [k] "=&r"(k)             \
-                             : [kc] "r"(kc), [step] "r"(b_step), [e] "r"(&e), [ldc] "r"(ldc)                           \
-                             : "cc", "memory", "r4", "r5", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", \
-                               "q10", "q11", "q12", "q13", "q14", "q15");                                              \
-            if (e.row_sum != NULL) e.row_sum += R;                                                                     \
+            __asm__ volatile(                                                                                          \
+                POINTERS_##R                                                                                           \
+                "subs %[k], %[kc], #16\n"                                                                              \
+                "blt 6f\n" STEP_16(R, "vpaddl") "blt 3f\n"                                                             \
+                                                "2: " STEP_16(R, "vpadal") "bge 2b\n"                                  \
+                                                                           "3: tst %[k], #8\n"                         \
+                                                                           "beq 4f\n" STEP_8(                          \
+                                                                               R) "4: subs %[taps], %[taps], #1\n"     \
+                                                                                  "beq 5f\n" POINTERS_##R              \
+                "subs %[k], %[kc], #16\n"                                                                              \
+                "bge 2b\n"                                                                                             \
+                "b 3b\n"                                                                                               \
+                "6: " ZEROS_##R "b 3b\n"                                                                               \
+                                "5: " LANES_##R "vld1.32 {d0-d1}, [%[init]]\n" STORE_##R                               \
+                : [a] "+&r"(a), [b] "+&r"(at), [taps] "+&r"(taps), [c] "+&r"(c), [k] "=&r"(k)                          \
+                : [kc] "r"(kc), [step] "r"(b_step), [init] "r"(init), [ldc] "r"(ldc)                                   \
+                : "cc", "memory", "r4", "r5", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10",       \
+                  "q11", "q12", "q13", "q14", "q15");                                                                  \
         } while (--tiles > 0);                                                                                         \
     }
 BLOCK(1)
@@ -95,9 +89,14 @@ static void tile(const ln_gemm_tile *t, int32_t rows, int32_t width) {
     const bool whole = t->columns == width;
     int32_t *c = whole ? t->c : edge;
     const int32_t ldc = (whole ? (int32_t)t->ldc : width) * (int32_t)sizeof *c;
-    const int32_t *init = t->init;
+    const int32_t *init = t->init, all = rows * (int32_t)ln_max(t->tiles, 1);
     for (int32_t j = 0; j < width; j += COLUMNS)
         (rows == 2 ? block_2 : block_1)(t, (const int8_t *)t->b + j * DEPTH, width * DEPTH, init + j, c + j, ldc);
+    for (int32_t i = 0; t->row_sum != NULL && i < all; i++)
+        for (int32_t j = 0; j < width; j += COLUMNS) {
+            int32_t *at = (int32_t *)(void *)((char *)c + i * ldc) + j;
+            vst1q_s32(at, vaddq_s32(vld1q_s32(at), vdupq_n_s32(t->row_sum[i])));
+        }
     if (!whole)
         ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, edge, width * (int64_t)sizeof *c, rows,
                           t->columns * (int64_t)sizeof *c);
