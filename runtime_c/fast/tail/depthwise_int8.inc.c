@@ -156,7 +156,21 @@ static void dw8_slide(const dw8_span *s, int64_t c, int64_t begin, int64_t count
 #undef DW8_LOOP_2
 #undef DW8_SLIDE
 
+#else
+#include "fast/tail/depthwise_int8_a32.inc.c"
 #endif
+
+/* Tells whether dw8_slide computes the convolution. */
+static bool dw8_slides(const ln_depthwise *d) {
+    const ln_window *w = &d->window;
+#ifdef LN_SIMD_NEON64
+    const bool stores = d->narrow.stores != LN_NARROW_SUMS;
+#else
+    const bool stores = d->narrow.stores == LN_NARROW_FLOAT;
+#endif
+    return stores && w->dilation[2] == 1 && w->stride[2] <= 2 && d->narrow.size == 1 && w->kernel[0] == 1 &&
+           w->kernel[1] == 3 && w->kernel[2] == 3;
+}
 
 /* ---- other kernels and outputs: blocks of pixels ---- */
 
@@ -365,7 +379,7 @@ static LN_ALWAYS_INLINE void dw8_block(const int size, const int pixels, const i
     DW8_BLOCK(dw##BITS##_five_by_2, SIZE, DW8_PIXELS, DW8_SHARED_BY_2, 5)
 DW8_BLOCKS(1, 8)
 DW8_BLOCKS(2, 16)
-#ifndef LN_SIMD_NEON64 /* else dw8_slide computes these */
+#ifndef LN_SIMD_NEON64 /* else dw8_slide computes most of these */
 DW8_BLOCK(dw8_three, 1, DW8_PIXELS, DW8_SHARED, 3)
 DW8_BLOCK(dw8_three_by_2, 1, DW8_PIXELS, DW8_SHARED_BY_2, 3)
 #endif
@@ -404,15 +418,12 @@ static void dw8_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     for (int64_t tap = 0; tap < w->kernel[0] * w->kernel[1]; tap++)
         s.rows[tap] = dw8_input_row(d, x, position, tap, cache);
     /* The last vector of channels and the last block of pixels begin early and compute some values again. */
-#ifdef LN_SIMD_NEON64
-    const bool plain = w->dilation[2] == 1 && w->stride[2] <= 2 && d->narrow.size == 1;
-    if (plain && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && d->narrow.stores != LN_NARROW_SUMS) {
+    if (dw8_slides(d)) {
         for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT)
             for (int64_t c = 0; c < d->channels; c += 8)
                 dw8_slide(&s, ln_min(c, d->channels - 8), ox, ln_min(DW8_SEGMENT, pixels - ox));
         return;
     }
-#endif
     dw8_blocks *const block = dw8_blocks_of(d);
     const int64_t step = pixels < DW8_PIXELS ? 1 : DW8_PIXELS;
     for (int64_t ox = 0; ox < pixels; ox += DW8_SEGMENT) {
