@@ -15,14 +15,17 @@
 enum { ROWS = 4, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
 
-/* What a tile needs besides its products. The assembly reads the fields at their offsets; those of rows are in bytes.
- */
+/* What tiles below each other need besides A. The assembly reads the fields at their offsets and moves the pointers to
+ * rows, which are distances of bytes apart, from tile to tile. */
 typedef struct ends {
     const float *start;       /* 0: the start values */
     int32_t start_step;       /* 4 */
     const float *sums, *more; /* 8, 12: rows that are added, as far apart as those of c; NULL: nothing is added */
     int32_t clamp;            /* 16 */
     float low, high;          /* 20, 24 */
+    const float *b;           /* 28 */
+    int32_t n;                /* 32: steps of K */
+    int32_t tiles;            /* 36: at least one; 0 at the end */
 } ends;
 
 /* The accumulators of row r and V vectors are q(4 + r * V) and on; A is in d0 and d1, and B in q1 to q3. */
@@ -82,15 +85,15 @@ typedef struct ends {
 #define MIN_2(line, c0, c1) OF("vmin", c0, 0) OF("vmin", c1, 0)
 #define MIN_1(line, c0) OF("vmin", c0, 0)
 
-/* Adds `n` steps of K to the start values, adds the rows of e, and stores the tile. Returns the end of A. */
+/* Adds e->n steps of K to the start values, adds the rows of e, and stores e->tiles tiles. Returns the end of A. */
 #define TILE(R, V)                                                                                                     \
-    static const float *tile_##R##x##V(const float *a, const float *b, int32_t n, const ends *e, float *c,             \
-                                       int32_t ldc) {                                                                  \
-        const float *x;                                                                                                \
-        int32_t y;                                                                                                     \
+    static const float *tile_##R##x##V(const float *a, ends *e, float *c, int32_t ldc) {                               \
+        const float *b, *x;                                                                                            \
+        int32_t n, y;                                                                                                  \
         __asm__ volatile(                                                                                              \
-            "ldrd %[x], %[y], [%[e]]\n" LINES_##R##_##V(                                                               \
-                START) "lsrs %[x], %[n], #2\n"                                                                         \
+            "0: ldrd %[x], %[y], [%[e]]\n" LINES_##R##_##V(                                                            \
+                START) "str %[x], [%[e]]\n"                                                                            \
+                       "ldr %[b], [%[e], #28]\n ldr %[n], [%[e], #32]\n lsrs %[x], %[n], #2\n"                         \
                        "beq 2f\n"                                                                                      \
                        "1:\n" STEP_##R##_##V STEP_##R##_##V STEP_##R##_##V STEP_##R##_##V "subs %[x], %[x], #1\n"      \
                                                                                           "bne 1b\n"                   \
@@ -101,20 +104,25 @@ typedef struct ends {
             "bne 3b\n"                                                                                                 \
             "4: ldr %[x], [%[e], #8]\n"                                                                                \
             "cmp %[x], #0\n"                                                                                           \
-            "beq 5f\n" LINES_##R##_##V(ADD) "5: ldr %[x], [%[e], #12]\n"                                               \
-                                            "cmp %[x], #0\n"                                                           \
-                                            "beq 6f\n" LINES_##R##_##V(                                                \
-                                                ADD) "6: ldr %[y], [%[e], #16]\n"                                      \
-                                                     "add %[x], %[e], #20\n"                                           \
-                                                     "tst %[y], #1\n"                                                  \
-                                                     "beq 7f\n"                                                        \
-                                                     "vld1.32 {d0[], d1[]}, [%[x]]\n" LINES_##R##_##V(                 \
-                                                         MAX) "7: tst %[y], #2\n"                                      \
-                                                              "beq 8f\n"                                               \
-                                                              "add %[x], %[x], #4\n"                                   \
-                                                              "vld1.32 {d0[], d1[]}, [%[x]]\n" LINES_##R##_##V(        \
-                                                                  MIN) "8:\n" LINES_##R##_##V(STORE)                   \
-            : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [n] "+&r"(n), [x] "=&r"(x), [y] "=&r"(y)                       \
+            "beq 5f\n" LINES_##R##_##V(                                                                                \
+                ADD) "str %[x], [%[e], #8]\n"                                                                          \
+                     "5: ldr %[x], [%[e], #12]\n"                                                                      \
+                     "cmp %[x], #0\n"                                                                                  \
+                     "beq 6f\n" LINES_##R##_##V(                                                                       \
+                         ADD) "str %[x], [%[e], #12]\n"                                                                \
+                              "6: ldr %[y], [%[e], #16]\n"                                                             \
+                              "add %[x], %[e], #20\n"                                                                  \
+                              "tst %[y], #1\n"                                                                         \
+                              "beq 7f\n"                                                                               \
+                              "vld1.32 {d0[], d1[]}, [%[x]]\n" LINES_##R##_##V(                                        \
+                                  MAX) "7: tst %[y], #2\n"                                                             \
+                                       "beq 8f\n"                                                                      \
+                                       "add %[x], %[x], #4\n"                                                          \
+                                       "vld1.32 {d0[], d1[]}, [%[x]]\n" LINES_##R##_##V(MIN) "8:\n" LINES_##R##_##V(   \
+                                           STORE) "ldr %[x], [%[e], #36]\n subs %[x], %[x], #1\n str %[x], [%[e], "    \
+                                                  "#36]\n"                                                             \
+                                                  "bne 0b\n"                                                           \
+            : [a] "+&r"(a), [b] "=&r"(b), [c] "+&r"(c), [n] "=&r"(n), [x] "=&r"(x), [y] "=&r"(y)                       \
             : [e] "r"(e), [ldc] "r"(ldc * (int32_t)sizeof *c)                                                          \
             : "cc", "memory", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13",  \
               "q14", "q15");                                                                                           \
@@ -129,70 +137,79 @@ TILE(2, 1)
 TILE(1, 3)
 TILE(1, 2)
 TILE(1, 1)
-typedef const float *tile_function(const float *a, const float *b, int32_t n, const ends *e, float *c, int32_t ldc);
+typedef const float *tile_function(const float *a, ends *e, float *c, int32_t ldc);
 static tile_function *const tiles[][VECTORS] = {
     {tile_1x1, tile_1x2, tile_1x3}, {tile_2x1, tile_2x2, tile_2x3}, {tile_4x1, tile_4x2, tile_4x3}};
 
-/* Computes a tile in blocks of K, whose sums are added in c. Returns the end of A. start_step: elements. */
-static const float *blocks(const ln_gemm_tile *t, tile_function *tile, const float *a, int32_t width,
-                           const float *start, int32_t start_step, const float *residual, float *c, int32_t ldc) {
+/* Computes all.tiles tiles of `height` rows, of which `all` has the start values and the rows that are added. A long K
+ * is divided into blocks, whose sums are added in c. Returns the end of A. */
+static const float *blocks(const ln_gemm_tile *t, int32_t height, int32_t width, const float *a, ends all, float *c,
+                           int32_t ldc) {
     static const float zeros[VECTORS * LANES] = {0};
-    const float *b = t->b;
-    int32_t k = (int32_t)(t->taps * t->kc);
-    ends e = {.start = start, .start_step = start_step * (int32_t)sizeof *c, .low = t->low, .high = t->high};
-    for (; !t->chained && k > K_BLOCK; k -= K_BLOCK, b += K_BLOCK * width) {
-        a = tile(a, b, K_BLOCK, &e, c, ldc);
-        e.start = zeros, e.start_step = 0, e.sums = c;
+    tile_function *const tile = tiles[height / 2][width / LANES - 1];
+    const float *const more = all.more;
+    const int32_t k = (int32_t)(t->taps * t->kc);
+    const int32_t clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
+    all.b = t->b, all.low = t->low, all.high = t->high;
+    if (t->chained || k <= K_BLOCK) {
+        all.n = k, all.clamp = clamp;
+        return tile(a, &all, c, ldc);
     }
-    e.more = residual;
-    e.clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
-    return tile(a, b, k, &e, c, ldc);
+    all.more = NULL;
+    for (int32_t i = 0; i < all.tiles; i++, c += height * ldc) {
+        ends e = all;
+        for (int32_t left = k; left > 0; left -= e.n, e.b += e.n * width) {
+            if (left < k) e.start = zeros, e.start_step = 0, e.sums = c;
+            e.n = left < K_BLOCK ? left : K_BLOCK, e.tiles = 1;
+            if (left == e.n) e.clamp = clamp, e.more = more == NULL ? NULL : more + i * height * ldc;
+            a = tile(a, &e, c, ldc);
+        }
+        all.start += height * all.start_step / (int32_t)sizeof *c;
+    }
+    return a;
 }
 
 /* Computes a tile whose last vector is not complete as a whole tile on the stack. */
-static const float *edge(const ln_gemm_tile *t, tile_function *tile, const float *a, int64_t rows, int64_t width,
-                         const float *residual, float *c) {
+static const float *edge(const ln_gemm_tile *t, int32_t rows, int32_t width, const float *a, const float *residual,
+                         float *c) {
     const int64_t size = (int64_t)sizeof *c;
     float made[ROWS * VECTORS * LANES] = {0}, added[ROWS * VECTORS * LANES] = {0};
     if (t->init == NULL) ln_gemm_copy_rows(made, width * size, c, t->ldc * size, rows, t->columns * size);
     if (residual != NULL) ln_gemm_copy_rows(added, width * size, residual, t->ldc * size, rows, t->columns * size);
-    a = blocks(t, tile, a, (int32_t)width, t->init != NULL ? t->init : made, t->init != NULL ? 0 : (int32_t)width,
-               residual != NULL ? added : NULL, made, (int32_t)width);
+    const ends e = {.start = t->init != NULL ? t->init : made,
+                    .start_step = t->init != NULL ? 0 : width * (int32_t)size,
+                    .more = residual != NULL ? added : NULL,
+                    .tiles = 1};
+    a = blocks(t, rows, width, a, e, made, width);
     ln_gemm_copy_rows(c, t->ldc * size, made, width * size, rows, t->columns * size);
     return a;
 }
 
 static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
     const float *a = t->packed, *residual = t->residual;
+    const int32_t ldc = (int32_t)t->ldc, columns = (int32_t)width;
+    const bool whole = t->columns == width;
     float *c = t->c;
-    for (int log = 2; rows > 0; log--)
-        for (const int64_t height = 1 << log; rows >= height; rows -= height, c += height * t->ldc) {
-            tile_function *const tile = tiles[log][width / LANES - 1];
-            if (t->columns < width)
-                a = edge(t, tile, a, height, width, residual, c);
-            else
-                a = blocks(t, tile, a, (int32_t)width, t->init != NULL ? t->init : c,
-                           t->init != NULL ? 0 : (int32_t)t->ldc, residual, c, (int32_t)t->ldc);
-            if (residual != NULL) residual += height * t->ldc;
+    int32_t left = (int32_t)rows;
+    for (int32_t height = ROWS; left > 0; height /= 2)
+        while (left >= height) {
+            const int32_t count = whole ? left / height : 1, move = count * height * ldc;
+            const ends e = {.start = t->init != NULL ? t->init : c,
+                            .start_step = t->init != NULL ? 0 : ldc * (int32_t)sizeof *c,
+                            .more = residual,
+                            .tiles = count};
+            a = whole ? blocks(t, height, columns, a, e, c, ldc) : edge(t, height, columns, a, residual, c);
+            left -= count * height, c += move;
+            if (residual != NULL) residual += move;
         }
-}
-
-static inline void transpose(float32x4_t v[4]) {
-    const float32x4x2_t a = vtrnq_f32(v[0], v[1]), b = vtrnq_f32(v[2], v[3]);
-    v[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
-    v[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
-    v[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
-    v[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
 }
 
 static float *pack_four(const float *const *a, int32_t kc, float *out) {
     const float *r0 = a[0], *r1 = a[1], *r2 = a[2], *r3 = a[3];
     for (; kc >= 4; kc -= 4, out += 16) {
-        float32x4_t v[4] = {vld1q_f32(r0), vld1q_f32(r1), vld1q_f32(r2), vld1q_f32(r3)};
+        const float32x4x4_t v = {{vld1q_f32(r0), vld1q_f32(r1), vld1q_f32(r2), vld1q_f32(r3)}};
         r0 += 4, r1 += 4, r2 += 4, r3 += 4;
-        transpose(v);
-        LN_UNROLL
-        for (int i = 0; i < 4; i++) vst1q_f32(out + 4 * i, v[i]);
+        vst4q_f32(out, v);
     }
     for (; kc > 0; kc--) *out++ = *r0++, *out++ = *r1++, *out++ = *r2++, *out++ = *r3++;
     return out;
