@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet import ops
 from tests import nets, zoo
 from tests.native import ARM_CPUS, ROOT, build, c_test, c_tests, need, run
 
@@ -132,3 +133,28 @@ def test_c_tests_pass_on_armv7(name: str) -> None:
     program, *rounds = c_test(build("armv7"), name, 4)
     only = ["--only", "neon32"] if name == "test_gemm" else []  # it wants kernels of all types from a whole run
     run(["qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu", "cortex-a8", program, *only, *rounds], timeout=600)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(("rows", "k", "columns"), [(9, 513, 24), (7, 1100, 25), (4, 512, 12)])
+def test_armv7_adds_a_residual_before_it_overwrites_it(rows: int, k: int, columns: int, tmp_path: Path) -> None:
+    """A product over more than 512 k is computed in blocks, and its result takes the memory of the residual."""
+    need("qemu-arm")
+    rng = np.random.default_rng(k)
+    x, *weights = (
+        rng.standard_normal(size).astype(np.float32) / size[0] ** 0.5
+        for size in ((rows, 40), (40, columns), (columns, k), (k, columns), (columns, 8))
+    )
+    graph = linnet.Graph()
+    given = graph.placeholder("x", x.shape)
+    first, wide, narrow, last = (graph.constant(w) for w in weights)
+    residual = ops.matmul(given, first)
+    y = ops.add(ops.matmul(ops.relu(ops.matmul(residual, wide)), narrow), residual)
+    graph.signature("infer", {"x": given}, {"y": ops.matmul(y, last)})
+    graph.save(tmp_path / "m.lnt")
+    np.save(tmp_path / "x.npy", x)
+    run(["qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu", "cortex-a8", str(build("armv7") / "linnet-run"),
+         str(tmp_path / "m.lnt"), "--input", f"x={tmp_path}/x.npy", "--output-dir", str(tmp_path)])  # fmt: skip
+    added = x @ weights[0]
+    expected = (np.maximum(added @ weights[1], 0) @ weights[2] + added) @ weights[3]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-4, atol=1e-5)

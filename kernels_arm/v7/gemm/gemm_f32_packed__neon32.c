@@ -142,29 +142,29 @@ static tile_function *const tiles[][VECTORS] = {
     {tile_1x1, tile_1x2, tile_1x3}, {tile_2x1, tile_2x2, tile_2x3}, {tile_4x1, tile_4x2, tile_4x3}};
 
 /* Computes all.tiles tiles of `height` rows, of which `all` has the start values and the rows that are added. A long K
- * is divided into blocks, whose sums are added in c. Returns the end of A. */
+ * is divided into blocks, whose sums are added in c. The rows may have the memory of c, so the first block adds them.
+ * Returns the end of A. */
 static const float *blocks(const ln_gemm_tile *t, int32_t height, int32_t width, const float *a, ends all, float *c,
                            int32_t ldc) {
     static const float zeros[VECTORS * LANES] = {0};
     tile_function *const tile = tiles[height / 2][width / LANES - 1];
-    const float *const more = all.more;
-    const int32_t k = (int32_t)(t->taps * t->kc);
+    const int32_t k = (int32_t)(t->taps * t->kc), move = height * ldc;
     const int32_t clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
     all.b = t->b, all.low = t->low, all.high = t->high;
     if (t->chained || k <= K_BLOCK) {
         all.n = k, all.clamp = clamp;
         return tile(a, &all, c, ldc);
     }
-    all.more = NULL;
-    for (int32_t i = 0; i < all.tiles; i++, c += height * ldc) {
+    for (int32_t left = all.tiles; left > 0; left--, c += move) {
         ends e = all;
-        for (int32_t left = k; left > 0; left -= e.n, e.b += e.n * width) {
-            if (left < k) e.start = zeros, e.start_step = 0, e.sums = c;
-            e.n = left < K_BLOCK ? left : K_BLOCK, e.tiles = 1;
-            if (left == e.n) e.clamp = clamp, e.more = more == NULL ? NULL : more + i * height * ldc;
+        for (int32_t done = 0; done < k; done += e.n, e.b += e.n * width) {
+            if (done > 0) e.start = zeros, e.start_step = 0, e.more = NULL, e.sums = c;
+            e.n = k - done < K_BLOCK ? k - done : K_BLOCK, e.tiles = 1;
+            if (done + e.n == k) e.clamp = clamp;
             a = tile(a, &e, c, ldc);
         }
         all.start += height * all.start_step / (int32_t)sizeof *c;
+        if (all.more != NULL) all.more += move;
     }
     return a;
 }
