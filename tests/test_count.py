@@ -3,12 +3,13 @@ does, and counts cache misses; a model gets the same count twice, and its steps 
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from tests.count import __main__ as command
-from tests.count import loops
+from tests.count import dtypes, loops
 from tests.count.counts import CLASSES, CountError, Counts, count, driver, plugin
 from tests.native import need, run
 
@@ -138,6 +139,28 @@ def test_a_model_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert command.main([str(model), "--cpu", "cortex-a72", "--by", "step", "--json", str(tmp_path / "j")]) == 0
     text = capsys.readouterr().out
     assert "cortex-a72 (neon)" in text and all(step.kernel in text for step in found.steps)
+
+
+@pytest.mark.more  # builds the library for 32-bit ARM too
+@pytest.mark.parametrize(("cpu", "columns"), [("cortex-a76", list(dtypes._COLUMNS)), ("cortex-a7", ["f32", "i8"])])
+def test_no_kernel_in_plain_c_shows(cpu: str, columns: list[str], tmp_path: Path) -> None:
+    need(*TOOLS, *(["arm-linux-gnueabihf-gcc", "qemu-arm"] if cpu == "cortex-a7" else []))
+    found = dtypes.row("kws", cpu, columns, "fast", tmp_path)
+    assert set(found.counts) == set(columns)
+    assert all(f"{c.warm['all'] / 1e6:.2f} (" in found.line() for c in found.counts.values())
+    assert not [fault for fault in found.faults() if "_reference" in fault]
+
+
+def test_faults_of_counts_are_named(tmp_path: Path) -> None:
+    need(*TOOLS)
+    f32 = count(command._models(["kws.f32"], tmp_path)[0], "cortex-a72", driver())
+    dear = type(f32)(**{**vars(f32), "warm": f32.warm | {"all": f32.warm["all"] * 2}})
+    plain = type(f32)(**{**vars(f32), "steps": [dataclasses.replace(f32.steps[0], kernel="conv_reference")]})
+    assert not list(dtypes.Row("kws", "cortex-a72", {"f32": f32, "i16": f32, "i8": f32}).faults())
+    assert [*dtypes.Row("kws", "cortex-a72", {"f32": f32, "i16": dear}).faults()] == [
+        "kws on cortex-a72: i16 takes 2.000 of the instructions of f32, more than 1.0"
+    ]
+    assert "conv_reference take" in next(dtypes.Row("kws", "cortex-a72", {"f32": plain}).faults())
 
 
 def test_the_base_stands_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
