@@ -365,9 +365,13 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
     exps = fixed.exp_on_negative(fixed.multiply(np.where(steps >= -reach, steps, 0) << max(shift, 0), multiplier), 5)
     exps = np.where(steps >= -reach, exps, 0).astype(np.int32)
     last = op.rank() - 1
-    wide = op.map([x], lambda v: v, "i32")
-    away = op.map([wide, op.reduce(wide, "max", [last])], lambda v, m: v - m)
-    total = op.reduce(op.lookup(away, rounding_shift(exps, 12).astype(np.int32), -255), "sum", [last])
+    most = op.reduce(x, "max", [last])
+
+    def term(v: Expr, m: Expr, values: Callable[[Expr], Expr]) -> Expr:
+        return values(v - m + 255)
+
+    coarse = rounding_shift(exps, 12).astype(np.int32)
+    total = op.reduce(op.map_with_tables([x, most], [coarse], term, "i32")[0], "sum", [last])
 
     def divided(sum_: Expr) -> tuple[Expr, Expr]:
         """Returns the reciprocal, and the shift of a product with it."""
@@ -382,21 +386,20 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
 
     reciprocal, exponent = pointwise([total], divided, ["i64", "i64"], function=op.function)
 
-    def body(e: Expr, r: Expr, n: Expr) -> Expr:
-        product = high_product(e.cast("i64"), r)
-        mask = product.lift(1).binary("shift_left", n) - 1
-        rounded = product.binary("shift_right", n) + ((product & mask) > mask.binary("shift_right", 1)).cast("i64")
-        return (rounded + low).max(low).min(high)
+    def body(v: Expr, m: Expr, r: Expr, n: Expr, values: Callable[[Expr], Expr]) -> Expr:
+        product = high_product(term(v, m, values).cast("i64"), r)  # not negative, so that ties round up
+        half = product.lift(1).binary("shift_left", n - 1)
+        return ((product + half).binary("shift_right", n) + low).max(low).min(high)
 
-    return op.quantized(op.map([op.lookup(away, exps, -255), reciprocal, exponent], body, spec.dtype), spec)
+    return op.quantized(op.map_with_tables([x, most, reciprocal, exponent], [exps], body, spec.dtype)[0], spec)
 
 
 def leading_zeros(v: Expr) -> tuple[Expr, Expr]:
     """(v shifted left until bit 31 is set, the shift) for a positive i64 below 2^32."""
     zeros = v.lift(0)
     for bits in (16, 8, 4, 2, 1):
-        small = v < (1 << 32 - bits)
-        v, zeros = small.select(v.binary("shift_left", bits), v), small.select(zeros + bits, zeros)
+        shift = (v < (1 << 32 - bits)).select(v.lift(bits), v.lift(0))
+        v, zeros = v.binary("shift_left", shift), zeros + shift
     return v, zeros
 
 
@@ -434,6 +437,5 @@ def _softmax_16(op: Operation, x: Tensor, scale: float) -> Tensor:
 
 
 def high_product(a: Expr, b: Expr) -> Expr:
-    """SaturatingRoundingDoublingHighMul of two 32-bit values, computed in i64."""
-    product = a * b
-    return (product + (product >= 0).select(product.lift(1 << 30), product.lift(1 - (1 << 30)))) / (1 << 31)
+    """SaturatingRoundingDoublingHighMul of two 32-bit values, computed in i64. Its ties round up, whatever the sign."""
+    return (a * b + (1 << 30)).binary("shift_right", 31)

@@ -104,10 +104,9 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
     } else if (g->a.gather) {
         char *copy = scratch + g->scratch.a;
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
-        for (int64_t i = 0; i < block->count; i++, copy += g->a.copy_stride) {
-            if (ln_gemm_splits(g->set) && !widened) g->set->convert(copy, copy, 1, g->k.padded, g->a.dtype);
-            block->rows[i] = copy;
-        }
+        for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->a.copy_stride;
+        for (int64_t i = 0; i < block->count && ln_gemm_splits(g->set) && !widened; i++)
+            g->set->convert((char *)block->rows[i], block->rows[i], 1, g->k.padded, g->a.dtype);
     } else {
         ln_gemm_rows(g, base, block->first, block->count, part, scratch + g->scratch.a, block->rows);
     }
