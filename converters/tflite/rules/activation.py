@@ -372,17 +372,20 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
 
     coarse = rounding_shift(exps, 12).astype(np.int32)
     total = op.reduce(op.map_with_tables([x, most], [coarse], term, "i32")[0], "sum", [last])
+    length = x.shape[last] if x.shape else None
+    # The sum of a row is 2^19 to 2^19 times its length, so that it has at most 12 leading zeros.
+    zeros = (max(0, 13 - length.bit_length()) if isinstance(length, int) else 0, 12)
 
     def divided(sum_: Expr) -> tuple[Expr, Expr]:
         """Returns the reciprocal, and the shift of a product with it."""
-        v, zeros = leading_zeros(sum_.cast("i64"))
+        v, shifted = leading_zeros(sum_.cast("i64"), *zeros)
         half = v.binary("shift_right", 1)  # (1 + fraction) / 2
         y = high_product(half, v.lift(NEWTON[1])) + NEWTON[0]
         for _ in range(3):
             rest = high_product(y, v.lift(1 << 29) - high_product(half, y))
             y = y + (rest * 4).max(fixed.least).min(fixed.one)
         bits_out = 16 if spec.dtype == "i16" else 8
-        return (y * 2).max(fixed.least).min(fixed.one), v.lift(12 + 31 - bits_out) - zeros
+        return (y * 2).max(fixed.least).min(fixed.one), v.lift(12 + 31 - bits_out) - shifted
 
     reciprocal, exponent = pointwise([total], divided, ["i64", "i64"], function=op.function)
 
@@ -394,12 +397,13 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
     return op.quantized(op.map_with_tables([x, most, reciprocal, exponent], [exps], body, spec.dtype)[0], spec)
 
 
-def leading_zeros(v: Expr) -> tuple[Expr, Expr]:
-    """(v shifted left until bit 31 is set, the shift) for a positive i64 below 2^32."""
-    zeros = v.lift(0)
+def leading_zeros(v: Expr, least: int = 0, most: int = 31) -> tuple[Expr, Expr]:
+    """(v shifted left until bit 31 is set, the shift, which is `least` to `most`) for a positive i64 below 2^32."""
+    v, zeros = v.binary("shift_left", v.lift(least)), v.lift(least)
     for bits in (16, 8, 4, 2, 1):
-        shift = (v < (1 << 32 - bits)).select(v.lift(bits), v.lift(0))
-        v, zeros = v.binary("shift_left", shift), zeros + shift
+        if bits <= most - least:
+            shift = (v < (1 << 32 - bits)).select(v.lift(bits), v.lift(0))
+            v, zeros = v.binary("shift_left", shift), zeros + shift
     return v, zeros
 
 
