@@ -208,6 +208,78 @@ static void store_tile(const ln_requant *r, int64_t channel, const int32_t *sums
     }
 }
 
+/* ---- tiles with a residual --------------------------------------------------------------------------------------- */
+
+/* Returns the quotients of four numbers, which are within 16 bits, as a division rounds them. */
+static LN_NEVER_INLINE int16x4_t divided(vf v, float divisor) {
+    return vmovn_s32(vi_from_vf(vf_div(v, vf_set1(divisor))));
+}
+
+/* Adds a residual to rows of 8 sums, which are `width` apart, and stores bytes. The limits keep the sum in range, so
+ * that nothing saturates. A product with the inverse of the scale is at most 2^-12 from the quotient if that is at most
+ * 512, so only numbers that are close to a half must be divided. */
+static LN_ALWAYS_INLINE void sum_bytes(const bool floats, const float *scale, const ln_quantized_sum *all,
+                                       const int32_t *sums, int32_t rows, int32_t width, const uint8_t *residual,
+                                       uint8_t *y, int32_t stride) {
+    const ln_quantized_sum s = *all; /* a copy, so that the compiler knows that no store changes it */
+    const bool small = s.low * s.y_inverse >= -512 && s.high * s.y_inverse <= 512;
+    const vf least = vf_set1(s.low), most = vf_set1(s.high), inverse = vf_set1(s.y_inverse);
+    const vf round = vf_set1(12582912.0f), half = vf_set1(small ? 0.5f - 0x1p-12f : -1);
+    const uint8x8_t turn = vdup_n_u8(s.dtype == LINNET_I8 ? 0 : 128); /* u8 to i8 */
+    const int16x8_t zero = vdupq_n_s16((int16_t)(s.zero - (s.dtype == LINNET_I8 ? 0 : 128)));
+    const int16x8_t y_zero = vdupq_n_s16((int16_t)s.y_zero);
+    for (; rows > 0; rows--, sums += width, residual += stride * (floats ? 4 : 1), y += stride) {
+        vf v[2], total[2];
+        uint32x4_t close = vdupq_n_u32(0);
+        int16x8_t bytes = zero;
+        if (!floats) bytes = vsubq_s16(vmovl_s8(vreinterpret_s8_u8(veor_u8(vld1_u8(residual), turn))), zero);
+        LN_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int16x4_t few = i == 0 ? vget_low_s16(bytes) : vget_high_s16(bytes);
+            const vf added = floats ? vreinterpretq_f32_u8(vld1q_u8(residual + 16 * i))
+                                    : vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(few)), s.scale);
+            v[i] = vf_add(vf_mul(vf_from_vi(vi_load(sums + 4 * i)), vf_load(scale + 4 * i)), added);
+            v[i] = vf_min(vf_max(v[i], least), most);
+            const vf quotient = vf_mul(v[i], inverse);
+            total[i] = vf_add(quotient, round);
+            close = vorrq_u32(close, vcagtq_f32(vf_sub(quotient, vf_sub(total[i], round)), half));
+        }
+        int16x8_t q = vcombine_s16(vmovn_s32(vf_as_vi(total[0])), vmovn_s32(vf_as_vi(total[1])));
+        if (!small || vget_lane_u64(vreinterpret_u64_u16(vmovn_u32(close)), 0) != 0)
+            q = vcombine_s16(divided(v[0], s.y_scale), divided(v[1], s.y_scale));
+        vst1_u8(y, vreinterpret_u8_s8(vmovn_s16(vaddq_s16(q, y_zero))));
+    }
+}
+
+static LN_NEVER_INLINE void sum_bytes_of(const float *scale, const ln_quantized_sum *all, const int32_t *sums,
+                                         int32_t rows, int32_t width, const uint8_t *residual, uint8_t *y,
+                                         int32_t stride) {
+    if (all->dtype == LINNET_F32)
+        sum_bytes(true, scale, all, sums, rows, width, residual, y, stride);
+    else
+        sum_bytes(false, scale, all, sums, rows, width, residual, y, stride);
+}
+
+static void store_sum(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
+                      int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride) {
+    const int32_t size = sum->dtype == LINNET_F32 ? 4 : 1, columns = (int32_t)width, stride = (int32_t)y_stride;
+    const float *scale = r->scale + channel;
+    const uint8_t *from = residual;
+    uint8_t *to = y;
+    if (n == WIDTH) {
+        sum_bytes_of(scale, sum, sums, (int32_t)rows, columns, from, to, stride);
+        return;
+    }
+    for (; rows > 0; rows--, sums += columns, from += stride * size, to += stride) {
+        uint8_t few[4 * WIDTH] = {0}, result[WIDTH];
+        int32_t last[WIDTH] = {0};
+        memcpy(few, from, (size_t)n * (size_t)size);
+        memcpy(last, sums, (size_t)n * sizeof *last);
+        sum_bytes_of(scale, sum, last, 1, WIDTH, few, result, 0);
+        memcpy(to, result, (size_t)n);
+    }
+}
+
 const ln_gemm_set ln_gemm_s8__neon32 = {.a_dtype = LINNET_I8,
                                         .b_dtype = LINNET_I8,
                                         .c_dtype = LINNET_I32,
@@ -224,7 +296,8 @@ const ln_gemm_set ln_gemm_s8__neon32 = {.a_dtype = LINNET_I8,
                                         .convert = convert,
                                         .row_sums = row_sums,
                                         .store = store,
-                                        .store_tile = store_tile};
+                                        .store_tile = store_tile,
+                                        .store_sum = store_sum};
 static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon32};
 
 /* Tells whether the weights are known and none is -128. */
