@@ -86,20 +86,25 @@ typedef struct ends {
 #define MIN_1(line, c0) OF("vmin", c0, 0)
 
 /* Adds e->n steps of K to the start values, adds the rows of e, and stores e->tiles tiles. Returns the end of A. */
-#define TILE(R, V)                                                                                                     \
+/* LOG: the loop has 2^LOG steps. */
+#define TIMES_2(step) step step step step
+#define TIMES_3(step) TIMES_2(step) TIMES_2(step)
+#define REST_2 "3"
+#define REST_3 "7"
+#define TILE(R, V, LOG)                                                                                                \
     static const float *tile_##R##x##V(const float *a, ends *e, float *c, int32_t ldc) {                               \
         const float *b, *x;                                                                                            \
         int32_t n, y;                                                                                                  \
         __asm__ volatile(                                                                                              \
             "0: ldrd %[x], %[y], [%[e]]\n" LINES_##R##_##V(                                                            \
                 START) "str %[x], [%[e]]\n"                                                                            \
-                       "ldr %[b], [%[e], #28]\n ldr %[n], [%[e], #32]\n lsrs %[x], %[n], #2\n"                         \
+                       "ldr %[b], [%[e], #28]\n ldr %[n], [%[e], #32]\n lsrs %[x], %[n], #" #LOG "\n"                  \
                        "beq 2f\n"                                                                                      \
-                       "1:\n" STEP_##R##_##V STEP_##R##_##V STEP_##R##_##V STEP_##R##_##V "subs %[x], %[x], #1\n"      \
-                                                                                          "bne 1b\n"                   \
-                                                                                          "2: ands %[n], %[n], #3\n"   \
-                                                                                          "beq 4f\n"                   \
-                                                                                          "3:\n" STEP_##R##_##V        \
+                       "1:\n" TIMES_##LOG(STEP_##R##_##V) "subs %[x], %[x], #1\n"                                      \
+                                                          "bne 1b\n"                                                   \
+                                                          "2: ands %[n], %[n], #" REST_##LOG "\n"                      \
+                                                                                             "beq 4f\n"                \
+                                                                                             "3:\n" STEP_##R##_##V     \
             "subs %[n], %[n], #1\n"                                                                                    \
             "bne 3b\n"                                                                                                 \
             "4: ldr %[x], [%[e], #8]\n"                                                                                \
@@ -128,15 +133,15 @@ typedef struct ends {
               "q14", "q15");                                                                                           \
         return a;                                                                                                      \
     }
-TILE(4, 3)
-TILE(4, 2)
-TILE(4, 1)
-TILE(2, 3)
-TILE(2, 2)
-TILE(2, 1)
-TILE(1, 3)
-TILE(1, 2)
-TILE(1, 1)
+TILE(4, 3, 3)
+TILE(4, 2, 2)
+TILE(4, 1, 2)
+TILE(2, 3, 2)
+TILE(2, 2, 2)
+TILE(2, 1, 2)
+TILE(1, 3, 2)
+TILE(1, 2, 2)
+TILE(1, 1, 2)
 typedef const float *tile_function(const float *a, ends *e, float *c, int32_t ldc);
 static tile_function *const tiles[][VECTORS] = {
     {tile_1x1, tile_1x2, tile_1x3}, {tile_2x1, tile_2x2, tile_2x3}, {tile_4x1, tile_4x2, tile_4x3}};
