@@ -126,7 +126,7 @@ def test_common_code_is_plain_armv8() -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("name", [*NEWER, "test_pool", "test_reduce", "test_norm", "test_resize"])
+@pytest.mark.parametrize("name", [*NEWER, "test_pool", "test_reduce", "test_norm", "test_resize", "test_winograd"])
 def test_c_tests_pass_on_armv7(name: str) -> None:
     """With NEON of 32 bits, as a Cortex-A8."""
     need("qemu-arm")

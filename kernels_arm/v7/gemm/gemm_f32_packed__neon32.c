@@ -146,9 +146,10 @@ typedef const float *tile_function(const float *a, ends *e, float *c, int32_t ld
 static tile_function *const tiles[][VECTORS] = {
     {tile_1x1, tile_1x2, tile_1x3}, {tile_2x1, tile_2x2, tile_2x3}, {tile_4x1, tile_4x2, tile_4x3}};
 
+static bool has_blocks(const ln_gemm_tile *t) { return !t->chained && t->taps * t->kc > K_BLOCK; }
+
 /* Computes all.tiles tiles of `height` rows, of which `all` has the start values and the rows that are added. A long K
- * is divided into blocks, whose sums are added in c. The rows may have the memory of c, so the first block adds them.
- * Returns the end of A. */
+ * is divided into blocks, whose sums are added in c, and the last block adds the rows. Returns the end of A. */
 static const float *blocks(const ln_gemm_tile *t, int32_t height, int32_t width, const float *a, ends all, float *c,
                            int32_t ldc) {
     static const float zeros[VECTORS * LANES] = {0};
@@ -156,16 +157,17 @@ static const float *blocks(const ln_gemm_tile *t, int32_t height, int32_t width,
     const int32_t k = (int32_t)(t->taps * t->kc), move = height * ldc;
     const int32_t clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
     all.b = t->b, all.low = t->low, all.high = t->high;
-    if (t->chained || k <= K_BLOCK) {
+    if (!has_blocks(t)) {
         all.n = k, all.clamp = clamp;
         return tile(a, &all, c, ldc);
     }
     for (int32_t left = all.tiles; left > 0; left--, c += move) {
         ends e = all;
+        e.more = NULL;
         for (int32_t done = 0; done < k; done += e.n, e.b += e.n * width) {
-            if (done > 0) e.start = zeros, e.start_step = 0, e.more = NULL, e.sums = c;
+            if (done > 0) e.start = zeros, e.start_step = 0, e.sums = c;
             e.n = k - done < K_BLOCK ? k - done : K_BLOCK, e.tiles = 1;
-            if (done + e.n == k) e.clamp = clamp;
+            if (done + e.n == k) e.clamp = clamp, e.more = all.more;
             a = tile(a, &e, c, ldc);
         }
         all.start += height * all.start_step / (int32_t)sizeof *c;
@@ -174,7 +176,8 @@ static const float *blocks(const ln_gemm_tile *t, int32_t height, int32_t width,
     return a;
 }
 
-/* Computes a tile whose last vector is not complete as a whole tile on the stack. */
+/* Computes a whole tile on the stack, if its last vector is not complete, or if the first block of K would store its
+ * sums over the residual. */
 static const float *edge(const ln_gemm_tile *t, int32_t rows, int32_t width, const float *a, const float *residual,
                          float *c) {
     const int64_t size = (int64_t)sizeof *c;
@@ -193,7 +196,7 @@ static const float *edge(const ln_gemm_tile *t, int32_t rows, int32_t width, con
 static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
     const float *a = t->packed, *residual = t->residual;
     const int32_t ldc = (int32_t)t->ldc, columns = (int32_t)width;
-    const bool whole = t->columns == width;
+    const bool whole = t->columns == width && (residual == NULL || !has_blocks(t));
     float *c = t->c;
     int32_t left = (int32_t)rows;
     for (int32_t height = ROWS; left > 0; height /= 2)
