@@ -133,42 +133,48 @@ static void infinite(const ln_kernel *kernel, int channels, int height, int widt
 }
 
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
- * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
+ * and a factor, to f32 or f16; 2: dequantized residual, to i8; 3: clamp, to i16. */
 static void fused(const ln_kernel *kernel, int dtype, int w_dtype, int kind) {
     int channels = 1 + random_below(40);
-    int64_t pads[4] = {1, 1, 1, 1};
+    const int64_t stride = kind == 3 ? 1 + random_below(2) : 1, width = kind == 3 ? 3 + random_below(140) : 9;
+    const int64_t high = (6 - 1) / stride + 1, wide = (width - 1) / stride + 1;
+    int64_t pads[4] = {1, 1, 1, 1}, strides[2] = {stride, stride};
     bool integer = !ln_dtype_is_float(dtype);
     int result = integer ? LINNET_F32 : dtype;
-    ln_conv_attributes a = {
-        .pads = {pads, 4}, .group = channels, .channel_axis = 1, .output_dtype = integer ? LINNET_F32 : LINNET_NONE};
-    static const int64_t clamp[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
-                                    LN_MAP_MAX,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
-                                    LN_MAP_MIN,  LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
+    ln_conv_attributes a = {.pads = {pads, 4},
+                            .strides = {strides, 2},
+                            .group = channels,
+                            .channel_axis = 1,
+                            .output_dtype = integer ? LINNET_F32 : LINNET_NONE};
+    int64_t clamp[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
+                       LN_MAP_MAX,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
+                       LN_MAP_MIN,  LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
     int64_t residual[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
                           LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
                           LN_MAP_MUL,  LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
     if (kind == 2) residual[5] = LN_MAP_LOAD_DEQUANTIZED, residual[25] = LN_MAP_STORE_QUANTIZED;
-    double floats[] = {-0.25, 0.375};
-    int to = kind == 2 ? LINNET_I8 : kind == 0 ? LINNET_F32 : result;
+    if (kind == 3) clamp[25] = LN_MAP_STORE_QUANTIZED;
+    double floats[] = {kind == 3 ? -50 : -0.25, kind == 3 ? 70 : 0.375};
+    int to = kind == 3 ? LINNET_I16 : kind == 2 ? LINNET_I8 : kind == 0 ? LINNET_F32 : result;
     int64_t to_list[] = {to};
     ln_map_attributes map = {
-        .program = {kind == 0 ? clamp : residual, 30}, .floats = {floats, 2}, .dtypes = {to_list, 1}};
+        .program = {kind % 3 == 0 ? clamp : residual, 30}, .floats = {floats, 2}, .dtypes = {to_list, 1}};
     test_case t = {.name = "fused depthwise",
                    .op = LN_OP_CONV,
                    .attributes = &a,
                    .n_inputs = 2,
                    .n_outputs = 1,
-                   .n_extra = kind > 0};
-    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
+                   .n_extra = kind % 3 > 0};
+    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, 3, 3);
-    t.inputs[2] = TENSOR(kind == 2 ? LINNET_I8 : result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
+    t.inputs[2] = TENSOR(kind == 2 ? LINNET_I8 : result, LN_LAYOUT_CHANNELS_LAST, 2, channels, high, wide);
     t.constant[1] = true;
     t.inputs[2].quant = quant_of(1, 0, 0.01, 0.02, 5, 5);
     if (integer) {
         t.inputs[0].quant = quant_of(1, 0, 0.01, 0.02, dtype == LINNET_I16 ? 0 : 9, dtype == LINNET_I16 ? 0 : 9);
         t.inputs[1].quant = quant_of(channels, 0, 0.001, 0.004, 0, 0);
     }
-    ln_tensor inner = TENSOR(result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9), y = inner;
+    ln_tensor inner = TENSOR(result, LN_LAYOUT_CHANNELS_LAST, 2, channels, high, wide), y = inner;
     y.dtype = (uint8_t)to;
     y.quant = quant_of(1, 0, 0.02, 0.03, -4, -4);
     guarded in[3], plain = guarded_new(bytes_of(&inner), false), expected = guarded_new(bytes_of(&y), false),
@@ -177,14 +183,15 @@ static void fused(const ln_kernel *kernel, int dtype, int w_dtype, int kind) {
         in[i] = guarded_new(bytes_of(&t.inputs[i]), false);
         fill_random(in[i].data, t.inputs[i].dtype, ln_count(&t.inputs[i]));
     }
-    test_case alone = t, pointwise = {.op = LN_OP_MAP, .attributes = &map, .n_inputs = 1 + (kind > 0), .n_outputs = 1};
+    test_case alone = t,
+              pointwise = {.op = LN_OP_MAP, .attributes = &map, .n_inputs = 1 + (kind % 3 > 0), .n_outputs = 1};
     alone.n_extra = 0, alone.outputs[0] = inner;
     pointwise.inputs[0] = inner, pointwise.inputs[1] = t.inputs[2], pointwise.outputs[0] = y;
     guarded map_in[2] = {plain, in[2]};
     t.outputs[0] = y;
     ln_epilogue epilogue = {.map = &map,
                             .tile_input = 0,
-                            .n_inputs = 1 + (kind > 0),
+                            .n_inputs = 1 + (kind % 3 > 0),
                             .operand = {0, 0},
                             .low = -INFINITY,
                             .high = INFINITY};
@@ -266,6 +273,8 @@ int main(int argc, char **argv) {
             if (strncmp(k->name, "conv_integer_depthwise__", 24) == 0)
                 fused(k, LINNET_I8, LINNET_I8, kind), fused(k, LINNET_I16, LINNET_I8, kind),
                     fused(k, LINNET_I16, LINNET_I16, kind);
+            for (int i = 0; i < 20 && kind == 0 && strncmp(k->name, "conv_integer_depthwise__", 24) == 0; i++)
+                fused(k, LINNET_I16, i % 4 == 0 ? LINNET_I16 : LINNET_I8, 3);
             if (strcmp(k->name, "conv_integer_depthwise_dot__avx512vnni") == 0)
                 fused(k, LINNET_I8, LINNET_I8, kind), fused(k, LINNET_U8, LINNET_I8, kind);
         }
