@@ -1,5 +1,6 @@
 /* winograd__fp16.c - 3 x 3 convolutions by Winograd's method in f16, for plans that permit sums of f16 (precision).
- * Inputs and results are f32 in memory. Transforms, transformed numbers and products are f16; the bias is added in f32.
+ * Inputs and results are f32 or f16 in memory. Transforms, transformed numbers and products are f16; the bias is added
+ * in the type of the results.
  * The loops around the tiles are those of f32.
  *
  * With tiles of 4 x 4, 16 to 256 channels and random inputs, with and without negative ones, the root mean square of
@@ -19,15 +20,22 @@ typedef struct numbers {
 
 static inline numbers numbers_at(const float *p) { return (numbers){vld1q_f32(p), vld1q_f32(p + 4)}; }
 static inline numbers numbers_of(float x) { return (numbers){vdupq_n_f32(x), vdupq_n_f32(x)}; }
-static inline float16x8_t read_f32(const float *p) {
-    return vcvt_high_f16_f32(vcvt_f16_f32(vld1q_f32(p)), vld1q_f32(p + 4));
+static inline float16x8_t rounded(numbers v) { return vcvt_high_f16_f32(vcvt_f16_f32(v.first), v.second); }
+
+static LN_ALWAYS_INLINE float16x8_t read_inputs(const bool halves, const void *x, int64_t at) {
+    return halves ? vld1q_f16((const float16_t *)x + at) : rounded(numbers_at((const float *)x + at));
 }
 
-static inline void write_f32(float *y, float16x8_t v, numbers add, numbers low, numbers high) {
+static LN_ALWAYS_INLINE void write_results(const bool halves, void *y, int64_t at, float16x8_t v, numbers add,
+                                           numbers low, numbers high) {
+    if (halves) {
+        vst1q_f16((float16_t *)y + at, vminq_f16(rounded(high), vmaxq_f16(rounded(low), vaddq_f16(v, rounded(add)))));
+        return;
+    }
     const float32x4_t first = vaddq_f32(vcvt_f32_f16(vget_low_f16(v)), add.first),
                       second = vaddq_f32(vcvt_high_f32_f16(v), add.second);
-    vst1q_f32(y, vminq_f32(high.first, vmaxq_f32(low.first, first)));
-    vst1q_f32(y + 4, vminq_f32(high.second, vmaxq_f32(low.second, second)));
+    vst1q_f32((float *)y + at, vminq_f32(high.first, vmaxq_f32(low.first, first)));
+    vst1q_f32((float *)y + at + 4, vminq_f32(high.second, vmaxq_f32(low.second, second)));
 }
 
 #define WG_VECTOR float16x8_t
@@ -36,16 +44,32 @@ static inline void write_f32(float *y, float16x8_t v, numbers add, numbers low, 
 #define WG_SUB vsubq_f16
 #define WG_MUL(a, factor) vmulq_n_f16(a, (float16_t)(factor))
 #define WG_FMA(a, factor, c) vfmaq_n_f16(c, a, (float16_t)(factor))
-#define WG_READ read_f32
+#define WG_READ read_inputs
 #define WG_LOAD(from, c) vld1q_f16((const float16_t *)(const void *)(from) + (c))
 #define WG_STORE(to, c, v) vst1q_f16((float16_t *)(void *)(to) + (c), v)
 #define WG_F32 numbers
 #define WG_F32_ALL numbers_of
 #define WG_F32_LOAD numbers_at
-#define WG_WRITE write_f32
+#define WG_WRITE write_results
 #include "fast/tail/winograd_tile.inc.c"
 
-static const ln_winograd_f16 transforms = {wg_in_tile, wg_out_tile};
+static LN_NEVER_INLINE void in_tile_of_halves(const ln_winograd *p, const void *x, int64_t line, int64_t pixel,
+                                              float *out) {
+    if (p->tile == 2)
+        wg_in_tile_of(2, true, x, line, pixel, p->in, out, p->in_step);
+    else
+        wg_in_tile_of(4, true, x, line, pixel, p->in, out, p->in_step);
+}
+
+static LN_NEVER_INLINE void out_tile_of_halves(const ln_winograd *p, const float *m, const float *bias,
+                                               int64_t channels, void *y, int64_t line, int64_t pixel) {
+    if (p->tile == 2)
+        wg_out_tile_of(2, true, p, m, bias, channels, y, line, pixel);
+    else
+        wg_out_tile_of(4, true, p, m, bias, channels, y, line, pixel);
+}
+
+static const ln_winograd_f16 transforms = {{wg_in_tile, in_tile_of_halves}, {wg_out_tile, out_tile_of_halves}};
 
 static bool can(const ln_call *call) {
     return call->precision == LINNET_PRECISION_F16 && ln_packable(&call->inputs[1]) && ln_winograd_can(call);

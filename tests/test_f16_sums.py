@@ -55,8 +55,8 @@ def test_products_have_the_bits_of_the_rule(size: tuple[int, int, int], tmp_path
 
 @pytest.mark.parametrize(("channels", "columns"), [(32, 24), (20, 25), (24, 9)])
 def test_convolutions_sum_a_position_after_another(channels: int, columns: int, tmp_path: Path) -> None:
-    """Kernel positions row by row, and the channels of each. The value between two convolutions is kept in f32, and a
-    residual is added to the result of the second one."""
+    """Kernel positions row by row, and the channels of each. The value between two convolutions is f16, and it is
+    added to the result of the second one in f32."""
     rng = np.random.default_rng(channels)
     x = rng.standard_normal((1, channels, 7, 9)).astype(np.float16)
     w = (rng.standard_normal((columns, channels, 3, 3)) / 8).astype(np.float16)
@@ -71,8 +71,8 @@ def test_convolutions_sum_a_position_after_another(channels: int, columns: int, 
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[0, :, ::2, ::2]
     _, high, wide, _, _ = windows.shape
     rows = windows.transpose(1, 2, 3, 4, 0).reshape(high * wide, -1)
-    inner = np.maximum(summed(rows, w.transpose(2, 3, 1, 0).reshape(-1, columns), bias), 0)
-    total = summed(inner.astype(np.float16), last[:, :, 0, 0].T, np.zeros(columns)) + inner
+    inner = np.maximum(summed(rows, w.transpose(2, 3, 1, 0).reshape(-1, columns), bias), 0).astype(np.float16)
+    total = summed(inner, last[:, :, 0, 0].T, np.zeros(columns)) + inner
     expected = np.maximum(total, 0).astype(np.float16).T.reshape(1, columns, high, wide)
     np.testing.assert_array_equal(run_emulated(graph, x, "cortex-a76", "f16", tmp_path), expected)
 

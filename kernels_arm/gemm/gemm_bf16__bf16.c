@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { ROWS = 8, LANES = 4, VECTORS = 2, DEPTH = 4 };
-#include "kernels_arm/gemm/gemm_packed.inc"
+#include "kernels_arm/gemm/gemm_strip.inc"
 
 /* A is packed as [k / 4][row][4], B as [k / 4][column][4]. A single row is multiplied as a pair with zeros. */
 static LN_ALWAYS_INLINE void tiles(const int rows, const int vectors, const ln_gemm_tile *t, int64_t count,

@@ -45,159 +45,262 @@ enum { ROWS = 8, LANES = 8, VECTORS = 3, BLOCK = 64 };
 #define LOAD_A_STEP_2 "ldr s0, [%[a]], #4\n"
 #define LOAD_A_STEP_1 "ldr h0, [%[a]], #2\n"
 
-#define ZERO(v) "movi v" #v ".8h, #0\n"
-/* What is done with the sums of a block. Each macro takes an accumulator.
- * MORE adds them to f32 numbers at `from`, and stores the totals at `to`.
- * LAST also limits the totals.
- * HALVES stores the sums themselves.
- * ALONE adds the bias and limits the results in f16, for a sum of one block: v0 to v2 are the bias, and v4 and v5 the
- * limits, which are numbers of f16. */
-#define TOTAL(v)                                                                                                       \
-    "ld1 {v2.4s-v3.4s}, [%[from]], #32\n fcvtl v0.4s, v" #v ".4h\n fcvtl2 v1.4s, v" #v ".8h\n"                         \
-    "fadd v0.4s, v0.4s, v2.4s\n fadd v1.4s, v1.4s, v3.4s\n"
-#define STORE_TOTAL "st1 {v0.4s-v1.4s}, [%[to]], #32\n"
-#define NEXT_ROW "add %[from], %[from], %[from_gap]\n" NEXT_ROW_TO
-#define NEXT_ROW_TO "add %[to], %[to], %[to_gap]\n"
-#define MORE(v) TOTAL(v) STORE_TOTAL
-#define MORE_1(a) MORE(a) NEXT_ROW
-#define MORE_2(a, b) MORE(a) MORE(b) NEXT_ROW
-#define MORE_3(a, b, c) MORE(a) MORE(b) MORE(c) NEXT_ROW
-#define LAST(v)                                                                                                        \
-    TOTAL(v)                                                                                                           \
-    "fmax v0.4s, v0.4s, v4.4s\n fmax v1.4s, v1.4s, v4.4s\n fmin v0.4s, v0.4s, v5.4s\n fmin v1.4s, v1.4s, "             \
-    "v5.4s\n" STORE_TOTAL
-#define LAST_1(a) LAST(a) NEXT_ROW
-#define LAST_2(a, b) LAST(a) LAST(b) NEXT_ROW
-#define LAST_3(a, b, c) LAST(a) LAST(b) LAST(c) NEXT_ROW
-#define ALONE(v, j)                                                                                                    \
+/* Numbers are loaded and stored a row of a tile at a time. */
+#define ROW_1(a) "{v" #a ".8h}"
+#define ROW_2(a, b) "{v" #a ".8h-v" #b ".8h}"
+#define ROW_3(a, b, c) "{v" #a ".8h-v" #c ".8h}"
+#define START_1(a) "ld1 " ROW_1(a) ", [%[zeros]]\n"
+#define START_2(a, b) "ld1 " ROW_2(a, b) ", [%[zeros]]\n"
+#define START_3(a, b, c) "ld1 " ROW_3(a, b, c) ", [%[zeros]]\n"
+#define STORE_1(a) "st1 " ROW_1(a) ", [%[to]], %[to_step]\n"
+#define STORE_2(a, b) "st1 " ROW_2(a, b) ", [%[to]], %[to_step]\n"
+#define STORE_3(a, b, c) "st1 " ROW_3(a, b, c) ", [%[to]], %[to_step]\n"
+#define END(v, j)                                                                                                      \
     "fadd v" #v ".8h, v" #v ".8h, v" #j ".8h\n fmax v" #v ".8h, v" #v ".8h, v4.8h\n fmin v" #v ".8h, v" #v             \
-    ".8h, v5.8h\n fcvtl v6.4s, v" #v ".4h\n fcvtl2 v7.4s, v" #v ".8h\n st1 {v6.4s-v7.4s}, [%[to]], #32\n"
-#define ALONE_1(a) ALONE(a, 0) NEXT_ROW_TO
-#define ALONE_2(a, b) ALONE(a, 0) ALONE(b, 1) NEXT_ROW_TO
-#define ALONE_3(a, b, c) ALONE(a, 0) ALONE(b, 1) ALONE(c, 2) NEXT_ROW_TO
-#define TO_F16(v) "fcvtn v" #v ".4h, v6.4s\n fcvtn2 v" #v ".8h, v7.4s\n"
-#define BIAS(v) "ld1 {v6.4s-v7.4s}, [%[from]], #32\n" TO_F16(v)
-#define BIAS_1 BIAS(0)
-#define BIAS_2 BIAS_1 BIAS(1)
-#define BIAS_3 BIAS_2 BIAS(2)
-#define BOTH_HALVES(v) "mov v6.16b, v" #v ".16b\n mov v7.16b, v" #v ".16b\n" TO_F16(v)
-#define HALVES(v) "st1 {v" #v ".8h}, [%[to]], #16\n"
-#define HALVES_1(a) HALVES(a) NEXT_ROW_TO
-#define HALVES_2(a, b) HALVES(a) HALVES(b) NEXT_ROW_TO
-#define HALVES_3(a, b, c) HALVES(a) HALVES(b) HALVES(c) NEXT_ROW_TO
-#define ENDING(R, V)                                                                                                   \
-    "tbnz %w[ending], #1, 8f\n tbnz %w[ending], #0, 7f\n" ADDS_##R##_##V(                                              \
-        MORE) "b 9f\n"                                                                                                 \
-              "7:\n" ADDS_##R##_##V(HALVES) "b 9f\n"                                                                   \
-                                            "8: ld1r {v4.4s}, [%[low]]\n ld1r {v5.4s}, [%[high]]\n tbnz %w[ending], "  \
-                                            "#0, 7f\n" ADDS_##R##_##V(LAST) "b 9f\n"                                   \
-                                                                            "7:\n" BIAS_##V BOTH_HALVES(4)             \
-                                                                                BOTH_HALVES(5)                         \
-                                                                                    ADDS_##R##_##V(ALONE) "9:\n"
-enum { IS_MORE = 0, IS_HALVES = 1, IS_LAST = 2, IS_ALONE = 3 };
+    ".8h, v5.8h\n"
+#define END_1(a) END(a, 0)
+#define END_2(a, b) END(a, 0) END(b, 1)
+#define END_3(a, b, c) END(a, 0) END(b, 1) END(c, 2)
+#define BIAS_1 "{v0.8h}"
+#define BIAS_2 "{v0.8h-v1.8h}"
+#define BIAS_3 "{v0.8h-v2.8h}"
 
-/* The arguments of one block of K: `n` products per sum, at most BLOCK. */
-typedef struct block {
-    int64_t n;
-    const float *from;
-    int64_t from_step; /* elements from row to row */
-    float *to;
-    int64_t to_step;
-    float low, high;
-    int ending;
-} block;
+/* What a function for tiles of one size computes: sums of n products, at most BLOCK, in tiles below each other. */
+typedef struct sums {
+    int64_t n, tiles;
+    int64_t gap; /* bytes of A between two tiles */
+    float16_t *to;
+    int64_t to_step;       /* bytes from row to row */
+    const float16_t *bias; /* is added to the sums, which are then limited; NULL: the sums are stored as they are */
+    float16_t limits[2];
+} sums;
 
-typedef void (*compute_block)(const block *t, const float16_t *a, const float16_t *b);
+typedef void (*compute_sums)(const sums *t, const float16_t *a, const float16_t *b);
 
-/* What the tiles of a strip have in common. */
-typedef struct shape {
-    compute_block compute;
-    int64_t rows, width;
-} shape;
-
-/* Computes `count` tiles of R rows below each other. Each is packed in the first half of its part of A (pack_rows). */
-#define TILES(R, V)                                                                                                    \
-    static void block_##R##x##V(const block *t, const float16_t *a, const float16_t *b) {                              \
-        const float *from = t->from;                                                                                   \
-        float *to = t->to;                                                                                             \
-        int64_t n = t->n & 3, fours = t->n >> 2;                                                                       \
+#define SUMS(R, V)                                                                                                     \
+    static void sums_##R##x##V(const sums *t, const float16_t *a, const float16_t *b) {                                \
+        static const float16_t zeros[VECTORS * LANES] = {0};                                                           \
+        float16_t *to = t->to;                                                                                         \
+        const float16_t *at;                                                                                           \
+        int64_t n, fours, tiles = t->tiles;                                                                            \
         __asm__ volatile(                                                                                              \
-            EACH_##R##_##V(ZERO) "cbz %[fours], 4f\n"                                                                  \
-                                 "2:\n" BODY_##V(R) "subs %[fours], %[fours], #1\n"                                    \
-                                                    "b.gt 2b\n"                                                        \
-                                                    "4: cbz %[n], 6f\n"                                                \
-                                                    "5:\n" STEP_##V(R) "subs %[n], %[n], #1\n"                         \
-                                                                       "b.gt 5b\n"                                     \
-                                                                       "6:\n" ENDING(R, V)                             \
-            : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [fours] "+&r"(fours), [from] "+&r"(from), [to] "+&r"(to)       \
-            : [from_gap] "r"((t->from_step - (V) * LANES) * 4), [to_gap] "r"((t->to_step - (V) * LANES) * 4),          \
-              [low] "r"(&t->low), [high] "r"(&t->high), [ending] "r"(t->ending)                                        \
+            "1: mov %[b], %[first]\n and %[n], %[all], #3\n lsr %[fours], %[all], #2\n" ADDS_##R##_##V(                \
+                START) "cbz %[fours], 4f\n"                                                                            \
+                       "2:\n" BODY_##V(R) "subs %[fours], %[fours], #1\n"                                              \
+                                          "b.gt 2b\n"                                                                  \
+                                          "4: cbz %[n], 6f\n"                                                          \
+                                          "5:\n" STEP_##V(R) "subs %[n], %[n], #1\n"                                   \
+                                                             "b.gt 5b\n"                                               \
+                                                             "6: cbz %[bias], 7f\n"                                    \
+                                                             "ld1 " BIAS_##V                                           \
+            ", [%[bias]]\n"                                                                                            \
+            "ld2r {v4.8h-v5.8h}, [%[limits]]\n" ADDS_##R##_##V(END) "7:\n" ADDS_##R##_##V(                             \
+                STORE) "add %[a], %[a], %[gap]\n"                                                                      \
+                       "subs %[tiles], %[tiles], #1\n"                                                                 \
+                       "b.gt 1b\n"                                                                                     \
+            : [a] "+&r"(a), [b] "=&r"(at), [n] "=&r"(n), [fours] "=&r"(fours), [to] "+&r"(to), [tiles] "+&r"(tiles)    \
+            : [first] "r"(b), [all] "r"(t->n), [zeros] "r"(zeros), [to_step] "r"(t->to_step), [bias] "r"(t->bias),     \
+              [limits] "r"(t->limits), [gap] "r"(t->gap)                                                               \
             : "cc", "memory", VECTOR_REGISTERS);                                                                       \
-    }                                                                                                                  \
-    static void tiles_##R##x##V(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,               \
-                                int64_t init_step, const float *residual, float *c, int64_t ldc) {                     \
-        static const shape s = {block_##R##x##V, R, (V) * LANES};                                                      \
-        tiles_of(&s, t, count, a, init, init_step, residual, c, ldc);                                                  \
     }
+SUMS(8, 3)
+SUMS(8, 2)
+SUMS(8, 1)
+SUMS(4, 3)
+SUMS(4, 2)
+SUMS(4, 1)
+SUMS(2, 3)
+SUMS(2, 2)
+SUMS(2, 1)
+SUMS(1, 3)
+SUMS(1, 2)
+SUMS(1, 1)
+static const compute_sums all_sums[][VECTORS] = {{sums_1x1, sums_1x2, sums_1x3},
+                                                 {sums_2x1, sums_2x2, sums_2x3},
+                                                 {sums_4x1, sums_4x2, sums_4x3},
+                                                 {sums_8x1, sums_8x2, sums_8x3}};
 
-/* Tells whether a sum of one block can be finished in f16. */
-static bool is_narrow(const ln_gemm_tile *t, const float *bias, int64_t width) {
-    uint32x4_t same = vdupq_n_u32(t->taps * t->kc <= BLOCK && (float)(float16_t)t->low == t->low &&
-                                          (float)(float16_t)t->high == t->high
-                                      ? UINT32_MAX
-                                      : 0);
-    for (int64_t n = 0; n < width; n += 4) {
-        const float32x4_t v = vld1q_f32(bias + n);
-        same = vandq_u32(same, vceqq_f32(v, vcvt_f32_f16(vcvt_f16_f32(v))));
-    }
-    return vminvq_u32(same) != 0;
-}
+/* Rows of numbers that are `row` bytes apart; NULL: there are none. */
+typedef struct rows_at {
+    const void *at;
+    int64_t row;
+} rows_at;
 
-/* Computes `count` tiles below each other, each block by block of K. Never inlined: clang would repeat it in each of
- * the twelve functions for tiles, which is 22 kB. */
-static LN_NEVER_INLINE void tiles_of(const shape *s, const ln_gemm_tile *t, int64_t count, const float *packed,
-                                     const float *init, int64_t init_step, const float *residual, float *c,
-                                     int64_t ldc) {
-    const int64_t rows = s->rows, width = s->width;
-    const bool narrow = init_step == 0 && residual == NULL && is_narrow(t, init, width);
+/* The totals of a tile or several: the start values, to which the sums of `blocks` are added, and then a residual. */
+typedef struct totals {
+    rows_at start; /* f32 */
+    const float16_t *sums;
+    int64_t blocks, step; /* step: elements from the sums of a block to those of the next */
+    rows_at residual;     /* of the type of the result */
+    float low, high;
+} totals;
+
+/* Stores `vectors` vectors of totals of a row. */
+static LN_ALWAYS_INLINE void store_totals(const bool halves, const int vectors, const totals *t, const float *start,
+                                          const float16_t *s, const char *residual, char *c) {
     const float32x4_t low = vdupq_n_f32(t->low), high = vdupq_n_f32(t->high);
-    float total[ROWS * VECTORS * LANES];
-    for (; count > 0; count--, packed += rows * t->taps * t->kc, init += rows * init_step, c += rows * ldc) {
-        const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
-        block k = {BLOCK, init, init_step, total, width, t->low, t->high, IS_MORE};
-        int64_t left = t->taps * t->kc;
-        for (; left > BLOCK; left -= BLOCK, a += rows * BLOCK, b += width * BLOCK, k.from = total, k.from_step = width)
-            s->compute(&k, a, b);
-        k.n = left;
-        if (residual == NULL) k.to = c, k.to_step = ldc, k.ending = narrow ? IS_ALONE : IS_LAST;
-        s->compute(&k, a, b);
-        if (residual == NULL) continue;
-        for (int64_t i = 0; i < rows; i++, residual += ldc)
-            for (int64_t n = 0; n < width; n += 4) {
-                const float32x4_t v = vaddq_f32(vld1q_f32(total + i * width + n), vld1q_f32(residual + n));
-                vst1q_f32(c + i * ldc + n, vminq_f32(high, vmaxq_f32(low, v)));
-            }
+    float32x4_t v[2 * VECTORS];
+    LN_UNROLL
+    for (int i = 0; i < 2 * vectors; i++) v[i] = vld1q_f32(start + 4 * i);
+    for (int64_t block = t->blocks; block > 0; block--, s += t->step) LN_UNROLL
+    for (int i = 0; i < vectors; i++) {
+        const float16x8_t more = vld1q_f16(s + LANES * i);
+        v[2 * i] = vaddq_f32(v[2 * i], vcvt_f32_f16(vget_low_f16(more)));
+        v[2 * i + 1] = vaddq_f32(v[2 * i + 1], vcvt_high_f32_f16(more));
+    }
+    if (residual != NULL) LN_UNROLL
+    for (int i = 0; i < vectors; i++) {
+        const float16_t *h = (const float16_t *)(const void *)residual + LANES * i;
+        const float *f = (const float *)(const void *)residual + LANES * i;
+        v[2 * i] = vaddq_f32(v[2 * i], halves ? vcvt_f32_f16(vld1_f16(h)) : vld1q_f32(f));
+        v[2 * i + 1] = vaddq_f32(v[2 * i + 1], halves ? vcvt_f32_f16(vld1_f16(h + 4)) : vld1q_f32(f + 4));
+    }
+    LN_UNROLL
+    for (int i = 0; i < 2 * vectors; i++) v[i] = vminq_f32(high, vmaxq_f32(low, v[i]));
+    LN_UNROLL
+    for (int i = 0; i < vectors; i++)
+        if (halves) {
+            vst1q_f16((float16_t *)(void *)c + LANES * i, vcvt_high_f16_f32(vcvt_f16_f32(v[2 * i]), v[2 * i + 1]));
+        } else {
+            vst1q_f32((float *)(void *)c + LANES * i, v[2 * i]);
+            vst1q_f32((float *)(void *)c + LANES * i + 4, v[2 * i + 1]);
+        }
+}
+
+static LN_ALWAYS_INLINE void store_row(const bool halves, const totals *t, int64_t width, const float *start,
+                                       const float16_t *s, const char *residual, char *c) {
+    const int64_t size = LANES * (halves ? 2 : 4);
+    if (width == VECTORS * LANES) {
+        store_totals(halves, VECTORS, t, start, s, residual, c);
+        return;
+    }
+    for (int64_t n = 0; n < width; n += LANES, start += LANES, s += LANES, c += size) {
+        store_totals(halves, 1, t, start, s, residual, c);
+        if (residual != NULL) residual += size;
     }
 }
 
-TILES(8, 3)
-TILES(8, 2)
-TILES(8, 1)
-TILES(4, 3)
-TILES(4, 2)
-TILES(4, 1)
-TILES(2, 3)
-TILES(2, 2)
-TILES(2, 1)
-TILES(1, 3)
-TILES(1, 2)
-TILES(1, 1)
-static const tiles_function all[][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
-                                              {tiles_2x1, tiles_2x2, tiles_2x3},
-                                              {tiles_4x1, tiles_4x2, tiles_4x3},
-                                              {tiles_8x1, tiles_8x2, tiles_8x3}};
+/* Stores the first `columns` totals of each row as f16 or f32. Rows of whole panels are read and written as they are.
+ */
+static LN_NEVER_INLINE void store_rows(const totals *all, bool halves, int64_t rows, int64_t width, int64_t columns,
+                                       char *c, int64_t c_row) {
+    const size_t size = halves ? 2 : 4;
+    const bool edge = columns < width;
+    totals t = *all;
+    float row[VECTORS * LANES], start[VECTORS * LANES], added[VECTORS * LANES];
+    for (; rows > 0; rows--, t.sums += width, c += c_row) {
+        const void *first = t.start.at, *residual = t.residual.at;
+        if (edge) {
+            first = memcpy(start, first, (size_t)columns * sizeof *start);
+            if (residual != NULL) residual = memcpy(added, residual, (size_t)columns * size);
+        }
+        char *to = edge ? (char *)row : c;
+        if (halves)
+            store_row(true, &t, width, first, t.sums, residual, to);
+        else
+            store_row(false, &t, width, first, t.sums, residual, to);
+        if (edge) memcpy(c, row, (size_t)columns * size);
+        t.start.at = (const char *)t.start.at + t.start.row;
+        if (residual != NULL) t.residual.at = (const char *)t.residual.at + t.residual.row;
+    }
+}
 
-static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, all); }
+static bool exact(float v) { return (float)(float16_t)v == v; }
+
+/* How sums become results: as f32, because they have several blocks or an end that f16 cannot hold; as they are; or
+ * with bias and limits in f16. */
+enum { ENDS_IN_F32, IS_RESULT, ENDS_IN_F16 };
+
+/* Returns how sums become results, and rounds the bias to f16. */
+static int ending_of(const ln_gemm_tile *t, int64_t width, float16_t *bias) {
+    if (t->taps * t->kc > BLOCK || t->init == NULL || t->residual != NULL || !exact(t->low) || !exact(t->high))
+        return ENDS_IN_F32;
+    uint32x4_t same = vdupq_n_u32(UINT32_MAX), zero = same;
+    for (int64_t n = 0; n < width; n += 4) {
+        const float32x4_t v = vld1q_f32((const float *)t->init + n);
+        const float16x4_t half = vcvt_f16_f32(v);
+        vst1_f16(bias + n, half);
+        same = vandq_u32(same, vceqq_f32(v, vcvt_f32_f16(half)));
+        zero = vandq_u32(zero, vceqzq_f32(v));
+    }
+    if (vminvq_u32(same) == 0) return ENDS_IN_F32;
+    return vminvq_u32(zero) != 0 && t->low == -INFINITY && t->high == INFINITY ? IS_RESULT : ENDS_IN_F16;
+}
+
+/* Where a strip reads A and writes C. a_size: bytes of A for each number; a number of f16 takes the first two. */
+typedef struct place {
+    const char *a;
+    int64_t a_size;
+    char *c;
+    int64_t c_row; /* bytes */
+    rows_at residual;
+} place;
+
+/* Computes tiles of 2^log rows below each other, `rows` rows in all. The sums of all blocks of some tiles are computed
+ * first, and then their totals. A sum over very many products has groups of blocks. */
+static LN_NEVER_INLINE void tiles_of(const ln_gemm_tile *t, int log, int64_t rows, place p, int64_t width, int ending,
+                                     const float16_t *bias) {
+    enum { SUMS = 32 * ROWS * VECTORS * LANES };
+    static const float zeros[VECTORS * LANES] = {0};
+    const compute_sums compute = all_sums[log][width / LANES - 1];
+    const int64_t height = (int64_t)1 << log, k = t->taps * t->kc, blocks = ln_ceil_div(k, BLOCK);
+    const int64_t most = ln_min(blocks, SUMS / (height * width));
+    const bool wide = ending == ENDS_IN_F32, direct = !wide && t->halves && t->columns >= width;
+    const int64_t tiles = direct ? rows : most < blocks ? 1 : SUMS / (height * width * most);
+    float16_t kept[SUMS];
+    float carried[ROWS * VECTORS * LANES];
+    for (int64_t n; rows > 0; rows -= n) {
+        n = ln_min(rows, tiles * height);
+        totals total = {.start = {t->init != NULL ? t->init : p.c, t->init != NULL ? 0 : p.c_row},
+                        .sums = kept,
+                        .step = n * width,
+                        .low = -INFINITY,
+                        .high = INFINITY};
+        if (!wide) total.start = (rows_at){zeros, 0};
+        for (int64_t first = 0; first < blocks; first += total.blocks) {
+            total.blocks = ln_min(most, blocks - first);
+            for (int64_t i = 0; i < total.blocks; i++) {
+                const int64_t from = (first + i) * BLOCK, products = ln_min(BLOCK, k - from);
+                const sums block = {.n = products,
+                                    .tiles = n / height,
+                                    .gap = height * (k * p.a_size - products * 2),
+                                    .to = direct ? (float16_t *)(void *)p.c : kept + i * total.step,
+                                    .to_step = direct ? p.c_row : width * 2,
+                                    .bias = ending == ENDS_IN_F16 ? bias : NULL,
+                                    .limits = {(float16_t)t->low, (float16_t)t->high}};
+                compute(&block, (const float16_t *)(const void *)p.a + height * from,
+                        (const float16_t *)t->b + width * from);
+            }
+            if (direct) break;
+            if (first + total.blocks < blocks) {
+                store_rows(&total, false, n, width, width, (char *)carried, width * 4);
+                total.start = (rows_at){carried, width * 4};
+                continue;
+            }
+            if (wide) total.residual = p.residual, total.low = t->low, total.high = t->high;
+            store_rows(&total, t->halves, n, width, t->columns, p.c, p.c_row);
+        }
+        p.a += n * k * p.a_size, p.c += n * p.c_row;
+        if (p.residual.at != NULL) p.residual.at = (const char *)p.residual.at + n * p.residual.row;
+    }
+}
+
+static void strip_of_f16(const ln_gemm_tile *t, int64_t rows, int64_t width, int64_t a_size) {
+    float16_t bias[VECTORS * LANES];
+    const int ending = ending_of(t, width, bias);
+    place p = {t->packed, a_size, t->c, t->ldc * (t->halves ? 2 : 4), {t->residual, 0}};
+    p.residual.row = p.c_row;
+    for (int log = 3; rows > 0; log--) {
+        const int64_t count = rows >> log << log;
+        if (count == 0) continue;
+        tiles_of(t, log, count, p, width, ending, bias);
+        p.a += count * t->taps * t->kc * a_size, p.c += count * p.c_row, rows -= count;
+        if (t->residual != NULL) p.residual.at = (const char *)p.residual.at + count * p.residual.row;
+    }
+}
+
+static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of_f16(t, rows, width, 4); }
+static void strip_from_halves(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of_f16(t, rows, width, 2); }
 
 /* Packs 4 or 8 rows. Four columns are transposed at a time, in two vectors' halves: rows 0 to 3, and rows 4 to 7. */
 static LN_ALWAYS_INLINE float16_t *pack_tap(const int rows, const void *const *a, int64_t kc, float16_t *out) {
@@ -246,70 +349,6 @@ static void pack_rows(const void *const *a, int64_t taps, int64_t rows, int64_t 
     }
 }
 
-static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
-    ln_gemm_f32__neon.convert(dst, src, stride, n, src_dtype);
-}
-
-static const ln_gemm_set set = {.a_dtype = LINNET_F32,
-                                .b_dtype = LINNET_F16,
-                                .c_dtype = LINNET_F32,
-                                .halves = true,
-                                .rows = ROWS,
-                                .width = VECTORS * LANES,
-                                .unit = LANES,
-                                .depth = 1,
-                                .takes = 1u << LINNET_F32 | 1u << LINNET_F16,
-                                .takes_b = 1u << LINNET_F16,
-                                .pack_rows = pack_rows,
-                                .strip = strip,
-                                .convert = convert};
-static const ln_gemm_set *const sets[] = {&set};
-
-/* Filters of one channel are summed in one order by all kernels (ln_gemm_depth), so they are left to f32. */
-static bool permitted(const ln_call *call) {
-    const ln_tensor *w = &call->inputs[1];
-    const bool filters = call->op->id != LN_OP_MATMUL && w->dims[1] == 1;
-    return call->precision == LINNET_PRECISION_F16 && ln_packable(w) && !filters;
-}
-
-/* The instructions of MobileNetV2's products, divided by those in f32: half as many products, but as much packing, and
- * the sums of blocks. */
-LN_GEMM_KERNELS_FASTER(permitted(call), 0.65, f16__fp16, sets)
-
-/* ---- products of Winograd's method: f16 in memory, in rows that are as far apart as rows of f32 ------------------ */
-
-static const compute_block all_blocks[][VECTORS] = {{block_1x1, block_1x2, block_1x3},
-                                                    {block_2x1, block_2x2, block_2x3},
-                                                    {block_4x1, block_4x2, block_4x3},
-                                                    {block_8x1, block_8x2, block_8x3}};
-
-static void tile_of_halves(const shape *s, const ln_gemm_tile *t, const float *packed, float *c) {
-    float total[ROWS * VECTORS * LANES];
-    const float16_t *a = (const float16_t *)(const void *)packed, *b = t->b;
-    block k = {BLOCK, t->init, 0, total, s->width, -INFINITY, INFINITY, IS_MORE};
-    int64_t left = t->kc;
-    for (; left > BLOCK;
-         left -= BLOCK, a += s->rows * BLOCK, b += s->width * BLOCK, k.from = total, k.from_step = s->width)
-        s->compute(&k, a, b);
-    k.n = left;
-    if (k.from != total) k.to = c, k.to_step = t->ldc + s->width / 2, k.ending = IS_HALVES;
-    s->compute(&k, a, b);
-    if (k.from != total) return;
-    for (int64_t i = 0; i < s->rows; i++)
-        for (int64_t n = 0; n < s->width; n += 4)
-            vst1_f16((float16_t *)(void *)(c + i * t->ldc) + n, vcvt_f16_f32(vld1q_f32(total + i * s->width + n)));
-}
-
-/* Writes whole panels: a row has room for twice the numbers. */
-static void strip_of_halves(const ln_gemm_tile *t, int64_t rows, int64_t width) {
-    const float *a = t->packed;
-    float *c = t->c;
-    for (int log = 3; rows > 0; log--) {
-        const shape s = {all_blocks[log][width / LANES - 1], (int64_t)1 << log, width};
-        for (; rows >= s.rows; rows -= s.rows, a += s.rows * t->kc, c += s.rows * t->ldc) tile_of_halves(&s, t, a, c);
-    }
-}
-
 /* Packs 4 or 8 rows by transposing 8 columns at a time, and returns how many columns are packed. */
 static LN_ALWAYS_INLINE int64_t pack_halves_of(const int rows, const void *const *a, int64_t kc, float16_t *out) {
     int64_t k = 0;
@@ -332,11 +371,72 @@ static LN_ALWAYS_INLINE int64_t pack_halves_of(const int rows, const void *const
 }
 
 static void pack_rows_of_halves(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed) {
-    (void)taps; /* one */
-    int64_t k = rows == 8 ? pack_halves_of(8, a, kc, packed) : rows == 4 ? pack_halves_of(4, a, kc, packed) : 0;
-    int16_t *out = (int16_t *)packed + k * rows;
-    for (; k < kc; k++)
-        for (int64_t i = 0; i < rows; i++) *out++ = ((const int16_t *)a[i])[k];
+    int16_t *out = packed;
+    for (; taps > 0; taps--, a += rows) {
+        float16_t *at = (float16_t *)(void *)out;
+        int64_t k = rows == 8 ? pack_halves_of(8, a, kc, at) : rows == 4 ? pack_halves_of(4, a, kc, at) : 0;
+        for (out += k * rows; k < kc; k++)
+            for (int64_t i = 0; i < rows; i++) *out++ = ((const int16_t *)a[i])[k];
+    }
+}
+
+static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    ln_gemm_f32__neon.convert(dst, src, stride, n, src_dtype);
+}
+
+static void convert_halves(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    (void)src_dtype; /* f16 */
+    for (int64_t i = 0; i < n; i++) ((int16_t *)dst)[i] = ((const int16_t *)src)[i * stride];
+}
+
+static const ln_gemm_set set = {.a_dtype = LINNET_F32,
+                                .b_dtype = LINNET_F16,
+                                .c_dtype = LINNET_F32,
+                                .halves = true,
+                                .stores_halves = true,
+                                .rows = ROWS,
+                                .width = VECTORS * LANES,
+                                .unit = LANES,
+                                .depth = 1,
+                                .takes = 1u << LINNET_F32,
+                                .takes_b = 1u << LINNET_F16,
+                                .pack_rows = pack_rows,
+                                .strip = strip,
+                                .convert = convert};
+static const ln_gemm_set set_of_halves = {.a_dtype = LINNET_F16,
+                                          .b_dtype = LINNET_F16,
+                                          .c_dtype = LINNET_F32,
+                                          .halves = true,
+                                          .stores_halves = true,
+                                          .rows = ROWS,
+                                          .width = VECTORS * LANES,
+                                          .unit = LANES,
+                                          .depth = 1,
+                                          .takes = 1u << LINNET_F16,
+                                          .takes_b = 1u << LINNET_F16,
+                                          .pack_rows = pack_rows_of_halves,
+                                          .strip = strip_from_halves,
+                                          .convert = convert_halves};
+static const ln_gemm_set *const sets[] = {&set, &set_of_halves};
+
+/* Filters of one channel are summed in one order by all kernels (ln_gemm_depth), so they are left to f32. */
+static bool permitted(const ln_call *call) {
+    const ln_tensor *w = &call->inputs[1];
+    const bool filters = call->op->id != LN_OP_MATMUL && w->dims[1] == 1;
+    return call->precision == LINNET_PRECISION_F16 && ln_packable(w) && !filters;
+}
+
+/* The instructions of MobileNetV2's products, divided by those in f32: half as many products, but as much packing, and
+ * the sums of blocks. */
+LN_GEMM_KERNELS_FASTER(permitted(call), 0.65, f16__fp16, sets)
+
+/* ---- products of Winograd's method: f16 in memory, in rows that are as far apart as rows of f32 ------------------ */
+
+/* Writes whole panels: a row has room for twice the numbers. */
+static void strip_of_halves(const ln_gemm_tile *t, int64_t rows, int64_t width) {
+    ln_gemm_tile halves = *t;
+    halves.ldc = 2 * t->ldc, halves.columns = width, halves.halves = true;
+    strip_of_f16(&halves, rows, width, 4);
 }
 
 const ln_gemm_set ln_gemm_f16_halves__fp16 = {.a_dtype = LINNET_F16,

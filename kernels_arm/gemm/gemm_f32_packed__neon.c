@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
-#include "kernels_arm/gemm/gemm_packed.inc"
+#include "kernels_arm/gemm/gemm_strip.inc"
 
 #define FMA(acc, b, a, lane) "fmla v" #acc ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n"
 #define FMA_4(b, a, c0, c1, c2, c3) FMA(c0, b, a, 0) FMA(c1, b, a, 1) FMA(c2, b, a, 2) FMA(c3, b, a, 3)

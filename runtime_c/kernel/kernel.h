@@ -32,6 +32,13 @@ enum ln_feature {
     LN_NO_FEATURE = 0
 };
 
+/* The feature of kernels that compute in f16: they read and write f16 as it is, without conversions. */
+#ifdef __aarch64__
+#define LN_HALVES LN_FP16
+#else
+#define LN_HALVES LN_NO_FEATURE
+#endif
+
 /* Named sets of features. A file NAME__<isa>.c is compiled for the set in its name, so its kernels need this set. The
  * enumerators are spelled like the file names, because the lists of kernels build both from one word. */
 enum ln_isa {

@@ -8,6 +8,15 @@
 #define LN_POOL_CHUNK 256         /* channels per work item */
 #define LN_POOL_GRADIENT_CHUNK 64 /* channels per work item of a gradient, whose items are whole images */
 
+/* The taps of one output position that are inside the input. */
+typedef struct ln_pool_span {
+    const void *x;
+    ptrdiff_t nz, ny, nx, xz, xy, xx; /* on 32 bits, in one register each */
+    float start;                      /* start value: -infinity, or what the padding adds to a sum */
+    float count;                      /* divisor of averages */
+    int dtype;
+} ln_pool_span;
+
 /* The plan, in call->state. */
 typedef struct ln_pool_plan {
     ln_window window;
@@ -18,6 +27,8 @@ typedef struct ln_pool_plan {
     bool count_include_pad;
     int32_t zero; /* quantized integers: the stored integer that stands for padding */
     float least;  /* the start value of a maximum */
+    /* Computes the maxima of `channels` channels of a pixel; NULL: the loops of the dtype do. Only on 64-bit ARM. */
+    void (*maximum)(const ln_pool_span *s, int64_t channels, void *out);
 } ln_pool_plan;
 
 #endif

@@ -42,7 +42,8 @@ void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
     const int64_t channels = x->dims[a->channel_axis == 1 && !takes_last_axis(call) ? 1 : x->rank - 1];
     const bool floats = ln_dtype_is_float(x->dtype);
     const bool bytes = x->dtype == LINNET_I8 || x->dtype == LINNET_U8;
-    const bool lanes = x->dtype == LINNET_F32 || (!floats && a->kind == LN_POOL_KIND_MAX) || bytes;
+    const bool lanes =
+        x->dtype == LINNET_F32 || (kernel->needs & LN_HALVES) != 0 || (!floats && a->kind == LN_POOL_KIND_MAX) || bytes;
     /* Elements of dtypes that have no lanes of their own are converted at each tap. */
     ln_scale_operations(counts, !lanes                                   ? (x->dtype == LINNET_I16 ? 28 : 24)
                                 : !floats && a->kind != LN_POOL_KIND_MAX ? 1.5

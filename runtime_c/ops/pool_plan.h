@@ -12,4 +12,8 @@ linnet_status ln_pool_configure(ln_call *call);
  */
 int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside);
 
+#ifdef __aarch64__
+extern const ln_kernel_code ln_pool__neon; /* also runs what the kernel for f16 has planned */
+#endif
+
 #endif

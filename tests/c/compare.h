@@ -199,7 +199,7 @@ static inline bool outputs_equal(const test_case *t, const char *kernel, const g
         int dtype = t->outputs[o].dtype;
         for (int64_t i = 0; dtype != LINNET_NONE && i < ln_count(&t->outputs[o]); i++) {
             double a = ln_load_f64(expected[o].data, dtype, i), b = ln_load_f64(got[o].data, dtype, i);
-            double unit = strstr(kernel, "__fp16") != NULL || strstr(kernel, "__bf16") != NULL ? 2e-2
+            double unit = strstr(kernel, "__fp16") != NULL || strstr(kernel, "__bf16") != NULL ? 3e-2
                           : dtype == LINNET_F16                                                ? 1e-3
                           : dtype == LINNET_BF16                                               ? 8e-3
                                                                                                : 0;

@@ -38,6 +38,7 @@ typedef struct ln_gemm_tile {
     int64_t bounded; /* 64-bit sums, if b_dtype is I16: as many blocks of LN_GEMM_BOUNDED k have sums of 32 bits */
     const float *residual; /* floats: numbers that are added to the sums before the clamp, in rows that are ldc
                               elements apart; NULL: nothing is added. Only for `strip` and for sets with `adds` */
+    bool halves;           /* `strip` of sets with `stores_halves`: c and residual are f16 */
     const void *packed;    /* `strip`: A, packed by `pack_rows` */
     bool chained;          /* floats: one sum over all products, instead of one sum per block of K */
     float low, high;       /* floats: limits of the stored values; NaN stays NaN */
@@ -83,6 +84,7 @@ typedef struct ln_gemm_set {
     bool halves; /* constant panels of f16 and bf16 stay narrow, because `convert` is fast enough to widen them at each
                     use */
     bool adds;   /* `full` and `half` add a residual */
+    bool stores_halves;         /* `strip` can store results as f16, and add a residual of f16 */
     uint8_t rows, width, depth; /* rows and width of the largest tile; depth: how many successive k lie together in a
                                    panel */
     uint8_t tiles; /* with `store_tile`: how many tiles below each other full[rows] can compute at once; 0: one */

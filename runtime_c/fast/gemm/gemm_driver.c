@@ -128,13 +128,15 @@ typedef struct target {
     int64_t ldc;
 } target;
 
+static int64_t stored_size(const ln_gemm *g) { return g->c.halves ? 2 : (int64_t)ln_dtype_size(g->set->c_dtype); }
+
 static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
                         char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
     if (g->c.tiled) return (target){scratch + g->scratch.c, 0};
     if (!g->c.direct) return (target){scratch + g->scratch.c, columns};
     int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
-    return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
+    return (target){(char *)b->outputs[0] + at * stored_size(g), g->c.ldc};
 }
 
 /* Computes the tiles of one panel of floats, and stores each tile as f16 or bf16 as soon as it is computed. */
@@ -206,9 +208,9 @@ static int64_t compute_row(const ln_gemm *g, const ln_buffers *b, const row_bloc
     return whole;
 }
 
-/* Returns the residual that belongs to the sums at c. */
-static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
-    return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
+/* Returns the residual that belongs to the sums at c, which have the same dtype. */
+static const void *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
+    return (const char *)b->inputs[g->c.residual] + ((const char *)c - (const char *)b->outputs[0]);
 }
 
 static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
@@ -258,7 +260,8 @@ static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, 
         tile.init = block->chunk == 0 ? init + at * c_size : NULL;
         if (set->strip != NULL) {
             tile.packed = scratch + g->scratch.packed;
-            tile.c = to.c + (at - column) * c_size;
+            tile.c = to.c + (at - column) * stored_size(g);
+            tile.halves = g->c.halves;
             if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
             const int64_t several = set->row_panels * width;
             if (block->count == 1 && set->row != NULL && g->c.residual == 0 && at + several <= column + columns &&

@@ -124,7 +124,8 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (call->epilogue != NULL && ln_is_byte(call->inner->dtype) &&
         (p.transposed || p.mode != LN_REQUANT_FLOAT_RNE || set->store_sum == NULL))
         return false;
-    return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
+    const int64_t depth = p.folded ? INT64_MAX : ln_window_taps(w) * w->in_channels / w->group;
+    return ln_gemm_output_ok(call, set, depth, p.ldc, p.window.out_channels);
 }
 
 /* The cost follows from the shapes, so that no window has to be resolved, except for transposed convolutions. */

@@ -18,9 +18,10 @@ bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int
     if (ln_count(a) <= 0 || ln_count(b) <= 0) return false;
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
+    const ln_gemm_set *set =
+        ln_gemm_find_set(sets, n, a, b, bias_of(call), call->inner, v.b_axis, v.n, (int)attributes->requant);
     /* If b is a vector, the columns that an epilogue sees are M, not N. */
-    return ln_gemm_output_ok(call, v.n, v.n) &&
-           ln_gemm_find_set(sets, n, a, b, bias_of(call), call->inner, v.b_axis, v.n, (int)attributes->requant) != NULL;
+    return set != NULL && ln_gemm_output_ok(call, set, v.k, v.n, v.n);
 }
 
 static bool one_tall_product(const ln_matmul_view *v) {

@@ -60,14 +60,16 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
         counts->work[LN_RATE_I8] = 0;
     }
 #endif
+    const bool halves = (kernel->needs & LN_HALVES) != 0;
     const double store = ln_lanes(kernel) >= 8 ? 4 : 9, one = bytes && ln_lanes(kernel) == 16 ? 1.5 : 0.5;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? store : 6);
-    if (call->epilogue != NULL && (floats ? call->outputs[0].dtype != LINNET_F32 : !call->epilogue->clamp_only))
+    if (call->epilogue != NULL && !halves &&
+        (floats ? call->outputs[0].dtype != LINNET_F32 : !call->epilogue->clamp_only))
         counts->work[LN_RATE_MAP] += results * (floats ? 5 : bytes ? store : 4);
     if (size->segments > 1) counts->work[LN_RATE_MAP] += products * (double)size->rows * (double)size->segments * 0.9;
     /* Rows are converted if their dtype is not that of the products, or if there is no dot product of bytes. AVX-512
      * needs the sums of their bytes. Blocks overlap, so that some elements of a run are widened twice. */
-    const double per_row = dtype == LINNET_F32 ? 0 : floats ? 2.1 : widened ? 6.2 : one;
+    const double per_row = dtype == LINNET_F32 || halves ? 0 : floats ? 2.1 : widened ? 6.2 : one;
     counts->work[LN_RATE_MAP] += widened && size->run > 0 ? 1.2 * (double)size->run : a * per_row;
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
@@ -116,8 +118,16 @@ static bool needs_apply(const ln_call *call) {
 /* Returns the number of columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
 static int64_t epilogue_columns(const ln_tensor *t) { return t->rank == 0 ? 1 : t->dims[ln_inner_axis(t)]; }
 
-bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
+/* Tells whether micro-kernels can store the results as f16, with at most a residual and limits. */
+static bool stores_halves(const ln_call *call, const ln_gemm_set *set) {
+    const ln_epilogue *e = call->epilogue;
+    return set->stores_halves && call->outputs[0].dtype == LINNET_F16 && (e == NULL || e->half_sum);
+}
+
+bool ln_gemm_output_ok(const ln_call *call, const ln_gemm_set *set, int64_t depth, int64_t ldc, int64_t columns) {
     int64_t seen = epilogue_columns(call->inner);
+    const bool alone = call->epilogue == NULL || call->epilogue->half_added == 0;
+    if (stores_halves(call, set) && depth <= 2 * CHUNK_K && (alone || ldc == columns)) return true;
     return !needs_apply(call) || (ldc == columns && (seen == columns || seen == 1));
 }
 
@@ -138,6 +148,12 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
         if (e != NULL && e->sum.used && sums && (!e->sum.words || g->set->words)) g->c.sum = &e->sum;
         g->c.apply = e != NULL && g->c.sum == NULL;
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL && in_tile;
+        return;
+    }
+    g->c.halves = stores_halves(call, g->set) && g->k.chunks == 1 && !folded && !g->c.turned;
+    if (g->c.halves) {
+        g->c.direct = true;
+        if (e != NULL) g->c.residual = e->half_added, g->c.low = e->low, g->c.high = e->high;
         return;
     }
     const bool adds = (g->set->strip != NULL || g->set->adds) && g->k.chunks == 1 && !folded && !g->c.turned;

@@ -13,8 +13,9 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
                                     const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,
                                     int mode);
 /* Tells whether the driver can store the output, whose rows are ldc elements apart. Rows must follow each other without
-   gaps, unless tiles are written directly. `columns` must be the columns that an epilogue sees. */
-bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
+   gaps, unless tiles are written directly. `columns` must be the columns that an epilogue sees, `depth` the number of
+   products of a sum. */
+bool ln_gemm_output_ok(const ln_call *call, const ln_gemm_set *set, int64_t depth, int64_t ldc, int64_t columns);
 /* Plans the integer arithmetic, the layout of panels, the blocks, the memory and the work items. Call this in
    `configure`, after set, sizes and operands of *g are filled in. Errors: OUT_OF_MEMORY, or those of ln_requant_prepare
    and ln_epilogue_prepare. */

@@ -97,8 +97,9 @@ typedef struct ln_gemm_c {
      * call's b, which are read in place, and the few rows of the call's a are packed as B. The bias is added when the
      * result is transposed back. */
     bool turned;
-    bool apply; /* ln_epilogue_apply stores the result or, with direct, finishes it in place */
-    bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
+    bool apply;  /* ln_epilogue_apply stores the result or, with direct, finishes it in place */
+    bool flat;   /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
+    bool halves; /* micro-kernels store results as f16 */
     float low, high;
     int residual;                /* number of the input that the micro-kernels add to the result; 0: none */
     const ln_quantized_sum *sum; /* with `tiled`: the residual addition that `store_sum` does; NULL: there is none */

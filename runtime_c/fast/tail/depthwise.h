@@ -44,6 +44,7 @@ typedef struct ln_depthwise {
     struct {
         float low, high;               /* clamp range */
         bool direct;                   /* f32 rows are computed directly in the output */
+        bool halves;                   /* x and y are f16, and f16_slide reads and writes them as they are */
         ln_depthwise_slide *f16_slide; /* sums of f16, 8 channels at a time; NULL: sums of f32 */
     } floats;
     /* Valid if `integer`; floats have one part. */
@@ -107,6 +108,17 @@ struct ln_depthwise_span {
     char *out[2];
     int64_t x_pixel, y_pixel;
 };
+
+/* Returns the number of pixels of a line, from the first on, whose columns are all inside the input, except that the
+ * first may lack its first column. At most one more pixel may follow. Returns 0 for lines that a slide cannot compute.
+ */
+static inline int64_t ln_depthwise_inside(const ln_window *w) {
+    const int64_t stride = w->stride[2], pad = w->pad_begin[2], pixels = w->out[2];
+    const int64_t inside = w->in[2] - 3 + pad < 0 ? 0 : ln_min(pixels, (w->in[2] - 3 + pad) / stride + 1);
+    const bool fits = w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[2] == 1 &&
+                      stride <= 2 && pad <= 1 && inside + 1 >= pixels && (pixels - 1) * stride - pad + 2 <= w->in[2];
+    return fits ? inside : 0;
+}
 
 /* A planned weight gradient. The lines of g, the gradient of the output, are divided into parts of `part` lines. Each
  * part has its own sums in scratch: [part][tap][padded]. */

@@ -55,7 +55,7 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     ln_scale_products(counts, floats || x->dtype == LINNET_I16 ? 2.5 : 5);
     counts->work[LN_RATE_MAP] += results * (floats ? 0.5 : 4);
     if (!floats && call->epilogue != NULL) counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_I16 ? 2 : 8);
-    if (x->dtype != LINNET_F32) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
+    if (x->dtype != LINNET_F32 && !(kernel->needs & LN_HALVES)) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
     counts->work[LN_RATE_MOVE] += 1300;
     ln_scale_products(counts, ln_short_lines(kernel, w->dims[0]));
     /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are

@@ -9,7 +9,7 @@ LN_PLANNING void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call,
 LN_PLANNING void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call,
                                          ln_counts *counts); /* integers on x86 */
 LN_PLANNING bool ln_depthwise_can_float(const ln_call *call);
-/* 3 x 3 taps of f16 for x of f32, in a plan that permits sums of f16 */
+/* 3 x 3 taps of f16, in a plan that permits sums of f16 */
 LN_PLANNING bool ln_depthwise_can_f16(const ln_call *call);
 LN_PLANNING bool ln_depthwise_can_integer(const ln_call *call);
 LN_PLANNING bool ln_depthwise_can_quads(const ln_call *call); /* 8-bit x, i8 weights whose zero points are 0, results

@@ -4,6 +4,7 @@
  *     DW_LOAD(v, row): loads the next vector of an input row
  *     DW_TAP(sum, v, k): adds the products of registers v and k
  *     DW_STORE(sum, row): limits and stores a vector of results
+ *     DW_SIZE: bytes of an input and of a result. Weights, bias and limits are f32
  *     DW_SETUP: loads nine taps to v8 to v16, the bias to v23, and the limits to v24 and v25
  * Registers: three columns of four rows in v0 to v7 and v17 to v20, sums in v21 and v22; v26 and v27 are free for the
  * macros above. Every sum adds its taps in the order of the generic loop, beginning with the bias. */
@@ -77,14 +78,14 @@ static void DW_SLIDE(const ln_depthwise_span *s, int64_t c, int64_t begin, int64
     const int64_t stride = d->window.stride[2], tap = d->padded * 4,
                   ix = begin * stride - d->window.pad_begin[2] + left;
     /* Rows of zeros have only one vector. */
-    const char *in0 = s->rows[0] + (s->steps[0] ? ix * s->x_pixel + c * 4 : 0),
-               *in1 = s->rows[1] + (s->steps[1] ? ix * s->x_pixel + c * 4 : 0),
-               *in2 = s->rows[2] + (s->steps[2] ? ix * s->x_pixel + c * 4 : 0);
+    const char *in0 = s->rows[0] + (s->steps[0] ? ix * s->x_pixel + c * DW_SIZE : 0),
+               *in1 = s->rows[1] + (s->steps[1] ? ix * s->x_pixel + c * DW_SIZE : 0),
+               *in2 = s->rows[2] + (s->steps[2] ? ix * s->x_pixel + c * DW_SIZE : 0);
     const char *w = (const char *)s->parts->taps + c * 4, *bias = (const char *)s->parts->bias + c * 4;
-    char *out0 = s->out[0] + begin * s->y_pixel + c * 4;
+    char *out0 = s->out[0] + begin * s->y_pixel + c * DW_SIZE;
     if (s->out[1] != NULL) {
-        const char *in3 = s->rows[3] + (s->steps[3] ? ix * s->x_pixel + c * 4 : 0);
-        char *out1 = s->out[1] + begin * s->y_pixel + c * 4;
+        const char *in3 = s->rows[3] + (s->steps[3] ? ix * s->x_pixel + c * DW_SIZE : 0);
+        char *out1 = s->out[1] + begin * s->y_pixel + c * DW_SIZE;
         __asm__ volatile(DW_PAIR
                          : [in0] "+r"(in0), [in1] "+r"(in1), [in2] "+r"(in2), [in3] "+r"(in3), [out0] "+r"(out0),
                            [out1] "+r"(out1), [w] "+r"(w), [count] "+r"(count)
@@ -100,6 +101,7 @@ static void DW_SLIDE(const ln_depthwise_span *s, int64_t c, int64_t begin, int64
 }
 
 #undef DW_SLIDE
+#undef DW_SIZE
 #undef DW_LOAD
 #undef DW_TAP
 #undef DW_STORE

@@ -5,15 +5,6 @@
 #include "fast/tail/any.inc.c"
 #include "ops/pool_plan.h"
 
-/* The taps of one output position that are inside the input. */
-typedef struct pool_span {
-    const void *x;
-    ptrdiff_t nz, ny, nx, xz, xy, xx; /* on 32 bits, in one register each */
-    float start;                      /* start value: -infinity, or what the padding adds to a sum */
-    float count;                      /* divisor of averages */
-    int dtype;
-} pool_span;
-
 /* Returns the larger of a tap and v; if the tap is NaN, v. */
 #ifdef LN_SIMD_NEON64
 #define POOL_MAX(tap, v) vmaxnmq_f32(tap, v)
@@ -29,7 +20,7 @@ typedef struct pool_span {
 /* Computes `blocks` vectors of channels at once, so that each tap reads a long run of memory. n: number of elements in
  * a single, last vector. dtype is a compile-time constant; LINNET_NONE stands for all dtypes without code of their
  * own. */
-static LN_ALWAYS_INLINE void pool_vectors(const int dtype, const bool average, const int blocks, const pool_span *s,
+static LN_ALWAYS_INLINE void pool_vectors(const int dtype, const bool average, const int blocks, const ln_pool_span *s,
                                           ptrdiff_t c, int n, void *out) {
     const bool single = dtype == LINNET_F32, half = dtype == LINNET_F16 && n == VF_WIDTH;
     vf v[POOL_BLOCKS], divisor = vf_set1(s->count);
@@ -52,7 +43,7 @@ static LN_ALWAYS_INLINE void pool_vectors(const int dtype, const bool average, c
         any_store(single, s->dtype, out, c + i * VF_WIDTH, n, average ? vf_div(v[i], divisor) : v[i]);
 }
 
-static LN_ALWAYS_INLINE void pool_window(const int dtype, const bool average, const pool_span *s, int64_t channels,
+static LN_ALWAYS_INLINE void pool_window(const int dtype, const bool average, const ln_pool_span *s, int64_t channels,
                                          void *out) {
     const int64_t four = 4 * VF_WIDTH, wide = POOL_BLOCKS * VF_WIDTH;
     int64_t c = 0;
@@ -71,7 +62,7 @@ static LN_ALWAYS_INLINE void pool_window(const int dtype, const bool average, co
 
 /* Computes maxima of integers of one dtype, which is a compile-time constant. Lanes have the size of the dtype. There
  * are `blocks` vectors from channel c on. If blocks is 1, there may be fewer channels than lanes; n is their number. */
-static LN_ALWAYS_INLINE void pool_maxima(const int dtype, const int blocks, const pool_span *s, int64_t c, int n,
+static LN_ALWAYS_INLINE void pool_maxima(const int dtype, const int blocks, const ln_pool_span *s, int64_t c, int n,
                                          void *out) {
     const int64_t size = dtype == LINNET_I16 ? 2 : 1;
     const int lanes = (int)(VF_WIDTH * 4 / size);
@@ -100,7 +91,7 @@ static LN_ALWAYS_INLINE void pool_maxima(const int dtype, const int blocks, cons
     if (n < lanes) memcpy(to, part, (size_t)(n * size));
 }
 
-static LN_ALWAYS_INLINE void pool_maximum(const int dtype, const pool_span *s, int64_t channels, void *out) {
+static LN_ALWAYS_INLINE void pool_maximum(const int dtype, const ln_pool_span *s, int64_t channels, void *out) {
     const int64_t lanes = VF_WIDTH * 4 / (dtype == LINNET_I16 ? 2 : 1);
     int64_t c = 0;
     for (; c + 4 * lanes <= channels; c += 4 * lanes) pool_maxima(dtype, 4, s, c, (int)lanes, out);
@@ -113,18 +104,18 @@ static LN_ALWAYS_INLINE void pool_maximum(const int dtype, const pool_span *s, i
     }
 }
 
-static LN_NEVER_INLINE void pool_maximum_i8(const pool_span *s, int64_t n, void *y) {
+static LN_NEVER_INLINE void pool_maximum_i8(const ln_pool_span *s, int64_t n, void *y) {
     pool_maximum(LINNET_I8, s, n, y);
 }
-static LN_NEVER_INLINE void pool_maximum_u8(const pool_span *s, int64_t n, void *y) {
+static LN_NEVER_INLINE void pool_maximum_u8(const ln_pool_span *s, int64_t n, void *y) {
     pool_maximum(LINNET_U8, s, n, y);
 }
-static LN_NEVER_INLINE void pool_maximum_i16(const pool_span *s, int64_t n, void *y) {
+static LN_NEVER_INLINE void pool_maximum_i16(const ln_pool_span *s, int64_t n, void *y) {
     pool_maximum(LINNET_I16, s, n, y);
 }
 
 /* Computes averages of i8 or u8 from sums of 32 bits, which are divided as in pool_vectors. */
-static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int64_t c, void *out) {
+static LN_ALWAYS_INLINE void pool_sums(const int blocks, const ln_pool_span *s, int64_t c, void *out) {
     const bool u8 = s->dtype == LINNET_U8;
     vi v[4];
     LN_UNROLL
@@ -149,7 +140,7 @@ static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int
     }
 }
 
-static void pool_average(const pool_span *s, int64_t channels, void *out) {
+static void pool_average(const ln_pool_span *s, int64_t channels, void *out) {
     int64_t c = 0;
     for (; channels >= 4 * VF_WIDTH && c + VF_WIDTH < channels; c += 4 * VF_WIDTH)
         pool_sums(4, s, ln_min(c, channels - 4 * VF_WIDTH), out);
@@ -173,13 +164,13 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
         int64_t channels = ln_min(LN_POOL_CHUNK, p->channels - first);
         ln_window_valid(w, 0, oz, &low[0], &high[0]);
         ln_window_valid(w, 1, oy, &low[1], &high[1]);
-        pool_span s = {.nz = high[0] - low[0],
-                       .ny = high[1] - low[1],
-                       .nx = -1,
-                       .xz = w->dilation[0] * p->x.s[0],
-                       .xy = w->dilation[1] * p->x.s[1],
-                       .xx = w->dilation[2] * p->x.s[2],
-                       .dtype = dtype};
+        ln_pool_span s = {.nz = high[0] - low[0],
+                          .ny = high[1] - low[1],
+                          .nx = -1,
+                          .xz = w->dilation[0] * p->x.s[0],
+                          .xy = w->dilation[1] * p->x.s[1],
+                          .xx = w->dilation[2] * p->x.s[2],
+                          .dtype = dtype};
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + first) * size;
         for (int64_t ox = 0; ox < w->out[2]; ox++, y += p->y.s[2] * size) {
             if (s.nx == w->kernel[2] && ox <= reach) { /* the window has no padding, so its taps are those of the
@@ -200,6 +191,10 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                 pool_window(LINNET_F32, true, &s, channels, y);
             else if (dtype == LINNET_F32)
                 pool_window(LINNET_F32, false, &s, channels, y);
+#ifdef LN_SIMD_NEON64
+            else if (p->maximum != NULL)
+                p->maximum(&s, channels, y);
+#endif
 #ifdef LN_SIMD_NEON
             else if (dtype == LINNET_F16 && !average)
                 pool_window(LINNET_F16, false, &s, channels, y);

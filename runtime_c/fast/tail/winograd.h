@@ -15,14 +15,15 @@ enum { LN_WINOGRAD_MOST = 4 };
 
 typedef struct ln_winograd ln_winograd;
 /* Transforms a tile of inputs. */
-typedef void ln_winograd_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel, float *out);
+typedef void ln_winograd_in_tile(const ln_winograd *p, const void *x, int64_t line, int64_t pixel, float *out);
 /* Transforms the products of a tile back, and adds the bias. */
-typedef void ln_winograd_out_tile(const ln_winograd *p, const float *m, const float *bias, int64_t channels, float *y,
+typedef void ln_winograd_out_tile(const ln_winograd *p, const float *m, const float *bias, int64_t channels, void *y,
                                   int64_t line, int64_t pixel);
-/* Transforms in f16. Rows of transformed numbers are as far apart as rows of f32. */
+/* Transforms in f16, from and to f32, and from and to f16. Rows of transformed numbers are as far apart as rows of f32.
+ */
 typedef struct ln_winograd_f16 {
-    ln_winograd_in_tile *in_tile;
-    ln_winograd_out_tile *out_tile;
+    ln_winograd_in_tile *in_tile[2];
+    ln_winograd_out_tile *out_tile[2];
 } ln_winograd_f16;
 
 /* The plan, in call->state. It does not change in a run. */
@@ -50,7 +51,8 @@ struct ln_winograd {
     struct {
         size_t in, out, packed, edge, lines;
     } scratch;
-    bool direct; /* results are written directly to the output */
+    bool x_halves, y_halves; /* inputs are f16; results are f16 and written directly */
+    bool direct;             /* results are written directly to the output */
     float low, high;
 };
 /* Returns where the weights of a panel of a channel group begin in the packed memory, for the first product. Those of

@@ -20,13 +20,14 @@
 #define WG_SUB vf_sub
 #define WG_MUL(a, factor) vf_mul(a, vf_set1(factor))
 #define WG_FMA(a, factor, c) vf_fma(a, vf_set1(factor), c)
-#define WG_READ vf_load
+#define WG_READ(halves, x, at) ((void)(halves), vf_load((const float *)(x) + (at)))
 #define WG_LOAD(from, c) vf_load((from) + (c))
 #define WG_STORE(to, c, v) vf_store((to) + (c), v)
 #define WG_F32 vf
 #define WG_F32_ALL vf_set1
 #define WG_F32_LOAD vf_load
-#define WG_WRITE(y, v, add, low, high) vf_store(y, WG_CLAMP(vf_add(v, add)))
+#define WG_WRITE(halves, y, at, v, add, low, high)                                                                     \
+    (void)(halves), vf_store((float *)(y) + (at), WG_CLAMP(vf_add(v, add)))
 #include "fast/tail/winograd_tile.inc.c"
 
 /* Where a tile is. */
@@ -39,46 +40,56 @@ static wg_place wg_place_of(const ln_winograd *p, int64_t t) {
     return (wg_place){image, rest / p->across * p->tile, rest % p->across * p->tile};
 }
 
-/* A picture, channels-last; distances in floats. */
+/* Bytes of an element of a picture, of an input, and of a result. */
+#ifdef LN_SIMD_NEON64
+#define WG_BYTES(p) ((p)->size)
+#define WG_X_SIZE(p) ((p)->x_halves ? 2 : 4)
+#define WG_Y_SIZE(p) ((p)->y_halves ? 2 : 4)
+#else
+#define WG_BYTES(p) 4
+#define WG_X_SIZE(p) 4
+#define WG_Y_SIZE(p) 4
+#endif
+
+/* A picture, channels-last; distances in elements of `size` bytes. */
 typedef struct wg_picture {
-    int64_t height, width, line, pixel, channels;
+    int64_t height, width, line, pixel, channels, size;
 } wg_picture;
 
 /* Where the pixels of a tile are read. */
 typedef struct wg_source {
-    const float *x;
+    const void *x;
     int64_t line, pixel;
 } wg_source;
 
 /* Finds the tile of side x side pixels whose first pixel is at (y, x). A tile that reaches beyond the picture is copied
  * to `edge`, with zeros around the picture. */
-static wg_source wg_source_of(const wg_picture *p, const float *image, int64_t y, int64_t x, int64_t side,
-                              float *edge) {
-    const int64_t channels = p->channels;
+static wg_source wg_source_of(const wg_picture *p, const char *image, int64_t y, int64_t x, int64_t side, float *edge) {
+    const int64_t channels = p->channels, size = WG_BYTES(p);
     if (y >= 0 && x >= 0 && y + side <= p->height && x + side <= p->width)
-        return (wg_source){image + y * p->line + x * p->pixel, p->line, p->pixel};
-    float *to = edge;
+        return (wg_source){image + (y * p->line + x * p->pixel) * size, p->line, p->pixel};
+    char *to = (char *)edge;
     for (int64_t i = y; i < y + side; i++)
-        for (int64_t j = x; j < x + side; j++, to += channels)
+        for (int64_t j = x; j < x + side; j++, to += channels * size)
             if (i >= 0 && j >= 0 && i < p->height && j < p->width)
-                memcpy(to, image + i * p->line + j * p->pixel, (size_t)channels * sizeof *to);
+                memcpy(to, image + (i * p->line + j * p->pixel) * size, (size_t)(channels * size));
             else
-                memset(to, 0, (size_t)channels * sizeof *to);
+                memset(to, 0, (size_t)(channels * size));
     return (wg_source){edge, side * channels, channels};
 }
 
 /* Transforms the inputs of tiles [first, first + count) of a group. A tile that reaches into the padding is copied
  * first. */
-static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int64_t first, int64_t count, float *in,
+static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const char *x, int64_t first, int64_t count, float *in,
                                        float *edge) {
     const ln_window *w = &p->window;
     const int64_t channels = p->in, line = p->x.s[1], pixel = p->x.s[2], side = p->tile + 2;
-    const wg_picture picture = {w->in[1], w->in[2], line, pixel, channels};
+    const wg_picture picture = {w->in[1], w->in[2], line, pixel, channels, WG_X_SIZE(p)};
     for (int64_t t = 0; t < count; t++, in += channels) {
         const wg_place at = wg_place_of(p, first + t);
-        const wg_source from =
-            wg_source_of(&picture, x + at.image * p->x.n, at.y - w->pad_begin[1], at.x - w->pad_begin[2], side, edge);
-        (p->f16 != NULL ? p->f16->in_tile : wg_in_tile)(p, from.x, from.line, from.pixel, in);
+        const wg_source from = wg_source_of(&picture, x + at.image * p->x.n * WG_X_SIZE(p), at.y - w->pad_begin[1],
+                                            at.x - w->pad_begin[2], side, edge);
+        (p->f16 != NULL ? p->f16->in_tile[p->x_halves] : wg_in_tile)(p, from.x, from.line, from.pixel, in);
     }
 }
 
@@ -125,12 +136,13 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
 }
 
 /* Stores the results of a tile, which are in `from`, as far as they are inside the output. */
-static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from, int64_t columns, float *y) {
+static void wg_store_inside(const ln_winograd *p, wg_place at, const char *from, int64_t columns, char *y) {
     const ln_window *w = &p->window;
     const int64_t down = ln_min(p->tile, w->out[1] - at.y), across = ln_min(p->tile, w->out[2] - at.x);
     for (int64_t i = 0; i < down; i++)
         for (int64_t j = 0; j < across; j++)
-            memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * p->tile + j) * columns, (size_t)columns * sizeof *y);
+            memcpy(y + (i * p->y.s[1] + j * p->y.s[2]) * WG_Y_SIZE(p),
+                   from + (i * p->tile + j) * columns * WG_Y_SIZE(p), (size_t)(columns * WG_Y_SIZE(p)));
 }
 
 /* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from number `column` on,
@@ -138,7 +150,7 @@ static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from
 static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b, int64_t first, int64_t count,
                                         int64_t column, int64_t columns, const float *out, float *lines) {
     const ln_winograd *p = call->state;
-    ln_winograd_out_tile *out_tile = p->f16 != NULL ? p->f16->out_tile : wg_out_tile;
+    ln_winograd_out_tile *out_tile = p->f16 != NULL ? p->f16->out_tile[p->y_halves] : wg_out_tile;
     const ln_window *w = &p->window;
     const char *packed = p->packs ? b->scratch : b->packed;
     const float *bias = (const float *)(const void *)(packed + p->bias) + column;
@@ -146,12 +158,13 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
         const wg_place at = wg_place_of(p, first + t);
         n = 1;
         if (p->direct) {
-            float *y = (float *)b->outputs[0] + at.image * p->y.n + at.y * p->y.s[1] + at.x * p->y.s[2] + column;
+            char *y = (char *)b->outputs[0] +
+                      (at.image * p->y.n + at.y * p->y.s[1] + at.x * p->y.s[2] + column) * WG_Y_SIZE(p);
             if (at.y + p->tile <= w->out[1] && at.x + p->tile <= w->out[2]) {
                 out_tile(p, out + t * columns, bias, columns, y, p->y.s[1], p->y.s[2]);
             } else {
                 out_tile(p, out + t * columns, bias, columns, lines, p->tile * columns, columns);
-                wg_store_inside(p, at, lines, columns, y);
+                wg_store_inside(p, at, (const char *)lines, columns, y);
             }
             continue;
         }
@@ -237,7 +250,7 @@ static linnet_status wg_run(const ln_call *call, const ln_buffers *b, int phase,
         const int64_t tiles = item / p->parts, part = item % p->parts, group = tiles / p->groups;
         const int64_t first = tiles % p->groups * p->group, count = ln_min(p->group, all - first);
         const int64_t column = part * p->columns, columns = part == p->parts - 1 ? p->out - column : p->columns;
-        const float *x = (const float *)b->inputs[0] + group * p->in;
+        const char *x = (const char *)b->inputs[0] + group * p->in * WG_X_SIZE(p);
         if (tiles != held) wg_inputs(p, x, first, count, in, (float *)(void *)(scratch + p->scratch.edge));
         held = tiles;
         wg_products(p, packed + ln_winograd_panel(p, group, 0), in, count, column, columns,

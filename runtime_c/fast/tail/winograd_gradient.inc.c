@@ -51,7 +51,8 @@ static void wg_gradient_tiles(const ln_winograd_gradient *p, bool of_x, const fl
                               int64_t channels, float *to, float *edge) {
     const ln_window *w = &p->window;
     const ln_window_strides *s = of_x ? &p->x : &p->g;
-    const wg_picture picture = {.height = of_x ? w->in[1] : w->out[1],
+    const wg_picture picture = {.size = 4,
+                                .height = of_x ? w->in[1] : w->out[1],
                                 .width = of_x ? w->in[2] : w->out[2],
                                 .line = s->s[1],
                                 .pixel = s->s[2],
@@ -61,9 +62,10 @@ static void wg_gradient_tiles(const ln_winograd_gradient *p, bool of_x, const fl
         const int64_t rest = t % per_image;
         const int64_t y = rest / p->across * 4 - (of_x ? w->pad_begin[1] : 0);
         const int64_t x = rest % p->across * 4 - (of_x ? w->pad_begin[2] : 0);
-        const wg_source at = wg_source_of(&picture, from + t / per_image * s->n, y, x, of_x ? WG_SIDE : 4, edge);
+        const wg_source at =
+            wg_source_of(&picture, (const char *)(from + t / per_image * s->n), y, x, of_x ? WG_SIDE : 4, edge);
         if (of_x)
-            wg_in_tile_of(4, at.x, at.line, at.pixel, channels, to, p->x_step);
+            wg_in_tile_of(4, false, at.x, at.line, at.pixel, channels, to, p->x_step);
         else
             wg_gradient_tile(at.x, at.line, at.pixel, channels, to, p->g_step);
     }

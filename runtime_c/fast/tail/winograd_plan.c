@@ -173,6 +173,12 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     const bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
     if (clamp) p->low = call->epilogue->low, p->high = call->epilogue->high;
     p->direct = call->epilogue == NULL || clamp;
+#ifdef __aarch64__
+    const ln_epilogue *e = call->epilogue;
+    p->x_halves = x->dtype == LINNET_F16;
+    p->y_halves = call->outputs[0].dtype == LINNET_F16 && (e == NULL || (e->half_sum && e->half_added == 0));
+    if (p->y_halves && e != NULL) p->low = e->low, p->high = e->high, p->direct = true;
+#endif
     plan_items(call, p);
 
     const int64_t in = p->in, products = p->products, size = (int64_t)sizeof(float);

@@ -1,11 +1,11 @@
 /* winograd_tile.inc.c - the transforms of Winograd's tiles, for f32 and f16. The file that includes this one defines:
  *     WG_VECTOR, WG_LANES: a vector of the numbers that are transformed
  *     WG_ADD WG_SUB WG_MUL(a, factor) WG_FMA(a, factor, c)
- *     WG_READ(x): a vector of inputs, which are f32
+ *     WG_READ(halves, x, at): a vector of inputs from number `at` on. They are f32 or, with `halves`, f16
  *     WG_LOAD(from, c) and WG_STORE(to, c, v): transformed numbers from number c on. They begin at a float *, and those
  *         of f16 take half of the memory
  *     WG_F32, WG_F32_ALL(x), WG_F32_LOAD(p): as many numbers of f32
- *     WG_WRITE(y, v, add, low, high): stores v + add within limits, as f32 */
+ *     WG_WRITE(halves, y, at, v, add, low, high): stores v + add within limits, as f32 or, with `halves`, as f16 */
 #include "fast/tail/winograd.h"
 
 enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the largest tile */
@@ -50,16 +50,16 @@ static LN_ALWAYS_INLINE void wg_out(const int tile, const WG_VECTOR m[], WG_VECT
  */
 
 /* Transforms one tile of inputs to out[product * step]. `line` and `pixel` are the distances of its lines and pixels in
- * floats. The last vector of channels overlaps the vector before. */
-static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64_t line, int64_t pixel,
-                                           int64_t channels, float *out, int64_t step) {
+ * elements. The last vector of channels overlaps the vector before. */
+static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const bool halves, const void *x, int64_t line,
+                                           int64_t pixel, int64_t channels, float *out, int64_t step) {
     const int side = tile + 2;
     for (int64_t c = 0; c < channels; c += WG_LANES) {
         if (c + WG_LANES > channels) c = channels - WG_LANES;
         WG_VECTOR lines[WG_SIDE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
         for (int j = 0; j < side; j++) {
             LN_UNROLL
-            for (int i = 0; i < side; i++) from[i] = WG_READ(x + i * line + j * pixel + c);
+            for (int i = 0; i < side; i++) from[i] = WG_READ(halves, x, i * line + j * pixel + c);
             wg_in(tile, from, to);
             LN_UNROLL
             for (int i = 0; i < side; i++) lines[i][j] = to[i];
@@ -73,17 +73,17 @@ static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64
     }
 }
 
-static __attribute__((noinline)) void wg_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel,
+static __attribute__((noinline)) void wg_in_tile(const ln_winograd *p, const void *x, int64_t line, int64_t pixel,
                                                  float *out) {
     if (p->tile == 2)
-        wg_in_tile_of(2, x, line, pixel, p->in, out, p->in_step);
+        wg_in_tile_of(2, false, x, line, pixel, p->in, out, p->in_step);
     else
-        wg_in_tile_of(4, x, line, pixel, p->in, out, p->in_step);
+        wg_in_tile_of(4, false, x, line, pixel, p->in, out, p->in_step);
 }
 
 /* Transforms the products of one tile back, and adds the bias. */
-static LN_ALWAYS_INLINE void wg_out_tile_of(const int tile, const ln_winograd *p, const float *m, const float *bias,
-                                            int64_t channels, float *y, int64_t line, int64_t pixel) {
+static LN_ALWAYS_INLINE void wg_out_tile_of(const int tile, const bool halves, const ln_winograd *p, const float *m,
+                                            const float *bias, int64_t channels, void *y, int64_t line, int64_t pixel) {
     const int side = tile + 2;
     const WG_F32 low = WG_F32_ALL(p->low), high = WG_F32_ALL(p->high);
     const int64_t step = p->out_step;
@@ -102,15 +102,15 @@ static LN_ALWAYS_INLINE void wg_out_tile_of(const int tile, const ln_winograd *p
         for (int i = 0; i < tile; i++) {
             wg_out(tile, lines[i], to);
             LN_UNROLL
-            for (int j = 0; j < tile; j++) WG_WRITE(y + i * line + j * pixel + c, to[j], add, low, high);
+            for (int j = 0; j < tile; j++) WG_WRITE(halves, y, i * line + j * pixel + c, to[j], add, low, high);
         }
     }
 }
 
 static __attribute__((noinline)) void wg_out_tile(const ln_winograd *p, const float *m, const float *bias,
-                                                  int64_t channels, float *y, int64_t line, int64_t pixel) {
+                                                  int64_t channels, void *y, int64_t line, int64_t pixel) {
     if (p->tile == 2)
-        wg_out_tile_of(2, p, m, bias, channels, y, line, pixel);
+        wg_out_tile_of(2, false, p, m, bias, channels, y, line, pixel);
     else
-        wg_out_tile_of(4, p, m, bias, channels, y, line, pixel);
+        wg_out_tile_of(4, false, p, m, bias, channels, y, line, pixel);
 }

@@ -2,6 +2,7 @@
  * longer than moving twice the bytes. If only a slow kernel supports f16 and bf16, the op runs in f32 between casts,
  * and casts of constants are folded. */
 #include "kernel/cost.h"
+#include "kernel/machine.h"
 #include "plan/graph/call.h"
 #include "plan/graph/fold.h"
 #include "plan/passes/passes.h"
@@ -111,6 +112,59 @@ static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
     }
 }
 
+/* Tells whether the node computes f16 without conversions, or only moves elements. */
+static linnet_status takes_halves(ln_work *w, const ln_work_node *node, bool *takes) {
+    *takes = true;
+    if (ln_is_family(node, LN_FAMILY_MAP)) return LINNET_OK; /* kernels of other nodes apply most of them */
+    if (ln_is_family(node, LN_FAMILY_COPY)) {
+        const int n = ln_slots(node);
+        bool any[2] = {false, false};
+        for (int k = 0; k < n + node->n_outputs; ++k) {
+            const int32_t v = k < n ? node->inputs[k] : node->outputs[k - n];
+            if (v < 0) continue;
+            any[ln_is_half(ln_value_at(w, v)->tensor.dtype)] = true;
+        }
+        *takes = !(any[0] && any[1]);
+        return LINNET_OK;
+    }
+    if (!ln_computes_half(w, node)) return LINNET_OK;
+    ln_call call;
+    double ns;
+    const linnet_status status = ln_node_call(w, node, &w->pool, &call);
+    if (status != LINNET_OK) return status;
+    const ln_kernel *kernel = ln_node_kernel(w, &call, &ns);
+    *takes = kernel != NULL && (kernel->needs & LN_HALVES) != 0;
+    return LINNET_OK;
+}
+
+/* Makes values that are `kept` f32, except those of f16 which kernels with arithmetic on f16 make and read. What one
+ * node takes depends on all of its values, so this is repeated. */
+static linnet_status widen(ln_work *w, const bool *kept) {
+    const bool halves = (w->settings.features & LN_HALVES) != 0 && w->settings.precision == LINNET_PRECISION_F16;
+    for (int32_t v = 0; v < w->values.count; ++v) {
+        ln_tensor *t = &ln_value_at(w, v)->tensor;
+        if (kept[v] && !(halves && t->dtype == LINNET_F16)) t->dtype = LINNET_F32;
+    }
+    for (bool again = halves; again;) {
+        again = false;
+        for (int32_t i = 0; i < w->nodes.count; ++i) {
+            const ln_work_node *node = ln_node_at(w, i);
+            bool fits = true;
+            if (node->state == LN_NODE_GONE) continue;
+            const linnet_status status = takes_halves(w, node, &fits);
+            if (status != LINNET_OK) return status;
+            const int n = ln_slots(node);
+            for (int k = 0; !fits && k < n + node->n_outputs; ++k) {
+                const int32_t v = k < n ? node->inputs[k] : node->outputs[k - n];
+                if (v < 0 || !kept[v] || ln_value_at(w, v)->tensor.dtype != LINNET_F16) continue;
+                ln_value_at(w, v)->tensor.dtype = LINNET_F32;
+                again = true;
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
 /* Tells whether a ready node reads or writes a variable. */
 static bool has_variables(const ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -133,9 +187,7 @@ static linnet_status keep_in_f32(ln_work *w) {
     const int32_t *makers = ln_find_makers(w);
     if (kept == NULL || makers == NULL) return ln_work_no_memory(w);
     mark_kept(w, makers, kept);
-    for (int32_t v = 0; v < w->values.count; ++v)
-        if (kept[v]) ln_value_at(w, v)->tensor.dtype = LINNET_F32;
-    return LINNET_OK;
+    return widen(w, kept);
 }
 
 linnet_status ln_pass_storage(ln_work *w) {
