@@ -128,7 +128,8 @@ class Mock:
         size = sum({"i8": 100, "w8a16": 100, "i16": 200, "f16": 200, "f32": 400}[s] for s in schemes.values())
         converts = "f16" in schemes.values() and self.scheme(table, "sum") == self.dtype
         ms = sum(layers.values()) + self.between * converts
-        return Nearness(error, max(1.0, error / 0.01)), Cost(ms, size, layers, {self.dtype: narrow})
+        products = {"w16a16" if self.dtype == "i16" else self.dtype: narrow}  # as plans call them
+        return Nearness(error, max(1.0, error / 0.01)), Cost(ms, size, layers, products)
 
     def assigner(self, limits: Limits, best: bool = False) -> tuple[Assigner, Point]:
         plain = Cost(float(len(self.errors)), 400 * len(self.errors), self.times("f32"), {"f32": 1.0})
@@ -234,6 +235,9 @@ def test_floats_spare_i16_from_being_slower_than_f32() -> None:
     sums = Mock({f"l{i}": 1e-4 for i in range(10)}, dtype="i16", rest=0.005, halves=3.0, between=0.1)
     assigner, first = sums.assigner(Limits())
     assert "sum" not in assigner.lighter(first, "f16", ["sum"]).schemes  # near enough, and fast enough
+    missed = Mock({f"l{i}": 2e-3 for i in range(10)}, dtype="i16", halves=0.2)
+    assigner, first = missed.assigner(Limits(ms=18.0))
+    assert first.near.excess > 1.0 and assigner.near_enough(first).near.excess == 1.0  # integers that miss the limits
     far = Mock({f"l{i}": 1e-3 for i in range(10)}, dtype="i16", halves=50.0)
     assigner, first = far.assigner(Limits())
     assert assigner.lighter(first, "f16", ["sum"]) is first
@@ -340,11 +344,12 @@ def test_limits_of_time_and_bytes() -> None:
         linnet.quantize(graph, samples, "i8", effort="fast", target="40dB")
 
 
+@pytest.mark.parametrize("effort", ["fast", "normal"])
 @pytest.mark.parametrize("machine", [None, "cortex-a72"])
-def test_i16_is_not_slower_than_f32(machine: str | None) -> None:
+def test_i16_is_not_slower_than_f32(machine: str | None, effort: str) -> None:
     """Weights and activations of 16 bits take longer than floats here, so they become f16."""
     graph, samples = network(256, 4), feeds(8, 256)
-    made = linnet.quantize(graph, samples, "i16", machine=machine)
+    made = linnet.quantize(graph, samples, "i16", machine=machine, effort=effort)
     costs = Costs(samples[0], machine)
     assert costs.of(made).ms <= 1.02 * costs.of(graph).ms
     assert decibels(graph, made, samples) > 40

@@ -25,7 +25,7 @@ _BYTES = 0.25  # the weight of a byte in the cost, as a share of the float graph
 _FREE = 1e-4  # the least cost of a change
 _SLIGHT = 2e-3  # the cost of a change that is not worth a try to do without
 _USELESS = 0.1  # of the power of what changes in an output: with such an error it says little
-_AS_LONG = 1.02  # times what f32 takes: the model of time is not nearer than this
+AS_LONG = 1.02  # times what f32 takes: the model of time is not nearer than this
 _NEARER = 10  # times, for an assignment that misses the limits, too
 _FARTHER = 10  # times the limits, for floats that spare an integer graph from being slower than f32
 _CHEAPER = 0.98  # of the time: a change that keeps the error must save so much
@@ -148,7 +148,7 @@ class Assigner:
         made = [self.point({**first.schemes, **taken}, f"{scheme} where it is faster")]
         if others:
             made.append(self.point(dict.fromkeys((*self.macs, *others), scheme), f"all layers in {scheme}"))
-        most = self.plain.ms * _AS_LONG
+        most = self.plain.ms * AS_LONG
         faster = [one for one in made if one.cost.ms < first.cost.ms * _CHEAPER and one.cost.bytes <= self.limits.bytes]
         near = [one for one in faster if one.near.excess <= max(1.0, first.near.excess)]
         if others and first.cost.ms > most and not any(one.cost.ms <= most for one in near):
@@ -183,7 +183,7 @@ class Assigner:
         there is one. Outputs that are useless in `kept` get more bits even if a smaller share stays. others: nodes that are
         no products, which become floats if products alone are not enough. Otherwise returns `kept`."""
         useless = kept.near.error > _USELESS
-        most = max(first.cost.ms if self.dtype == "i8" else 0.0, self.plain.ms * _AS_LONG)
+        most = max(first.cost.ms if self.dtype == "i8" else 0.0, self.plain.ms * AS_LONG)
         permitted = Limits(most, self.limits.bytes, 0.0 if useless else narrow)
         bounds, self.limits = self.limits, Limits()
 
@@ -267,7 +267,8 @@ class Assigner:
             now, then = self.prices(chosen[i]) if i in chosen else first.cost.layers, self.prices(scheme)
             more = sum(then.get(one.name, 0.0) - now.get(one.name, 0.0) for one in groups[i])
             moved = 0.0 if i in chosen else sum(one.macs for one in groups[i] if one.name not in first.schemes) / macs
-            if ms + more <= self.limits.ms and share - moved >= self.limits.narrow:
+            stays = not self.limits.narrow or share - moved >= self.limits.narrow
+            if (ms + more <= self.limits.ms or more < 0) and stays:
                 chosen[i], changed = scheme, True
                 left, ms, share = left - gain, ms + more, share - moved
             if changed and (left / total <= aim or number == len(moves) - 1):
@@ -278,7 +279,8 @@ class Assigner:
                     return
 
     def pick(self, first: Point) -> Point:
-        """The cheapest of the measured assignments within the limits that is near enough, or about as near as the nearest."""
+        """The cheapest of the measured assignments within the limits that is near enough, or about as near as the nearest.
+        Those that do not come much nearer than `first` must be cheaper."""
         allowed = [one for one in self.points if self.limits.permit(one.cost, self.dtype)]
         if self.best:
             return min([first, *allowed], key=lambda one: one.near.error)
@@ -287,7 +289,12 @@ class Assigner:
         kept = [
             one
             for one in allowed
-            if one.near.excess <= enough and (one.near.excess <= half or one.near.error <= first.near.error / 2)
+            if one.near.excess <= enough
+            and (
+                one.near.excess <= half
+                or one.near.error <= first.near.error / 2
+                or self._cost(one.cost) < self._cost(first.cost)
+            )
         ]
         return min(kept, key=lambda one: self._cost(one.cost)) if kept else first
 

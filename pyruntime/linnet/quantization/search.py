@@ -13,7 +13,7 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
-from linnet.quantization.assign import Assigner, Limits, Network, Point, layer, rows
+from linnet.quantization.assign import AS_LONG, Assigner, Limits, Network, Point, layer, rows
 from linnet.quantization.calibrate import Range
 from linnet.quantization.costs import Cost, Costs
 from linnet.quantization.decisions import Options, names_for_rows
@@ -110,6 +110,10 @@ class Search:
         self.doubt = "" if goal.score is not None else judge.doubt()
         if self.effort != "fast":
             best = self._improve(best, judge)
+        elif self.dtype == "i16":  # integers must not be slower than floats
+            costs = Costs(judge.samples[0], self.goal.machine, self.threads)
+            self.plain = costs.of(self.graph)
+            best = self._assigned(best, judge, costs, judge.compare(best))
         if self.dtype in LIMITS:
             self.lost = judge.lost(best)
         return best
@@ -252,6 +256,10 @@ class Search:
             self._observe_halves([*layers, *rest], judge)
         if timed and dtype == "i16":  # what floats do faster and more exactly
             chosen = assigner.lighter(chosen, "f16", others)
+            if chosen.cost.ms > self.plain.ms * AS_LONG:
+                chosen = assigner.lighter(chosen, "w16")
+        if self.effort == "fast":
+            ladder = []  # it does not look for more bits
         if (chosen.near.excess > 1.0 or assigner.best) and ladder:
             chosen = assigner.near_enough(chosen)
         if timed and dtype == "i8" and not assigner.best:
@@ -297,7 +305,7 @@ class Search:
                     f"target {_TARGET[dtype]} reaches them in {take.cost.ms / plain.ms:.2f} of f32's time, with {share}"
                 )
             found.append(f"the outputs miss the limits for {dtype} ({_below(chosen.near.error)}); {more}")
-        if chosen.cost.ms > plain.ms * 1.02 and plain.ms > _TINY:
+        if chosen.cost.ms > plain.ms * AS_LONG and plain.ms > _TINY:
             found.append(
                 f"a run takes {chosen.cost.ms / plain.ms:.2f} of f32's time on this processor, by the model of time; f16 takes 1"
             )
