@@ -10,6 +10,7 @@ import pytest
 import linnet
 from linnet.session.device import Device
 from tests import nets, zoo
+from tests.graphs import in_integers
 
 # Largest difference as a fraction of an output's range. Where a float on its way to an integer lies between two of them, a
 # difference in its last bit becomes a step of the integer.
@@ -34,7 +35,7 @@ def compare_model(name: str, dtype: str, device: Device) -> None:
     if dtype != "f32":
         if len(graph.functions) > 1:
             pytest.skip("graphs with branches or loops are not quantized")
-        graph = linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")
+        graph = in_integers(graph, [feeds], dtype)
     model = linnet.Model(graph)
     try:
         want = linnet.Session(model).run(feeds)

@@ -15,6 +15,7 @@ import pytest
 import linnet
 from tests import branch_nets
 from tests.command import run_here as linnet_command
+from tests.graphs import in_integers
 from tests.native import SANITIZED, build, run
 
 # Giving work to another thread costs next to nothing, so that small graphs fork on every machine.
@@ -72,7 +73,7 @@ def test_the_same_bits_as_on_one_thread(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["i8", "i16", "f16"])
 def test_the_same_bits_in_few_bits(dtype: str) -> None:
     graph = branch_nets.towers(3, 3)
-    small = linnet.quantize(graph, [feeds("towers")], dtype, effort="fast")
+    small = in_integers(graph, [feeds("towers")], dtype)
     one, three = linnet.Session(small, threads=1), session_of(small, threads=3)
     for _ in range(3):
         found = three.run(feeds("towers"))

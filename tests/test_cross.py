@@ -14,6 +14,7 @@ import pytest
 import linnet
 from linnet import ops
 from tests import nets, zoo
+from tests.graphs import in_integers
 from tests.native import ARM_CPUS, ROOT, build, c_test, c_tests, need, run
 
 SYSROOT = "/usr/aarch64-linux-gnu"
@@ -75,7 +76,7 @@ def _file(name: str, dtype: str, folder: Path) -> Path:
     path = folder / f"{name}-{dtype}.lnt"
     if not path.exists():
         graph, feeds = _model(name)
-        (graph if dtype == "f32" else linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")).save(path)
+        (graph if dtype == "f32" else in_integers(graph, [feeds], dtype)).save(path)
     return path
 
 

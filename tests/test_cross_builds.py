@@ -15,6 +15,7 @@ import pytest
 import linnet
 from linnet import ops
 from tests.cross_builds import CPUS, cross, need_zig
+from tests.graphs import in_integers
 from tests.native import ROOT, build, need, run
 
 pytestmark = pytest.mark.more
@@ -52,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, value in feeds.items():
         np.save(made / f"{name}.npy", value)
     for dtype in ("i8", "i16"):
-        linnet.quantize(graph, [feeds], dtype=dtype, effort="fast").save(made / f"{dtype}.lnt")
+        in_integers(graph, [feeds], dtype).save(made / f"{dtype}.lnt")
         run([str(build("release") / "linnet-run"), *_words(made, dtype), "-o", str(made / f"here-{dtype}")])
     return made
 

@@ -17,6 +17,7 @@ import pytest
 import linnet
 from tests.cuda_device import clean, cuda_device
 from tests.cuda_rig import CUDA, NVRTC, environment, standin
+from tests.graphs import in_integers
 from tests.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("few_objects")
@@ -155,7 +156,7 @@ def test_a_session_that_is_freed_while_it_has_work() -> None:
 @pytest.mark.parametrize("dtype", ["f16", "i8", "i16"])
 def test_other_formats(dtype: str) -> None:
     feeds = {"x": X}
-    graph = linnet.quantize(graph_of(), [feeds], dtype=dtype, effort="fast")
+    graph = in_integers(graph_of(), [feeds], dtype)
     want = linnet.Session(graph).run(feeds)["y"].astype(np.float64)
     session = linnet.Session(graph, device=cuda_device())
     for _ in range(3):

@@ -15,6 +15,7 @@ import linnet
 from linnet.file.reader import from_bytes
 from tests import zoo
 from tests.capi import Chain, ffi
+from tests.graphs import in_integers
 from tests.native import ROOT
 
 Feeds = dict[str, np.ndarray]
@@ -48,9 +49,7 @@ def _graph(name: str) -> linnet.Graph:
 @functools.cache
 def _file(name: str, dtype: str) -> bytes:
     graph = _graph(name)
-    return (
-        graph if dtype == "f32" else linnet.quantize(graph, list(MODELS[name](4)), dtype=dtype, effort="fast")
-    ).to_bytes()
+    return (graph if dtype == "f32" else in_integers(graph, list(MODELS[name](4)), dtype)).to_bytes()
 
 
 def _before_softmax(data: bytes) -> list[str]:

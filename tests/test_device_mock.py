@@ -20,6 +20,7 @@ from linnet import ops
 from linnet.session.device import Device
 from tests import nets, zoo
 from tests.capi import Allocator, Chain, ffi
+from tests.graphs import in_integers
 from tests.native import ROOT, SANITIZED, build, compile_c, run
 from tests.test_control_flow import HEAD, RECURRENCE
 from tests.test_device_bodies import nested, recurrent
@@ -127,7 +128,7 @@ def _model(name: str, dtype: str) -> tuple[linnet.Model, dict[str, np.ndarray]]:
     if dtype != "f32":
         if len(graph.functions) > 1:
             pytest.skip("graphs with branches or loops are not quantized")
-        graph = linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")
+        graph = in_integers(graph, [feeds], dtype)
     return linnet.Model(graph), feeds
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.machine import processor_share
+from linnet.machine import _products, processor_share
 from linnet.session.planner import Planner
 from tests.bench_costs import compare, rank_correlation
 from tests.capi import ffi, lib
@@ -117,6 +117,13 @@ def test_a_rate_that_is_none_is_refused(line: str, got: str) -> None:
 
 def test_rates_of_other_processors_have_no_effect() -> None:
     assert planned("machine sve9 f32 = 3\n").plan_info["modelled_ms"] == planned().plan_info["modelled_ms"]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "i16", "i8"])
+def test_each_rate_is_measured_in_its_dtype(dtype: str) -> None:
+    """Even where integers are slower than floats, so that the quantizer would take floats."""
+    convolutions = [n for n in _products(dtype).signatures["infer"].function.nodes if n.op == "conv"]
+    assert [n.inputs[1].dtype for n in convolutions if n.inputs[1] is not None] == [dtype, dtype]
 
 
 def test_the_command_measures_the_machine(

@@ -15,6 +15,7 @@ import pytest
 
 import linnet
 from linnet.session.model import isa_names
+from tests.graphs import in_integers
 from tests.native import ROOT
 
 ACCEPTED = {"pass", "none", "refused", "reference"}
@@ -76,7 +77,7 @@ def test_random_quantized_graphs_give_the_same_bits_on_every_isa(dtype: str) -> 
             continue
         if case[1] and not any(np.any(value) for value in case[1].values()):
             continue  # data that are all zero say nothing of the range
-        graph = linnet.quantize(linnet.from_onnx(case[0]), [case[1]], dtype=dtype, effort="fast")
+        graph = in_integers(linnet.from_onnx(case[0]), [case[1]], dtype)
         nodes = graph.signatures["infer"].function.nodes
         if any(n.op not in SAME_BITS and n.inputs[0] is not None and n.inputs[0].dtype[0] == "f" for n in nodes):
             continue  # sums of floats may differ between instruction sets

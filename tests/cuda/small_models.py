@@ -7,6 +7,7 @@ import numpy as np
 
 import linnet
 from linnet import nn
+from tests.graphs import in_integers
 
 
 def conv_net(dtype: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
@@ -19,7 +20,7 @@ def conv_net(dtype: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
     graph.signature("infer", {"x": x}, {"y": y})
     feeds = {"x": rng.standard_normal((2, 3, 33, 33)).astype(np.float32)}
     graph = graph.freeze()
-    return (linnet.quantize(graph, [feeds], dtype=dtype, effort="fast") if dtype != "f32" else graph), feeds
+    return (in_integers(graph, [feeds], dtype) if dtype != "f32" else graph), feeds
 
 
 def main() -> None:
