@@ -267,8 +267,8 @@ class Assigner:
             now, then = self.prices(chosen[i]) if i in chosen else first.cost.layers, self.prices(scheme)
             more = sum(then.get(one.name, 0.0) - now.get(one.name, 0.0) for one in groups[i])
             moved = 0.0 if i in chosen else sum(one.macs for one in groups[i] if one.name not in first.schemes) / macs
-            stays = not self.limits.narrow or share - moved >= self.limits.narrow
-            if (ms + more <= self.limits.ms or more < 0) and stays:
+            faster = more < 0 or ms + more <= self.limits.ms
+            if faster and (not self.limits.narrow or share - moved >= self.limits.narrow):
                 chosen[i], changed = scheme, True
                 left, ms, share = left - gain, ms + more, share - moved
             if changed and (left / total <= aim or number == len(moves) - 1):

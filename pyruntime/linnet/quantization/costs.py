@@ -46,7 +46,8 @@ class Cost(NamedTuple):
 
 def narrow(products: Mapping[str, float], dtype: str = "i8") -> float:
     """The share of products in a dtype; see `Cost.share`."""
-    return products.get(dtype, 0.0) + (products.get("w8", 0.0) if dtype == "i8" else 0.0)
+    names = {"i8": ("i8", "w8"), "i16": ("w16a16", "w8a16")}.get(dtype, (dtype,))
+    return sum(products.get(name, 0.0) for name in names)
 
 
 class Costs:

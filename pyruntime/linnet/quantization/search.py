@@ -108,12 +108,8 @@ class Search:
             self.graph, judged, self._samples(), goal.limits(self.dtype), self.threads, goal.score, goal.max_loss
         )
         self.doubt = "" if goal.score is not None else judge.doubt()
-        if self.effort != "fast":
+        if self.effort != "fast" or self.dtype == "i16":  # integers of 16 bits must not be slower than floats
             best = self._improve(best, judge)
-        elif self.dtype == "i16":  # integers must not be slower than floats
-            costs = Costs(judge.samples[0], self.goal.machine, self.threads)
-            self.plain = costs.of(self.graph)
-            best = self._assigned(best, judge, costs, judge.compare(best))
         if self.dtype in LIMITS:
             self.lost = judge.lost(best)
         return best
@@ -194,6 +190,8 @@ class Search:
 
     def _changes(self) -> list[dict[str, Any]]:
         """Changes of the options that may lower the error."""
+        if self.effort == "fast":
+            return []
         changes: list[dict[str, Any]] = []
         if self.dtype in LIMITS:
             changes += [{"correct": False}, {"saves_traffic": False}]
@@ -243,8 +241,9 @@ class Search:
                 prices[scheme] = costs.of(made_with(table)).layers if wide else self.plain.layers
             return prices[scheme]
 
-        # Fewer bits of weights were asked for in words: layers may have wider activations, and no wider weights.
-        ladder = [s for s in _WIDE[dtype] if s == "w8a16" or self.weight_bits == 8]
+        # Fewer bits of weights were asked for in words: layers may have wider activations, and no wider weights. Effort
+        # fast looks for no more bits.
+        ladder = [s for s in _WIDE[dtype] if s == "w8a16" or self.weight_bits == 8] if self.effort != "fast" else []
         first = Point({}, least, costs.of(best), f"all layers in {dtype}")
         network = Network(list(layers.values()), user, dtype, ladder, attempt, price, self.plain)
         assigner = Assigner(network, self._limits(first), goal.bounded and not goal.asked)
@@ -258,8 +257,6 @@ class Search:
             chosen = assigner.lighter(chosen, "f16", others)
             if chosen.cost.ms > self.plain.ms * AS_LONG:
                 chosen = assigner.lighter(chosen, "w16")
-        if self.effort == "fast":
-            ladder = []  # it does not look for more bits
         if (chosen.near.excess > 1.0 or assigner.best) and ladder:
             chosen = assigner.near_enough(chosen)
         if timed and dtype == "i8" and not assigner.best:
