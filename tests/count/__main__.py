@@ -23,6 +23,13 @@ _TYPES = ("f32", "i8")
 Rows = dict[str, list[Counts]]
 
 
+def loaded(path: Path) -> linnet.Graph:
+    """The graph of a file, with size 1 for each size that it leaves open."""
+    graph = linnet.load_graph(path)
+    opened = random_sample(graph.to_bytes(), "infer", {})[1]
+    return linnet.load_graph(path, opened) if opened else graph
+
+
 def _models(words: list[str], folder: Path) -> list[Path]:
     """The .lnt files of models by path, or by name and type such as mobilenet_v2.i8. Files of peers are converted, with size 1
     for each size that they leave open."""
@@ -34,9 +41,7 @@ def _models(words: list[str], folder: Path) -> list[Path]:
             found.append(path)
             continue
         if path.exists():
-            graph = linnet.load_graph(path)
-            if opened := random_sample(graph.to_bytes(), "infer", {})[1]:
-                graph = linnet.load_graph(path, opened)
+            graph = loaded(path)
         elif name in standard_models.MODELS and dtype in _TYPES:
             graph = standard_models.MODELS[name]()
             if dtype != "f32":

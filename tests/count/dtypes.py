@@ -14,6 +14,7 @@ import linnet
 from linnet.deploy import standard_models
 from linnet.deploy.models import random_sample
 from tests import zoo
+from tests.count.__main__ import loaded
 from tests.count.counts import FOLDER, Counted, CountError, count, driver
 
 _CPUS = ("cortex-a72", "cortex-a76")
@@ -72,15 +73,12 @@ def _short(number: float) -> str:
 def _graph(word: str) -> linnet.Graph:
     """A graph by path, by name of a standard model, or by name of a model of tests/zoo.py; sizes that it leaves open are 1."""
     if Path(word).is_file():
-        graph = linnet.load_graph(word)
-    elif word in standard_models.MODELS:
-        graph = standard_models.MODELS[word]()
-    elif word in zoo.MODELS:
+        return loaded(Path(word))
+    if word in standard_models.MODELS:
+        return standard_models.MODELS[word]()
+    if word in zoo.MODELS:
         return linnet.load_graph(zoo.fetch(word), zoo.input_shapes(word))
-    else:
-        raise CountError(f"{word} is neither a file nor a name of {', '.join([*standard_models.MODELS, *zoo.MODELS])}")
-    opened = random_sample(graph.to_bytes(), "infer", {})[1]
-    return linnet.load_graph(word, opened) if opened else graph
+    raise CountError(f"{word} is neither a file nor a name of {', '.join([*standard_models.MODELS, *zoo.MODELS])}")
 
 
 def _quantized(graph: linnet.Graph, word: str, dtype: str, cpu: str, effort: str) -> linnet.Graph:
