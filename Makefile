@@ -32,7 +32,7 @@ $(VENV)/.demo-stamp: $(BIN)/python pyproject.toml
 	@$(call INSTALL,examples)
 
 $(VENV)/.test-stamp$(EXTRAS): $(BIN)/python pyproject.toml .ci/constraints.txt
-	@$(call INSTALL,examples test $(EXTRAS))
+	@$(call INSTALL,examples serve search test $(EXTRAS))
 
 $(VENV)/.cuda-stamp: $(VENV)/.test-stamp$(EXTRAS) # nvcc from NVIDIA's wheels: 300 MB
 	@$(call INSTALL,cuda)
