@@ -166,11 +166,10 @@ def test_ctrl_c_ends_a_worker_that_waits(folder: Path, started: list[subprocess.
     assert "Traceback" not in waiting.communicate()[1]
 
 
-@pytest.mark.parametrize(("old", "new"), [("serve", "parameter-server"), ("split", "shard"), ("join", "merge")])
+@pytest.mark.parametrize(("old", "new"), [("split", "shard"), ("join", "merge")])
 def test_an_old_command_says_the_new_one(old: str, new: str, tmp_path: Path) -> None:
     """It still does the work: the file that is missing is the new command's error. Help lists only the new name."""
     arguments: list[str] = {
-        "serve": list[str](),
         "split": ["-o", str(tmp_path)],
         "join": ["a.lnt=b", "-o", str(tmp_path / "c.lnt")],
     }[old]

@@ -99,8 +99,8 @@ def run(model: Path, files: Sequence[str], given: RunOptions) -> None:
     text that the model finds or, if there are none, a table of its outputs."""
     import numpy as np
 
-    from linnet.cli.results import Described
     from linnet.data.media import read_feed
+    from linnet.data.results import Described
     from linnet.ir.dtypes import dtype_of
     from linnet.session.c_plan import unknown
     from linnet.session.model import Model

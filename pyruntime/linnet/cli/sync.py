@@ -40,7 +40,6 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     timeline,
     top,
     worker,
-    _renamed("serve", parameter_server),
     _renamed("split", shard),
     _renamed("join", merge),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 import wave
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ def kind_of(path: Path) -> str:
     Raises FileError if the file cannot be read."""
     try:
         with open(path, "rb") as file:
-            start = file.read(16)
+            return _kind(file.read(16))
     except OSError as error:
         code = 201 if isinstance(error, FileNotFoundError) else 202
         raise FileError(
             f"cannot read '{path}': {error.strerror or error}", code=code, tensor=str(path), hint="check the path"
         ) from None
+
+
+def _kind(start: bytes) -> str:
     if start.startswith(b"\x93NUMPY"):
         return "npy"
     if start.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")) or (start.startswith(b"BM") and len(start) == 16):
@@ -47,10 +51,10 @@ def _problem(path: Path, got: str, expected: str = "", hint: str = "") -> UsageE
     )
 
 
-def read_image(path: Path) -> Array:
+def read_image(path: Path, content: bytes | None = None, most_pixels: int = MOST_PIXELS) -> Array:
     """Returns u8 [height, width, 3], RGB, upright. The EXIF orientation is applied and alpha is dropped. 16-bit samples
-    are reduced to their high 8 bits; grey and palette images become RGB. Raises UsageError for a damaged file or one
-    with more than 100 million pixels."""
+    are reduced to their high 8 bits; grey and palette images become RGB. content: the bytes of the file, if they are in
+    memory; `path` then only names it. Raises UsageError for a damaged file or one with more than `most_pixels` pixels."""
     if importlib.util.find_spec("PIL") is None:
         raise _problem(
             path, "an image, but the package Pillow is not installed", hint="pip install 'linnet-runtime[image]'"
@@ -60,14 +64,14 @@ def read_image(path: Path) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # suppress Pillow's warning about large images; MOST_PIXELS is our limit
-            opened = Image.open(path, formats=("JPEG", "PNG", "BMP"))
+            opened = Image.open(path if content is None else BytesIO(content), formats=("JPEG", "PNG", "BMP"))
         with opened:
             width, height = opened.size
-            if width * height > MOST_PIXELS:
+            if width * height > most_pixels:
                 raise _problem(
                     path,
                     f"{width} x {height} pixels",
-                    f"at most {MOST_PIXELS // 1_000_000} million pixels",
+                    f"at most {most_pixels // 1_000_000} million pixels",
                     "scale the image down",
                 )
             picture: Any = ImageOps.exif_transpose(opened)
@@ -91,13 +95,14 @@ def in_channels(rgb: Array, order: str) -> Array:
     return made
 
 
-def read_sound(path: Path, dtype: str, rate: int) -> Array:
+def read_sound(path: Path, dtype: str, rate: int, content: bytes | None = None) -> Array:
     """Returns [samples] as f32 in [-1, 1] or as i16, averaged over channels. rate: the sample rate in Hz that the model
-    expects (0: any). Raises UsageError for a damaged file, another sample rate, or more than 100 million samples."""
+    expects (0: any). content: as for read_image. Raises UsageError for a damaged file, another sample rate, or more than
+    100 million samples."""
     if importlib.util.find_spec("soundfile") is not None:
-        samples, found = _with_soundfile(path)
+        samples, found = _with_soundfile(path, content)
     else:
-        samples, found = _with_wave(path)
+        samples, found = _with_wave(path, content)
     if rate and found != rate:
         raise _problem(
             path, f"a sample rate of {found} Hz", f"{rate} Hz, the model's sample rate",
@@ -110,11 +115,11 @@ def read_sound(path: Path, dtype: str, rate: int) -> Array:
     return mono.astype(np.int16 if dtype == "i16" else np.float32)
 
 
-def _with_soundfile(path: Path) -> tuple[Array, int]:
+def _with_soundfile(path: Path, content: bytes | None) -> tuple[Array, int]:
     import soundfile
 
     try:
-        with soundfile.SoundFile(path) as sound:
+        with soundfile.SoundFile(path if content is None else BytesIO(content)) as sound:
             _check_length(path, sound.frames, sound.channels)
             samples: Array = sound.read(dtype="float64", always_2d=True)
             return samples, int(sound.samplerate)
@@ -122,9 +127,9 @@ def _with_soundfile(path: Path) -> tuple[Array, int]:
         raise _problem(path, str(error), "an audio file") from None
 
 
-def _with_wave(path: Path) -> tuple[Array, int]:
+def _with_wave(path: Path, content: bytes | None) -> tuple[Array, int]:
     try:
-        with wave.open(str(path), "rb") as sound:
+        with wave.open(str(path) if content is None else BytesIO(content), "rb") as sound:
             channels, width, count = sound.getnchannels(), sound.getsampwidth(), sound.getnframes()
             _check_length(path, count, channels)
             if width > 4:
@@ -157,6 +162,35 @@ def _check_length(path: Path, count: int, channels: int) -> None:
         )
 
 
+def _described(
+    path: Path, content: bytes | None, name: str, dtype: str, about: tuple[str, dict[str, str]] | None, most_pixels: int
+) -> Array:
+    """The value of an input from a photo or a sound, as the model's metadata says."""
+    kind = kind_of(path) if content is None else _kind(content[:16])
+    if about is None or about[0] != kind:
+        raise UsageError(
+            f"'{path}' is {_KINDS[kind]}, but input {name!r} does not accept one",
+            code=101,
+            tensor=name,
+            hint="give a .npy file, or add the steps for this input to the model: "
+            + ("linnet convert MODEL -o OUT --image imagenet, or " if kind == "image" else "")
+            + f"linnet.preprocess.{kind}",
+        )
+    if kind == "audio":
+        return read_sound(path, dtype, int(about[1].get("rate", "0")), content)
+    return in_channels(read_image(path, content, most_pixels), about[1].get("colour", "RGB"))
+
+
+def read_body(
+    content: bytes, name: str, dtype: str, about: tuple[str, dict[str, str]], most_pixels: int = MOST_PIXELS
+) -> Array:
+    """The value of input `name` from the bytes of a photo or a sound. about: as for read_feed. Raises UsageError."""
+    path = Path("the body")
+    if _kind(content[:16]) not in _KINDS:
+        raise _problem(path, "neither", "a JPEG, PNG or BMP image, or a WAV, FLAC or Ogg sound")
+    return _described(path, content, name, dtype, about, most_pixels)
+
+
 def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str]] | None) -> Array:
     """Reads the value of an input from a file. about: what the model's metadata says about the input
     (docs/preprocess.md).
@@ -165,18 +199,7 @@ def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str
     """
     kind = kind_of(path)
     if kind in ("image", "audio"):
-        if about is None or about[0] != kind:
-            raise UsageError(
-                f"'{path}' is {_KINDS[kind]}, but input {name!r} does not accept one",
-                code=101,
-                tensor=name,
-                hint="give a .npy file, or add the steps for this input to the model: "
-                + ("linnet convert MODEL -o OUT --image imagenet, or " if kind == "image" else "")
-                + f"linnet.preprocess.{kind}",
-            )
-        if kind == "audio":
-            return read_sound(path, dtype, int(about[1].get("rate", "0")))
-        return in_channels(read_image(path), about[1].get("colour", "RGB"))
+        return _described(path, None, name, dtype, about, MOST_PIXELS)
     expected = "a .npy file, a JPEG, PNG or BMP image, or an audio file"
     if not kind:
         raise UsageError(
