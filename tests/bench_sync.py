@@ -11,20 +11,18 @@ import json
 import os
 import platform
 import re
-import selectors
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from examples.evaluation.null_workers import Engine, line, started
 from tests import benchmark_page, sync_engines
 
-ROOT = Path(__file__).resolve().parent.parent
 MB = 10**6
 
 
@@ -57,54 +55,6 @@ NAMES = {
 }  # fmt: skip
 # Numbers of workers: an all-reduce needs two ranks, and more of these processes do not fit the machine.
 RANGE = {"gloo": range(2, 9), "ray": range(1, 9)}
-
-
-class Engine:
-    """The processes of one engine for a case. `measure` runs a number of steps in all workers and returns every step's time in
-    us."""
-
-    def __init__(self, commands: Sequence[Sequence[str]], stack: ExitStack, env: dict[str, str]) -> None:
-        self.workers = [stack.enter_context(started(command, env)) for command in commands]
-        for worker in self.workers:
-            line(worker)  # the process is ready
-
-    def measure(self, steps: int) -> list[float]:
-        for worker in self.workers:
-            assert worker.stdin is not None
-            worker.stdin.write(f"{steps}\n".encode())
-            worker.stdin.flush()
-        return [float(word) for worker in self.workers for word in line(worker).split()]
-
-
-@contextmanager
-def started(command: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that exits when its stdin closes."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **env}
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def line(process: subprocess.Popen[bytes], seconds: float = 300) -> str:
-    """Reads the next line that a process prints. Raises SystemExit if the process ends or prints nothing in time."""
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        if not selector.select(seconds):
-            raise SystemExit(f"no answer within {seconds:g} s: {process.args!r}")
-    text = process.stdout.readline().decode()
-    if not text:
-        raise SystemExit(f"a process of the benchmark has ended: {process.args!r}")
-    return text
 
 
 def run_case(name: str, workers: int, engines: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:

@@ -12,23 +12,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from examples.evaluation import null_workers
+from examples.evaluation.null_workers import Case, answer_steps
+
 ENGINES = ("linnet", "linnet_python", "linnet_step", "raw", "python", "gloo", "ray")
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class Case(Protocol):
-    @property
-    def count(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def table(self) -> int: ...
 
 
 @functools.cache
@@ -57,29 +50,8 @@ def commands(
     if engine == "ray":  # one process, which lets Ray's own workers run the steps
         return None, [[*this, "worker", engine, *shape, str(workers)]], one
     if engine.startswith("linnet"):
-        # linnet (workers in C), linnet_shm, linnet_unix, linnet_tls, linnet_python; linnet_step pulls rows and pushes.
-        server, worker = linnet_files(case.count, case.size, case.table, folder)
-        place = str(folder / f"{engine}-{case.table}-{workers}")
-        serve = [*this, "server", "linnet", *shape, str(server), place, str(workers), engine]
-        if engine == "linnet_python":
-            return serve, [[*this, "worker", engine, *shape, str(worker), str(r)] for r in range(workers)], one
-        key = f"{place}.key" if "tls" in engine else "-"
-        kind = "step" if case.count == 1 else "sparse" if engine == "linnet_step" else "rows"
-        program = [linnet_program(folder), kind, str(worker)]
-        return serve, [[*program, str(r), key, *shape] for r in range(workers)], {}
+        return null_workers.commands(engine, case, workers, folder)
     return [*this, "server", engine, *shape], [[*this, "worker", engine, *shape]] * workers, one
-
-
-def answer_steps(step: Callable[[], object]) -> None:
-    """Main loop of a worker: reports ready, then runs as many steps as each line of stdin says."""
-    print("ready", flush=True)
-    for text in sys.stdin:
-        times = []
-        for _ in range(int(text)):
-            begin = time.perf_counter()
-            step()
-            times.append(1e6 * (time.perf_counter() - begin))
-        print(*(f"{t:.1f}" for t in times), flush=True)
 
 
 # ---- a plain server in Python: sockets, NumPy, a thread per worker ---------------------------------------------------
@@ -119,79 +91,6 @@ def python_worker(count: int, size: int, table: int, port: str) -> None:
             view = view[connection.recv_into(view) :]
 
     answer_steps(step)
-
-
-# ---- linnet ----------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def linnet_files(count: int, size: int, table: int, folder: Path) -> tuple[Path, Path]:
-    """The files of the server and of the workers: a scalar; a table pulled whole, of which one row is pushed; or a table that
-    stays on the server."""
-    import linnet
-
-    graph = linnet.Graph(seed=0)
-    server = worker = folder / f"{table}-{count}.lnt"
-    if table == size == 4:
-        x, scalar = graph.placeholder("x", ("batch",)), graph.variable("table", np.zeros(1, np.float32))
-        linnet.sync.signatures(graph, (scalar * x).mean(), linnet.SGD(0.1), {"x": x})
-        graph.save(server)
-        return server, worker
-    width = min(size, 1000) // 4 if count == 1 else size // 4
-    rows = graph.variable("table", np.zeros((table // (4 * width), width), np.float32))
-    ids = graph.placeholder("x", ("batch",), "i64")
-    loss = linnet.ops.gather(rows, ids).mean()
-    linnet.sync.signatures(graph, loss, linnet.SGD(0.1), {"x": ids}, remote=[] if count == 1 else [rows])
-    if count == 1:
-        graph.save(server)
-        return server, worker
-    parts = linnet.sync.shard(graph, 1)
-    server, worker = (folder / f"{table}-{count}-{role}.lnt" for role in ("server", "worker"))
-    parts.servers[0].save(server)
-    parts.worker.save(worker)
-    return server, worker
-
-
-@functools.cache
-def linnet_program(folder: Path) -> str:
-    """Compiles tests/c/bench_sync_worker.c against the libraries that Python uses."""
-    from linnet.clib.library import library_path
-
-    library, program = Path(library_path()).resolve().parent, folder / "bench_sync_worker"
-    source = [str(ROOT / "tests" / "c" / "bench_sync_worker.c"), f"-I{ROOT / 'runtime_c' / 'include'}", f"-L{library}"]
-    subprocess.run(
-        ["cc", "-O2", *source, "-llinnet_sync", "-llinnet", f"-Wl,-rpath,{library}", "-o", str(program)], check=True
-    )
-    return str(program)
-
-
-def linnet_server(_count: int, _size: int, _table: int, file: str, place: str, workers: str, engine: str) -> None:
-    from linnet.sync import Link, Server
-
-    key_file = f"{place}.key" if "tls" in engine else None
-    if key_file:
-        with open(key_file, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as key:
-            key.write(os.urandom(32).hex())
-    listen = next((f"{kind}:{place}" for kind in ("unix", "shm") if kind in engine), ":0")
-    with Server(file, listen=listen, workers=int(workers), link=Link(key_file=key_file)) as server:
-        print(server.address, flush=True)
-        sys.stdin.read()
-
-
-def linnet_python_worker(count: int, size: int, table: int, file: str, rank: str, address: str) -> None:
-    from linnet.sync import Worker
-
-    worker = Worker(file, address, number=int(rank), threads=1)
-    rng = np.random.default_rng(int(rank))
-    if table == 4:
-        feeds = {"x": np.ones(1, np.float32)}
-        answer_steps(lambda: worker.step(feeds))
-    elif count == 1:
-        row = {"x": np.array([int(rank)])}
-        answer_steps(lambda: worker.step(row))
-    else:
-        answer_steps(lambda: worker.pull_rows("table", rng.integers(0, table // size, count)))
-    worker.close()
 
 
 # ---- Gloo and Ray ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import linnet
+from examples.evaluation.networks import alexnet, googlenet, overfeat, oxfordnet
 from linnet import ops
 from linnet.ir.function import Tensor, Variable
 from tests.with_torch import torch
@@ -221,55 +222,6 @@ def lenet5(m: Any, x: Any) -> Any:
 
 def mlp(m: Any, x: Any) -> Any:
     return m.linear(m.relu(m.linear(m.relu(m.linear(x, 512)), 512)), 10)
-
-
-def alexnet(m: Any, x: Any) -> Any:
-    """Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", 2012, without its LRN."""
-    x = m.max_pool(m.relu(m.conv(x, 96, 11, 4)), 3, 2)
-    x = m.max_pool(m.relu(m.conv(x, 256, 5, pad=2, group=2)), 3, 2)
-    x = m.relu(m.conv(x, 384, 3, pad=1))
-    x = m.relu(m.conv(x, 384, 3, pad=1, group=2))
-    x = m.flatten(m.max_pool(m.relu(m.conv(x, 256, 3, pad=1, group=2)), 3, 2))
-    x = m.dropout(m.relu(m.linear(x, 4096)))
-    return m.linear(m.dropout(m.relu(m.linear(x, 4096))), 1000)
-
-
-def overfeat(m: Any, x: Any) -> Any:
-    """Sermanet et al., "OverFeat: integrated recognition, localization and detection", 2013, the fast model."""
-    x = m.max_pool(m.relu(m.conv(x, 96, 11, 4)), 2, 2)
-    x = m.max_pool(m.relu(m.conv(x, 256, 5)), 2, 2)
-    x = m.relu(m.conv(m.relu(m.conv(x, 512, 3, pad=1)), 1024, 3, pad=1))
-    x = m.flatten(m.max_pool(m.relu(m.conv(x, 1024, 3, pad=1)), 2, 2))
-    return m.linear(m.relu(m.linear(m.relu(m.linear(x, 3072)), 4096)), 1000)
-
-
-def oxfordnet(m: Any, x: Any) -> Any:
-    """Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", 2014, table 1, A."""
-    for widths in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
-        for width in widths:
-            x = m.relu(m.conv(x, width, 3, pad=1))
-        x = m.max_pool(x, 2, 2)
-    return m.linear(m.relu(m.linear(m.relu(m.linear(m.flatten(x), 4096)), 4096)), 1000)
-
-
-def googlenet(m: Any, x: Any) -> Any:
-    """Szegedy et al., "Going deeper with convolutions", 2014, table 1, without its LRN and its auxiliary classifiers."""
-    x = m.max_pool(m.relu(m.conv(x, 64, 7, 2, 3)), 3, 2, 1)
-    x = m.max_pool(m.relu(m.conv(m.relu(m.conv(x, 64, 1)), 192, 3, pad=1)), 3, 2, 1)
-    for widths in (
-        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (), (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64),
-        (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128), (),
-        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
-    ):  # fmt: skip
-        if not widths:
-            x = m.max_pool(x, 3, 2, 1)
-            continue
-        one, reduce3, three, reduce5, five, pooled = widths
-        a = m.relu(m.conv(x, one, 1))
-        b = m.relu(m.conv(m.relu(m.conv(x, reduce3, 1)), three, 3, pad=1))
-        c = m.relu(m.conv(m.relu(m.conv(x, reduce5, 1)), five, 5, pad=2))
-        x = m.concat(a, b, c, m.relu(m.conv(m.max_pool(x, 3, 1, 1), pooled, 1)))
-    return m.linear(m.mean(x), 1000)
 
 
 def resnet18(m: Any, x: Any, classes: int = 1000) -> Any:

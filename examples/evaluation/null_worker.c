@@ -1,5 +1,5 @@
-/* bench_sync_worker.c - a worker for tests/bench_sync.py without Python: null steps, or pulls of random rows.
- * `bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS`; stdin gives the number of steps or pulls;
+/* null_worker.c - a worker without Python for null_workers.py: null steps, or pulls of random rows.
+ * `null_worker step|rows|sparse FILE RANK KEY|- COUNT SIZE TABLE ADDRESS`; stdin gives the number of steps or pulls;
  * their times in us are written to stdout. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@ static void check(linnet_status status) {
     char text[512];
     if (!status) return;
     linnet_error_format(&error, text, sizeof text);
-    fprintf(stderr, "bench_sync_worker: %s\n", text);
+    fprintf(stderr, "null_worker: %s\n", text);
     exit(1);
 }
 
@@ -50,7 +50,7 @@ static linnet_session *session_of(linnet_model *model, linnet_store *store, cons
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: bench_sync_worker step|rows|sparse FILE RANK KEY|- COUNT SIZE TABLE ADDRESS\n");
+        fprintf(stderr, "usage: null_worker step|rows|sparse FILE RANK KEY|- COUNT SIZE TABLE ADDRESS\n");
         return 2;
     }
     const bool rows = !strcmp(argv[1], "rows"), sparse = !strcmp(argv[1], "sparse");
