@@ -1,7 +1,7 @@
 """The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, pack, plan, place,
-bench, tune, devices, check-device, host, serve, deploy, report, explain and those for training. A failure prints one line to
-stderr and gives exit status 1, or 2 if the command line itself is wrong. Output files are written only after everything has
-succeeded."""
+bench, tune, devices, check-device, host, serve, deploy, report, search, explain and those for training. A failure prints one
+line to stderr and gives exit status 1, or 2 if the command line itself is wrong. Output files are written only after everything
+has succeeded."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from linnet.cli.plan import plan
 from linnet.cli.quantize import quantize
 from linnet.cli.report import report
 from linnet.cli.run import run
+from linnet.cli.search import search
 from linnet.cli.serve import serve
 from linnet.cli.tune import tune
 from linnet.cli.words import command_line_words
@@ -71,6 +72,7 @@ for _command in (
     serve,
     deploy,
     report,
+    search,
     explain,
 ):
     cli.add_command(_command)

@@ -92,7 +92,7 @@ def _number(name: str, value: object) -> float:
             f"the figure {name!r} of a trial is not a number", code=101, tensor=name, expected="a finite number",
             got=repr(value)[:80],
         )  # fmt: skip
-    return number
+    return int(number) if isinstance(value, numbers.Integral) else number
 
 
 def _graph(model: Graph | History | str | Path) -> Graph:

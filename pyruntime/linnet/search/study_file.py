@@ -47,7 +47,7 @@ def read_study(path: str | Path) -> StudyFile:
     values = _toml(path)
     for key, value in values.items():
         if key not in _KINDS:
-            raise _wrong(path, key, f"one of {', '.join(_KINDS)}; perhaps {nearest(key, _KINDS)}", "an unknown key")
+            raise _wrong(path, key, nearest(key, _KINDS), "an unknown key")
         kinds, words = _KINDS[key]
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise _wrong(path, key, words, repr(value))
