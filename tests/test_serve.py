@@ -309,7 +309,8 @@ def test_a_body_must_arrive_in_time(folder: Path) -> None:
 def test_stop_answers_what_waits(folder: Path) -> None:
     """A server that is told to stop answers the requests that it has."""
     with serving(folder, poll=0) as server:
-        lane = server.repository.versions["mlp"]["1"].loaded.lane
+        loaded = server.repository.versions["mlp"]["1"].loaded
+        lane, loaded.quick = loaded.lane, False
         run, begun, go_on = lane.session.run, threading.Event(), threading.Event()
 
         def slow(*arguments: Any, **more: Any) -> Any:

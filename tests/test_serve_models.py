@@ -33,7 +33,7 @@ class Held:
         self.loaded = server.repository.versions[model]["1"].loaded
         self.run, self.begun, self.go_on = self.loaded.lane.session.run, threading.Event(), threading.Event()
         self.batches: list[int] = []
-        self.loaded.lane.session.run = self
+        self.loaded.lane.session.run, self.loaded.quick = self, False
 
     def __call__(self, feeds: Any, *arguments: Any, **more: Any) -> Any:
         self.batches.append(len(feeds["x"]))

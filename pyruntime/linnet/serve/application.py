@@ -172,7 +172,10 @@ class Server:
             name = answers.__name__
             return Route(path, _Endpoint(self, answers, name), methods=[method], name=f"{name} {path}")
 
-        made = [
+        made = []  # the first that matches answers, so what is asked for most comes first
+        for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            made += [route(f"{prefix}/infer", self.infer, "POST")]
+        made += [
             route("/", self.page), route("/openapi.json", self.openapi), route("/metrics", self.prometheus),
             route("/v2", self.server_metadata), route("/v2/health/live", self.live),
             route("/v2/health/ready", self.is_ready), route("/v2/models/stats", self.stats),
@@ -180,11 +183,10 @@ class Server:
             route("/v2/repository/models/{name}/load", self.load, "POST"),
             route("/v2/repository/models/{name}/unload", self.unload, "POST"),
         ]  # fmt: skip
-        for prefix in ("/v2/models/{name}/versions/{version}", "/v2/models/{name}"):
+        for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             made += [
-                route(f"{prefix}/infer", self.infer, "POST"), route(f"{prefix}/ready", self.model_ready),
-                route(f"{prefix}/stats", self.stats), route(f"{prefix}/config", self.config),
-                route(prefix, self.model_metadata),
+                route(f"{prefix}/ready", self.model_ready), route(f"{prefix}/stats", self.stats),
+                route(f"{prefix}/config", self.config), route(prefix, self.model_metadata),
             ]  # fmt: skip
         return made
 

@@ -115,7 +115,10 @@ def _check_queue(loaded: Loaded, most: int, version: Version) -> None:
 
 
 async def _answer(loaded: Loaded, work: Work, call: Call) -> Done:
-    """Waits for the run. Nothing is awaited before the request is in the lane's queue."""
+    """The result of the run. Nothing is awaited before the request is in the lane's queue."""
+    if loaded.quick and not loaded.busy and (done := loaded.lane.at_once(work)) is not None:
+        loaded.used = time.monotonic()
+        return done
     loop = work.loop
     watching: list[asyncio.Task[None]] = []
     timer = loop.call_later(_PATIENCE, lambda: watching.append(loop.create_task(_watch(loaded, work, call))))

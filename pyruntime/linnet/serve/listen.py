@@ -103,8 +103,8 @@ def config(app: Any, address: Address, header_timeout: float) -> Any:
         )  # fmt: skip
     return uvicorn.Config(
         app, host=address.host, port=address.port, http=_protocol(header_timeout), ws="none", lifespan="on",
-        log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=max(int(address.grace), 1),
-        limit_concurrency=MOST_CONNECTIONS, backlog=1024,
+        log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=max(int(address.grace), 1), limit_concurrency=MOST_CONNECTIONS, backlog=1024,
         ssl_certfile=None if address.certificate is None else str(address.certificate),
         ssl_keyfile=None if address.certificate_key is None else str(address.certificate_key),
     )  # fmt: skip

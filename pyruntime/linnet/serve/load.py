@@ -23,6 +23,7 @@ from linnet.session.session import Session
 _TOO_LARGE = 306
 _PLANS = 7  # plans that a session keeps beside the one in use
 _SIDE, _LENGTH = 640, 128  # largest size of an open dimension of pictures, and of others, where nobody gives one
+_QUICK_MS = 0.05
 _PHOTO, _SOUND = 4096, 30 * 48000  # pixels a side, samples
 
 
@@ -30,7 +31,8 @@ _PHOTO, _SOUND = 4096, 30 * 48000  # pixels a side, samples
 class Loaded:
     """A version that is ready. dtypes: of the outputs; numpy_dtypes: of the inputs. accepts: {input: (kind, words)} of inputs
     that take a photo or a sound. batches: see Lane. bytes: the most memory that it takes; unbounded: why that is only an
-    estimate, or "". busy: requests that it has not answered yet; used: when it answered last (time.monotonic)."""
+    estimate, or "". quick: whether a run takes less time than handing it to the
+    lane's thread. busy: requests that it has not answered yet; used: when it answered last (time.monotonic)."""
 
     model: Model
     signature: str
@@ -43,6 +45,7 @@ class Loaded:
     batches: tuple[int, ...]
     bytes: int
     unbounded: str
+    quick: bool
     lane: Lane
     seconds: float
     used: float
@@ -76,7 +79,7 @@ def load(content: bytes, settings: Settings, room: int | None) -> Loaded:
     }
     open_batch = _open_batch(model, signature, inputs, outputs) and not accepts
     bounds = _bounds(inputs, accepts, settings, open_batch)
-    bound, bounds = _bound(model, signature, settings, bounds, open_batch)
+    bound, bounds, ms = _bound(model, signature, settings, bounds, open_batch)
     extra = _PLANS * (bound.regions["io"] + bound.regions["bookkeeping"])
     most = bound.total + extra
     if room is not None and most + len(content) > room:
@@ -90,7 +93,7 @@ def load(content: bytes, settings: Settings, room: int | None) -> Loaded:
     return Loaded(
         model, signature, inputs, outputs, dtypes, {spec.name: numpy_dtype(spec.dtype) for spec in inputs}, open_batch, accepts,
         batches, most + len(content), bound.unbounded,
-        Lane(session, batches, settings.max_wait_ms / 1e3), time.perf_counter() - started, time.monotonic(),
+        ms < _QUICK_MS, Lane(session, batches, settings.max_wait_ms / 1e3), time.perf_counter() - started, time.monotonic(),
     )  # fmt: skip
 
 
@@ -145,18 +148,18 @@ def _bounds(
 
 def _bound(
     model: Model, signature: str, settings: Settings, bounds: dict[str, list[Any]], open_batch: bool
-) -> tuple[MemoryBound, dict[str, list[Any]]]:
-    """The memory within the bounds, found without taking any. If the model refuses the largest batch, it gets a batch of
-    1."""
+) -> tuple[MemoryBound, dict[str, list[Any]], float]:
+    """The memory within the bounds, found without taking any; the bounds; and the modelled time of the largest run in ms. If
+    the model refuses the largest batch, it gets a batch of 1."""
     planner = Planner(model, signature, threads=settings.threads)
     try:
-        return planner.plan_bounds(bounds), bounds
+        return planner.plan_bounds(bounds), bounds, planner.plan_info["modelled_ms"]
     except Error as error:
         if not open_batch or any(spec.name in settings.bounds for spec in planner.inputs):
             raise
         single = {name: [1, *dims[1:]] for name, dims in bounds.items()}
         try:
-            return planner.plan_bounds(single), single
+            return planner.plan_bounds(single), single, planner.plan_info["modelled_ms"]
         except Error:
             raise error from None
 

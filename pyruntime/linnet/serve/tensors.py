@@ -25,6 +25,7 @@ DATATYPES: Final = {
 }  # fmt: skip
 _DTYPES: Final = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 _MOST_AXES: Final = 32
+_encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclasses.dataclass
@@ -199,7 +200,8 @@ def write_answer(
     answer = dict(about)
     if request.id:
         answer["id"] = request.id
-    header = json.dumps(answer | {"outputs": entries}, allow_nan=False, separators=(",", ":")).encode()
+    answer["outputs"] = entries
+    header = _encode(answer).encode()
     return [header, *blobs], len(header) if blobs else None
 
 
