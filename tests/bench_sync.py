@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from examples.evaluation.null_workers import Engine, line, started
+from examples.evaluation.processes import Engine, line, started
 from tests import benchmark_page, sync_engines
 
 MB = 10**6

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from examples.evaluation import null_workers
-from examples.evaluation.null_workers import Case, answer_steps
+from examples.evaluation.null_workers import Case
+from examples.evaluation.processes import answer_steps
 
 ENGINES = ("linnet", "linnet_python", "linnet_step", "raw", "python", "gloo", "ray")
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,8 +13,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import linnet
 from examples.evaluation import __main__ as every
-from examples.evaluation import backup_workers, networks, null_step, result, scaling, workers
+from examples.evaluation import (
+    backup_workers,
+    language_model,
+    networks,
+    null_step,
+    result,
+    scaling,
+    step_times,
+    steps,
+    workers,
+)
 from linnet import init
 from linnet.sync import simulate
 
@@ -96,10 +107,70 @@ def test_more_workers_train_more_until_the_servers_are_busy() -> None:
         assert rates[0] < 8 / 0.1 and rates[0] < rates[1] < rates[2] < 100 * 8 / 0.1
 
 
+def test_step_times_without_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(steps, "engines", lambda: ["linnet"])
+    found, said = run("step_times", tmp_path, capsys)
+    assert [figure.name for figure in found.figures] == ["GoogLeNet, linnet"] and step_times.MISSING in said
+
+
+def test_step_times_beside_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str], torch: Any) -> None:
+    found, said = run("step_times", tmp_path, capsys, "--threads", "1")
+    ours, theirs, ratio = (found.value(f"GoogLeNet, {name}") for name in ("linnet", "PyTorch", "linnet / PyTorch"))
+    assert (
+        ratio == pytest.approx(ours / theirs)
+        and step_times.MISSING not in said
+        and f"{ratio:.2f} for GoogLeNet" in said
+    )
+
+
+def test_both_engines_have_the_same_network(torch: Any) -> None:
+    from examples.evaluation import in_torch
+
+    made = in_torch.Network(networks.googlenet, torch.zeros(1, 3, 64, 64))
+    ours = [list(variable.value.shape) for variable in networks.training("GoogLeNet", 1, side=64).trainable_variables]
+    theirs = [list(p.shape) for p in made.parameters()]
+    assert (
+        ours[:-2] == theirs[:-2] and ours[-2] == theirs[-2][::-1] and ours[-1] == theirs[-1]
+    )  # the last is transposed
+
+
+def test_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, _ = run("language_model", tmp_path, capsys)
+    for kind in language_model.KINDS:
+        for servers in ("1 server", "4 servers", "32 servers"):
+            assert result.series(found, f"{kind}, {servers}")[0] == [1, 4, 16]
+    assert found.value("sampled, sent per step") < found.value("full, sent per step")
+
+
+def test_the_sampled_softmax_touches_only_its_rows() -> None:
+    """One training step changes the rows of the labels and of the candidates, and no others; the full softmax changes all."""
+    sizes = language_model.SMALL
+    for kind in language_model.KINDS:
+        feeds = language_model.feeds_of(sizes, kind, 1)
+        session = linnet.Session(language_model.build(sizes, kind, 0), "train")
+        before = np.array(session.variables["softmax/weight"])
+        session.run(feeds)
+        changed = np.flatnonzero((np.array(session.variables["softmax/weight"]) != before).any(axis=1))
+        if kind == "sampled":
+            touched = {*feeds["next"].ravel().tolist(), *feeds["candidates"].tolist()}
+            assert set(changed.tolist()) <= touched and len(touched) < sizes.vocabulary
+            assert set(feeds["next"].ravel().tolist()) <= set(changed.tolist())
+        else:
+            assert len(changed) == sizes.vocabulary
+
+
+def test_a_worker_holds_no_table_that_stays_on_the_server() -> None:
+    parts = linnet.sync.shard(language_model.build(language_model.SMALL, "sampled", 0, remote=True), 1)
+    assert not {"words/weight", "softmax/weight"} & set(parts.worker.variables)
+    assert (
+        "words/weight" in linnet.sync.shard(language_model.build(language_model.SMALL, "full", 0), 1).worker.variables
+    )
+
+
 def test_traffic_counts_each_row_once() -> None:
     """A sparse gradient's rows count once, and a dense gradient with all its bytes."""
-    import linnet
-
     graph = linnet.Graph(seed=0)
     ids, t = graph.placeholder("ids", (6,), "i64"), graph.placeholder("t", (6,), "i32")
     loss = linnet.softmax_cross_entropy(linnet.nn.dense(linnet.nn.embedding(ids, 100, 8), 3), t).mean()

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import result
 
-NAMES = ("null_step", "backup_workers", "scaling")
+NAMES = ("step_times", "null_step", "backup_workers", "scaling", "language_model")
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures: `python -m examples.evaluation --publish` writes them -->", "<!-- end of figures -->"
 

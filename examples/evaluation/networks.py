@@ -98,10 +98,11 @@ NETWORKS: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
 CLASSES = 1000
 
 
-def training(name: str, batch: int, seed: int = 0) -> linnet.Graph:
+def training(name: str, batch: int, seed: int = 0, side: int = 0) -> linnet.Graph:
     """A network with the signatures of linnet.sync.signatures over {x f32 [batch, 3, height, width], t i32 [batch]}: `train` is a
-    step of SGD, and `grad` gives the gradients that a worker sends."""
-    describe, side, _ = NETWORKS[name]
+    step of SGD, and `grad` gives the gradients that a worker sends. side: height and width, if not the usual one."""
+    describe, usual, _ = NETWORKS[name]
+    side = side or usual
     graph = linnet.Graph(seed=seed)
     x, t = graph.placeholder("x", (batch, 3, side, side)), graph.placeholder("t", (batch,), "i32")
     loss = linnet.softmax_cross_entropy(describe(Layers(), x), t).mean()

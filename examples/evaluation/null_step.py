@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from linnet.sync import simulate
 from linnet.sync.simulate import measure, published
 
-from . import null_workers, result
+from . import null_workers, processes, result
 from .result import MEASURED, SIMULATED, Figure, Result, workers
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def measured(case: Case, count: int, engine: str, folder: Path, quick: bool) -> 
     steps = 4 if quick else max(3, min(500, 50_000_000 // max(case.count * case.size, 100_000)) // count)
     with ExitStack() as stack:
         server, work, env = null_workers.commands(engine, case, count, folder)
-        address = null_workers.line(stack.enter_context(null_workers.started(server, env))).strip()
-        running = null_workers.Engine([[*words, address] for words in work], stack, env)
+        address = processes.line(stack.enter_context(processes.started(server, env))).strip()
+        running = processes.Engine([[*words, address] for words in work], stack, env)
         running.measure(2)
         rounds = [statistics.median(running.measure(steps)) / 1e3 for _ in range(1 if quick else 5)]
     return statistics.median(rounds)

@@ -184,6 +184,7 @@ def picture(path: Path, result: Result, draw: Callable[[Result, Canvas], None]) 
     draw(result, canvas)
     for axes in canvas.axes:
         axes.grid(alpha=0.3)
+        axes.set_axisbelow(True)
     canvas.savefig(path)
 
 

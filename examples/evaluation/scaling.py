@@ -50,7 +50,7 @@ def evaluate(options: result.Options) -> Result:
     graph = small(options.seed) if options.quick else networks.training("GoogLeNet", BATCH, options.seed)
     feeds, cores = feeds_of(graph, options.seed), min(result.cores(), MOST)
     seconds, steps = (0.1, 2) if options.quick else (15.0, 5)
-    step, rates = workers.rounds(graph, feeds, range(1, cores + 1), seconds, steps)
+    step, rates = workers.rounds(graph, workers.Job(graph, graph, feeds), range(1, cores + 1), seconds, steps)
     step = dataclasses.replace(step, traffic=dataclasses.replace(step.traffic, examples=BATCH))
     figures = [Figure("alone, 1 worker", BATCH / step.median, "images/s", MEASURED)]
     for n, rate in rates.items():

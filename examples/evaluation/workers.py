@@ -51,11 +51,20 @@ def alone(graph: linnet.Graph, feeds: Feeds, seconds: float, least: int = 3) -> 
     return Step(tuple(times), simulate.Traffic(dense, dense, rows, bulk / max(rows, 1)))
 
 
-def together(graph: linnet.Graph, feeds: Feeds, workers: int, steps: int) -> float:
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What real workers train: the server's and the workers' model (the same, if no tables stay on the server), and a batch."""
+
+    server: linnet.Graph
+    worker: linnet.Graph
+    feeds: Feeds
+
+
+def together(job: Job, workers: int, steps: int) -> float:
     """The steps per second of all workers together: a real server and `workers` workers in this process, each with a
     connection over loopback and one thread. They are synchronous."""
-    data, clocks = graph.to_bytes(), list[float]()
-    with Server(data, workers=workers) as server:
+    data, feeds, clocks = job.worker.to_bytes(), job.feeds, list[float]()
+    with Server(job.server, workers=workers) as server:
 
         def work(number: int) -> None:
             with Worker(data, server.address, number=number, threads=1, timeout=600) as worker:
@@ -78,15 +87,15 @@ def together(graph: linnet.Graph, feeds: Feeds, workers: int, steps: int) -> flo
 
 
 def rounds(
-    graph: linnet.Graph, feeds: Feeds, counts: Iterable[int], seconds: float, steps: int
+    graph: linnet.Graph, job: Job, counts: Iterable[int], seconds: float, steps: int
 ) -> tuple[Step, dict[int, float]]:
-    """`alone`, and `together` for each number of workers, in three rounds in turn, because a machine may become faster or slower
-    meanwhile. Returns the times of all rounds, and {number of workers: the median steps per second}."""
+    """`alone` with `graph`, and `together` with `job` for each number of workers, in three rounds in turn, because a machine may
+    become faster or slower meanwhile. Returns the times of all rounds, and {number of workers: the median steps per second}."""
     found, rates = list[Step](), {count: list[float]() for count in counts}
     for _ in range(3):
-        found.append(alone(graph, feeds, seconds / 3))
+        found.append(alone(graph, job.feeds, seconds / 3))
         for count, values in rates.items():
-            values.append(together(graph, feeds, count, steps))
+            values.append(together(job, count, steps))
     step = Step(tuple(t for each in found for t in each.seconds), found[0].traffic)
     return step, {count: statistics.median(values) for count, values in rates.items()}
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import linnet
+from examples.evaluation.steps import bound
 
 DEVICE = "cuda"
 SIZE = 4096  # of the matrices
@@ -51,21 +52,8 @@ def measured(submit: Callable[[], Any], finish: Callable[[], Any], seconds: floa
     return statistics.median(found)
 
 
-def bound(session: linnet.Session, feeds: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A binding whose inputs and outputs stay on the device."""
-    device = linnet.load_device(DEVICE)
-    given = {}
-    for name, value in feeds.items():
-        given[name] = linnet.DeviceArray(device, value.shape, linnet.ir.dtypes.dtype_of(value.dtype))
-        given[name].write(value)
-    results = {
-        spec.name: linnet.DeviceArray(device, [int(d) for d in spec.shape], spec.dtype) for spec in session.outputs
-    }
-    return session.bind(given, results), results
-
-
 def time_linnet(session: linnet.Session, feeds: dict[str, Any], seconds: float) -> tuple[float, dict[str, Any]]:
-    binding, results = bound(session, feeds)
+    binding, results = bound(session, feeds, DEVICE)
     us = measured(binding.submit, binding.wait, seconds)
     return us, {name: value.read() for name, value in results.items()}
 
