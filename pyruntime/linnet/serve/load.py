@@ -15,7 +15,7 @@ from linnet.clib.errors import Error, FileError, GraphError, UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.serve.lane import Lane
 from linnet.serve.settings import Settings
-from linnet.session.bounds import MemoryBound, parse
+from linnet.session.bounds import parse
 from linnet.session.model import Model, TensorSpec
 from linnet.session.planner import Planner
 from linnet.session.session import Session
@@ -79,21 +79,21 @@ def load(content: bytes, settings: Settings, room: int | None) -> Loaded:
     }
     open_batch = _open_batch(model, signature, inputs, outputs) and not accepts
     bounds = _bounds(inputs, accepts, settings, open_batch)
-    bound, bounds, ms = _bound(model, signature, settings, bounds, open_batch)
-    extra = _PLANS * (bound.regions["io"] + bound.regions["bookkeeping"])
-    most = bound.total + extra
-    if room is not None and most + len(content) > room:
-        raise GraphError(
-            "the model does not fit", code=_TOO_LARGE, expected=f"at most {max(room, 0)} bytes",
-            got=f"{most + len(content)} bytes", hint="raise --max-bytes, or lower --max-batch or --bounds",
-        )  # fmt: skip
-    session = Session(model, signature, bounds=bounds, max_bytes=most, threads=settings.threads, strict_dims=True)
+    session, bounds = _session(model, signature, settings, bounds, open_batch, room, len(content))
+    bound = session.bound
+    assert bound is not None
+    most = bound.total + _PLANS * (bound.regions["io"] + bound.regions["bookkeeping"])
+    most = most if room is None else min(most, room - len(content))
+    session._limit = most  # for plans of several shapes beside each other
+    planner = Planner(model, signature, threads=settings.threads)
+    planner.plan(bound.largest)
+    quick = planner.plan_info["modelled_ms"] < _QUICK_MS
     batches = settings.batches if open_batch and _rows_are_independent(session, bounds) else ()
     dtypes = {spec.name: spec.dtype for spec in outputs}
     return Loaded(
         model, signature, inputs, outputs, dtypes, {spec.name: numpy_dtype(spec.dtype) for spec in inputs}, open_batch, accepts,
         batches, most + len(content), bound.unbounded,
-        ms < _QUICK_MS, Lane(session, batches, settings.max_wait_ms / 1e3), time.perf_counter() - started, time.monotonic(),
+        quick, Lane(session, batches, settings.max_wait_ms / 1e3), time.perf_counter() - started, time.monotonic(),
     )  # fmt: skip
 
 
@@ -146,22 +146,46 @@ def _bounds(
     return made
 
 
-def _bound(
-    model: Model, signature: str, settings: Settings, bounds: dict[str, list[Any]], open_batch: bool
-) -> tuple[MemoryBound, dict[str, list[Any]], float]:
-    """The memory within the bounds, found without taking any; the bounds; and the modelled time of the largest run in ms. If
-    the model refuses the largest batch, it gets a batch of 1."""
-    planner = Planner(model, signature, threads=settings.threads)
+def _session(
+    model: Model,
+    signature: str,
+    settings: Settings,
+    bounds: dict[str, list[Any]],
+    open_batch: bool,
+    room: int | None,
+    file_bytes: int,
+) -> tuple[Session, dict[str, list[Any]]]:
+    """A session for all shapes within the bounds, and the bounds. It takes no memory if its bound is above the room. If the
+    model refuses the largest batch, it gets a batch of 1."""
+    left = 0 if room is None else room - file_bytes
+    if room is not None and left <= 0:
+        raise _too_large(file_bytes, room)
+
+    def within(bounds: dict[str, list[Any]]) -> Session:
+        return Session(
+            model, signature, bounds=bounds, max_bytes=left, threads=settings.threads, strict_dims=True
+        )  # fmt: skip
+
     try:
-        return planner.plan_bounds(bounds), bounds, planner.plan_info["modelled_ms"]
-    except Error as error:
-        if not open_batch or any(spec.name in settings.bounds for spec in planner.inputs):
+        return within(bounds), bounds
+    except GraphError as error:
+        if error.code == _TOO_LARGE and room is not None:
+            need = Planner(model, signature, threads=settings.threads).plan_bounds(bounds).total
+            raise _too_large(need + file_bytes, room) from None
+        if not open_batch or any(spec.name in settings.bounds for spec in model.inputs(signature)):
             raise
         single = {name: [1, *dims[1:]] for name, dims in bounds.items()}
         try:
-            return planner.plan_bounds(single), single, planner.plan_info["modelled_ms"]
+            return within(single), single
         except Error:
             raise error from None
+
+
+def _too_large(need: int, room: int) -> GraphError:
+    return GraphError(
+        "the model does not fit", code=_TOO_LARGE, expected=f"at most {max(room, 0)} bytes", got=f"{need} bytes",
+        hint="raise --max-bytes, or lower --max-batch or --bounds",
+    )  # fmt: skip
 
 
 def _rows_are_independent(session: Session, bounds: Mapping[str, list[Any]]) -> bool:
