@@ -94,7 +94,7 @@ soak: ## runs long fuzzing and parameter sweeps (an hour)
 bench: $(VENV)/.test-stamp$(EXTRAS) native ## measures speed against ONNX Runtime in one interleaved run, and runs the micro-benchmarks
 	$(BUILD)/bench_gemm
 	$(BIN)/python -m tests.bench_kernels --seconds 0.1
-	$(BIN)/python -m tests.deepbench --set device,server,training --most-gflop 5
+	$(BIN)/python -m examples.evaluation.deepbench --threads 1 --most-gflop 5
 	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import linnet
+from examples.evaluation import deepbench
 from linnet.facade import Graph
 from linnet.ir.dtypes import Quantization, numpy_dtype, quantization_of_rows
 from linnet.ir.function import Function, Tensor, emit
@@ -22,7 +23,6 @@ from linnet.session.choices import Choice
 from linnet.session.planner import Planner
 from linnet.session.random_inputs import random_feeds
 from linnet.session.tune import measure
-from tests import deepbench
 from tests.graphs import pointwise
 
 MOST_FLOPS = 2e9  # larger problems of DeepBench say nothing more about a kernel
@@ -229,7 +229,7 @@ def _products(main: Function, *shape: int) -> Tensor:
 
 
 def _deepbench() -> Iterator[Case]:
-    """The problems for devices of DeepBench (tests/deepbench.toml)."""
+    """The problems for devices of DeepBench (examples/evaluation/deepbench.toml)."""
     device = deepbench.table()["device"]
     for m, n, k, _ in device["gemm"]:
         if 2 * m * n * k <= MOST_FLOPS:

@@ -4,15 +4,13 @@ that are printed follow from the time."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import linnet
-from tests import deepbench
+from examples.evaluation import deepbench
 
 
 def test_the_table_has_every_problem() -> None:
@@ -57,12 +55,20 @@ def test_a_product_is_that_of_its_row(transposed: str) -> None:
     np.testing.assert_allclose(session.run(feeds)["y"].T, a @ b, rtol=1e-4, atol=1e-5)
 
 
-def test_the_program_prints_and_writes_figures(tmp_path: Path) -> None:
-    words = ["--op", "rnn", "--seconds", "0", "--most-gflop", "0.1", "--json", str(tmp_path / "out.json")]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.deepbench", *words], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert "rnn 64, batch 1, 96 steps" in done.stdout and "1 problems of more than 0.1 GFLOP" in done.stdout
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+def test_the_table_has_591_problems() -> None:
+    assert sum(problem.rows for problem in deepbench.problems()) == 591
+
+
+def test_the_program_prints_and_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--set", "device", "--op", "rnn", "--seconds", "0", "--most-gflop", "0.1", "--threads", "1"]
+    deepbench.main([*words, "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "rnn 64, batch 1, 96 steps" in said and "1 runs of more than 0.1 GFLOP" in said
+    rows = json.loads((tmp_path / "deepbench.json").read_text())["extra"]["rows"]
     assert [row["op"] for row in rows] == ["rnn", "rnn"]
     assert all(0 < row["peak_share"] < 10 for row in rows)
+
+
+def test_wrong_words_are_refused() -> None:
+    with pytest.raises(SystemExit, match="fft: expected gemm, conv, rnn"):
+        deepbench.main(["--op", "fft"])

@@ -20,6 +20,7 @@ from examples.evaluation import (
     language_model,
     networks,
     null_step,
+    placement,
     result,
     scaling,
     step_times,
@@ -167,6 +168,26 @@ def test_a_worker_holds_no_table_that_stays_on_the_server() -> None:
     assert (
         "words/weight" in linnet.sync.shard(language_model.build(language_model.SMALL, "full", 0), 1).worker.variables
     )
+
+
+def test_deepbench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, said = run("deepbench", tmp_path, capsys)
+    rows = found.extra["rows"]
+    assert found.value("problems measured") == len(rows) > 5 and all(row["flops"] <= 5e7 for row in rows)
+    assert said.count("\ndevice ") == len(rows) and "are left out (--most-gflop)" in found.sentence
+    assert "14.9 ms" in said, "the Raspberry Pi's time of a product stands beside linnet's"
+
+
+def test_placement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the predictions, a search finds nothing worse than the costs, and the costs nothing worse than one machine."""
+    found, _ = run("placement", tmp_path, capsys)
+    ms = {way: found.value(f"{way}, modelled") for way in placement.WAYS}
+    assert found.value(placement.BEST) <= ms["by cost"] * (1 + 1e-9)
+    places = found.extra["places"]
+    towers = {name.split("/")[0]: device for name, device in places["by hand"].items()}
+    assert len({towers[name] for name in placement.TOWERS} - {"cpu"}) == 2, "each tower has a host of its own"
+    assert len(set(places["one machine"].values())) == 1
+    assert found.value("by hand, bytes between machines") > 0 == found.value("one machine, bytes between machines")
 
 
 def test_traffic_counts_each_row_once() -> None:

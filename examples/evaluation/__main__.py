@@ -14,7 +14,7 @@ from typing import Any
 
 from . import result
 
-NAMES = ("step_times", "null_step", "backup_workers", "scaling", "language_model")
+NAMES = ("step_times", "null_step", "backup_workers", "scaling", "language_model", "deepbench", "placement")
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures: `python -m examples.evaluation --publish` writes them -->", "<!-- end of figures -->"
 
@@ -45,7 +45,9 @@ def section(records: dict[str, Any]) -> str:
 def publish(names: Sequence[str], folder: Path) -> None:
     """Adds the records of these evaluations to published.json, and writes the README's figures from it."""
     records = result.published()
-    records |= {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
+    for name in names:
+        records[name] = json.loads((folder / f"{name}.json").read_text())
+        records[name].pop("extra")  # may be large
     records = {name: records[name] for name in NAMES if name in records}
     result.PUBLISHED.write_text(json.dumps(records, indent=1) + "\n")
     text = README.read_text()

@@ -45,7 +45,8 @@ class Figure:
 @dataclasses.dataclass(frozen=True)
 class Result:
     """The outcome of a command. setting: what was measured and how, in one sentence. source: the document with the figures of
-    the source, and its machine. sentence: what the figures show, and which part is measured and which is simulated."""
+    the source, and its machine. sentence: what the figures show, and which part is measured and which is simulated.
+    extra: further facts for the JSON file and the picture."""
 
     name: str
     title: str
@@ -53,6 +54,7 @@ class Result:
     source: str
     figures: tuple[Figure, ...]
     sentence: str
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def value(self, name: str) -> float:
         """The value of the figure with this name."""
