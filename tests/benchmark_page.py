@@ -61,7 +61,10 @@ BLOCKS = {  # name: title, command, and the sentences below the table
         """A null step pulls the values, computes nothing and pushes gradients. One connection reaches 95 to 104 % of the
 throughput of plain sockets, and 58 to 60 % with TLS 1.3 (`bench_sync_rate`, 200 MB, medians of 9 rounds). When one of eight
 workers is made five times slower, a step takes 4.7 times as long. With two backup workers it takes 0.98 times as long
-(`python -m tests.bench_sync_stragglers`).""",
+(`python -m tests.bench_sync_stragglers`).
+
+The [evaluations](../examples/evaluation/README.md) repeat published ones with linnet: step times beside PyTorch, null
+steps of up to 100 workers, scaling, backup workers, DeepBench, and placement over machines.""",
     ),
 }
 

@@ -227,6 +227,29 @@ def test_the_list_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
         assert f"{name}: " in said and f"| `{name}` |" in readme
 
 
+def test_named_evaluations_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a name, all run; the options reach each of them."""
+    ran: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        every,
+        "module",
+        lambda name: type("", (), {"__doc__": f"`{name}`: x.", "main": lambda w: ran.append((name, w))}),
+    )
+    every.main(["--quick", "--out", str(tmp_path), "--seed", "3"])
+    assert ran == [(name, ["--out", str(tmp_path), "--seed", "3", "--quick"]) for name in every.NAMES]
+    every.main(["scaling", "deepbench", "--out", str(tmp_path)])
+    assert [name for name, _ in ran[len(every.NAMES) :]] == ["scaling", "deepbench"]
+    assert "deepbench: x." in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"cannot make the folder .*give another one with --out"):
+        every.module("backup_workers").main(["--quick", "--out", str(tmp_path / "file" / "folder")])
+
+
 def test_the_readme_has_the_published_figures() -> None:
     text = every.README.read_text().split(every.BEGIN)[1].split(every.END)[0].strip()
     assert text == (every.section(result.published()) or "No figures are published yet.")
