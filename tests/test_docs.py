@@ -143,7 +143,9 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
                 known = run([str(build("release") / words[0]), "--help"])
                 assert all(word in known for word in words if word.startswith("--")), line
             else:
-                assert shutil.which(words[0]) or words[0] in ("pip", "cd", ".", "source", "adb"), line
+                assert shutil.which(words[0]) or words[0] in ("pip", "cd", ".", "source", "adb", "docker", "kubectl"), (
+                    line
+                )
 
 
 def _linnet(line: str, words: list[str], folder: Path) -> None:

@@ -8,11 +8,15 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from linnet.cli.declared import option, shared, takes
 from linnet.cli.options import CommandLineError, pairs, threads_option
+
+if TYPE_CHECKING:
+    from linnet.serve import Settings
 
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
@@ -47,6 +51,11 @@ class ServeOptions:
     max_body: int = option(
         "--max-body", type=click.IntRange(min=1), default=64 << 20, show_default=True, help="Most bytes of one request."
     )
+    max_pending: int | None = option(
+        "--max-pending", type=click.IntRange(min=1), metavar="N",
+        help="Most bytes of the bodies of all requests that are being read or that wait "
+        "[default: 4 times --max-body, at least 268435456]",
+    )  # fmt: skip
     timeout: float = option(
         "--timeout", type=click.FloatRange(min=0, min_open=True), default=30, show_default=True, metavar="SECONDS",
         help="Time after which a request gets the status 504, and its run ends.",
@@ -91,6 +100,14 @@ class ServeOptions:
     )
     log_requests: bool = option("--log-requests", is_flag=True, help="Log each request.")
     threads: int | None = shared(threads_option)
+    kubernetes: Path | None = option(
+        "--kubernetes", type=click.Path(path_type=Path), metavar="FILE",
+        help="Do not serve. Write manifests with which Kubernetes serves these models by these options, with the memory that "
+        "they need as the limit.",
+    )  # fmt: skip
+    image: str | None = option(
+        "--image", metavar="NAME", help="With --kubernetes: the container image (examples/serving/Containerfile)."
+    )
 
 
 @click.command(short_help="Serve models over HTTP.")
@@ -99,6 +116,8 @@ class ServeOptions:
 def serve(models: Sequence[Path], given: ServeOptions) -> int:
     """Serve models over HTTP by the KServe v2 protocol: .lnt files, and folders with NAME.lnt or NAME/VERSION.lnt. A page at /
     shows and tries them; /metrics is for Prometheus."""
+    if (given.kubernetes is None) != (given.image is None):
+        raise CommandLineError("--kubernetes and --image belong together", code=101, hint="give both, or none")
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandLineError(
@@ -109,10 +128,12 @@ def serve(models: Sequence[Path], given: ServeOptions) -> int:
 
     settings = Settings(
         max_bytes=given.max_bytes, max_batch=given.max_batch, max_wait_ms=given.max_wait, max_queue=given.max_queue,
-        max_body=given.max_body, max_pending=max(4 * given.max_body, 256 << 20), timeout=given.timeout,
+        max_body=given.max_body, max_pending=given.max_pending or max(4 * given.max_body, 256 << 20), timeout=given.timeout,
         bounds=dict(pairs(given.bounds, "--bounds x=1..32,3,?,?")), threads=given.threads, signature=given.signature,
         key=_key(given.key_file), poll=given.poll, unload_idle=given.unload_idle,
     )  # fmt: skip
+    if given.kubernetes is not None and given.image is not None:
+        return _manifests(models, given, settings)
     logs.configure(given.log, given.log_requests)
     address = Address(
         host=given.host, port=given.port, certificate=given.certificate, certificate_key=given.certificate_key
@@ -121,6 +142,31 @@ def serve(models: Sequence[Path], given: ServeOptions) -> int:
         logs.warn("anybody who reaches this address may use and unload the models", hint="give --key-file")
     started = run(app(models, settings), address, settings.body_timeout)
     return 0 if started else 1
+
+
+def _manifests(models: Sequence[Path], given: ServeOptions, settings: Settings) -> int:
+    """Writes the file of --kubernetes. If it has a key, only its owner may read it. Raises CommandLineError, Error."""
+    from linnet.serve.kubernetes import Cluster, manifests
+
+    assert given.kubernetes is not None and given.image is not None
+    if given.certificate is not None or given.certificate_key is not None:
+        raise CommandLineError(
+            "--certificate has no meaning with --kubernetes", code=101, hint="let an Ingress or a Gateway serve HTTPS"
+        )
+    cluster = Cluster(cpus=given.threads or 1)
+    text = manifests(models, image=given.image, settings=settings, cluster=cluster)
+    mode = 0o600 if settings.key else 0o666
+    try:
+        if settings.key:
+            given.kubernetes.unlink(missing_ok=True)  # others may be allowed to read an older file
+        with open(given.kubernetes, "w", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+            file.write(text)
+    except OSError as error:
+        raise CommandLineError(
+            f"cannot write '{given.kubernetes}': {error.strerror or error}", code=207, tensor=str(given.kubernetes)
+        ) from None
+    click.echo(f"wrote {given.kubernetes}")
+    return 0
 
 
 def _key(path: Path | None) -> str:
