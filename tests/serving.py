@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -119,3 +122,26 @@ def wait(until: Any, seconds: float = 60) -> None:
     while not until():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
+
+
+class Process:
+    """`linnet serve` as a process."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "linnet", "serve", "--log", "json", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.events: list[dict[str, Any]] = []
+        self.url = self.until("listening")["url"]
+        self.until("ready")
+
+    def until(self, event: str) -> dict[str, Any]:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == event:
+                return self.events[-1]
+        raise AssertionError(f"the server ended: {self.events}")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
