@@ -184,6 +184,22 @@ class Counting(linnet.Callback):
         self.steps[self.number] = run.step
 
 
+def test_pruning_knows_only_feasible_trials() -> None:
+    """Large models learn better here, and are beyond the limit. They must not prune the others."""
+
+    def objective(trial: Any) -> dict[str, float]:
+        large = trial.number < 4
+        trial.report(0.9 if large else 0.5 - 0.1 * (trial.number == 7), 0)
+        if trial.should_prune():
+            raise optuna.TrialPruned("too low")
+        return {"accuracy": 0.9 if large else 0.5, "bytes": 10 if large else 1}
+
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=2)
+    result = search.run(objective, search.Settings(["accuracy"], limits={"bytes": 5}, trials=8, pruner=pruner))
+    assert [row.state for row in result.rows] == ["infeasible"] * 4 + ["complete"] * 3 + ["pruned"]
+    assert result.rows[7].error == "too low"
+
+
 def test_pruning_by_a_loss_in_a_study_of_accuracy() -> None:
     reports = []
 

@@ -13,6 +13,7 @@ from typing import Any
 from linnet.clib.errors import FileError, UsageError
 from linnet.search.locks import POLL, JournalLock, Lock, held
 from linnet.search.needed import optuna
+from linnet.search.pruning import AmongFeasible
 from linnet.search.sampling import sampler_of
 from linnet.search.settings import Settings
 
@@ -64,7 +65,8 @@ class Opened:
             )  # fmt: skip
         study = optuna.create_study(
             storage=storage, study_name=settings.name, directions=list(settings.directions.values()),
-            sampler=sampler_of(settings), pruner=settings.pruner or optuna.pruners.MedianPruner(), load_if_exists=True,
+            sampler=sampler_of(settings), pruner=AmongFeasible(settings.pruner or optuna.pruners.MedianPruner()),
+            load_if_exists=True,
         )  # fmt: skip
         now = json.loads(json.dumps(settings.words()))
         before = study.user_attrs.get(_WORDS)

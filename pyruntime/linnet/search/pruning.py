@@ -3,7 +3,11 @@ than the others were at the same point."""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 from linnet.clib.errors import UsageError
+from linnet.report.tables import count
 from linnet.search.needed import optuna
 from linnet.training.callbacks import Callback, Metrics, Run, checked_mode, monitored
 
@@ -38,4 +42,23 @@ class Pruning(Callback):
             self.trial.report(value, self._records)
         self._records += 1
         if self.trial.should_prune():
-            raise optuna.TrialPruned(f"{self.monitor} {record[self.monitor]:.4g} after {self._records} records")
+            raise optuna.TrialPruned(
+                f"{self.monitor} {record[self.monitor]:.4g} after {count(self._records, 'record')}"
+            )
+
+
+class AmongFeasible(optuna.pruners.BasePruner):  # type: ignore[misc]
+    """Prunes as another pruner does that knows only the feasible trials. Large models, which are beyond a limit, would
+    otherwise set a mark that the models within the limits do not reach."""
+
+    def __init__(self, pruner: Any) -> None:
+        self._pruner = pruner
+
+    def prune(self, study: Any, trial: Any) -> bool:
+        def get_trials(deepcopy: bool = True, states: Any = None) -> list[Any]:
+            found = study.get_trials(deepcopy=deepcopy, states=states)
+            return [each for each in found if all(excess <= 0 for excess in each.constraints.values())]
+
+        feasible = copy.copy(study)
+        feasible.get_trials = get_trials
+        return bool(self._pruner.prune(feasible, trial))

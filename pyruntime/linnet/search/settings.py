@@ -50,7 +50,8 @@ class Settings:
         Without calibration, random inputs are taken, which serves bytes and times but not accuracy.
     evaluate: a function that gets run(feeds) of the model that is measured, and returns its accuracy or {figure: number}.
     sampler: "tpe" (Optuna's default), "random", or a function that makes an optuna sampler from a seed.
-    pruner: an optuna pruner for functions that use linnet.search.Pruning; None: optuna.pruners.MedianPruner.
+    pruner: an optuna pruner for functions that use linnet.search.Pruning; None: optuna.pruners.MedianPruner. It
+        knows only the trials within the limits.
     """
 
     objectives: Mapping[str, str] | Sequence[str]

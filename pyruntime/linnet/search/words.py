@@ -23,7 +23,7 @@ def figure(name: str, value: float) -> str:
         return size(round(value))
     if name in ON_BOARD:
         return f"{value:.3f} ms"
-    return f"{round(value):,}" if name == "macs" else f"{value:.5g}"
+    return f"{value:,.0f}" if value == round(value) and abs(value) >= 1000 else f"{value:.5g}"
 
 
 def beyond(row: Row, settings: Settings) -> str:
