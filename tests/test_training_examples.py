@@ -18,6 +18,7 @@ from examples import datasets
 from examples.training import embedding, mean_shift, plot
 from examples.training.text import Text
 from tests.native import ROOT
+from tests.opencl import need_opencl
 
 
 def command(name: str, folder: Path, *arguments: object) -> str:
@@ -56,6 +57,14 @@ def test_linear_regression_is_least_squares(tmp_path: Path) -> None:
 def test_mean_shift_finds_the_clouds(tmp_path: Path) -> None:
     text = command("mean_shift", tmp_path, "--clusters", 5, "--each", 60)
     assert "300 points: 5 clusters" in text and "100.0 %" in text
+
+
+def test_mean_shift_runs_on_another_device(tmp_path: Path) -> None:
+    """The same program with --device finds the same clouds."""
+    need_opencl()
+    text = command("mean_shift", tmp_path, "--clusters", 5, "--each", 60, "--device", "opencl:0")
+    assert "300 points: 5 clusters" in text and "100.0 %" in text
+    assert number(r"opencl:0 ran (\d+) nodes of the graph", text) > 0
 
 
 def test_mean_shift_is_numpys() -> None:

@@ -52,11 +52,15 @@ def label(points: np.ndarray, tolerance: float) -> np.ndarray:
 
 def main() -> int:
     """Runs `python -m examples.training.mean_shift`."""
-    arguments = plot.options(__doc__, "mean_shift", clusters=6, each=100, steps=50).parse_args()
+    parser = plot.options(__doc__, "mean_shift", clusters=6, each=100, steps=50)
+    parser.add_argument("--device", help="where it runs: opencl, cuda, or another device (the CPU)")
+    arguments = parser.parse_args()
     points, truth = sample_points(arguments.clusters, arguments.each, np.random.default_rng(arguments.seed))
     model = linnet.Model(build(points, bandwidth=0.6).to_bytes())
     store = linnet.Store(model)
-    session = linnet.Session(model, "train", store=store)
+    session = linnet.Session(
+        model, "train", store=store, device=arguments.device
+    )  # the only line that names the device
     moved: list[float] = []
     start = time.perf_counter()
     while len(moved) < arguments.steps and (not moved or moved[-1] > 1e-4):
@@ -67,10 +71,20 @@ def main() -> int:
     print(
         f"{len(points)} points: {found.max() + 1} clusters in {len(moved)} steps, {1e3 * taken / len(moved):.2f} ms each"
     )
+    if arguments.device:
+        print(f"{arguments.device} ran {_share(session)}")
     print(f"{100 * pure:.1f} % of the points are in the cluster of their cloud")
     _picture(arguments.out, points, found, moved)
     print(f"Picture: {arguments.out}")
     return 0
+
+
+def _share(session: linnet.Session) -> str:
+    """Which steps the device has run, in words: small ones may be faster on the CPU, which the costs decide."""
+    info = session.plan_info
+    memory = [device for device in session.device_memory if device.steps]
+    nodes = sum(device.nodes for device in memory)
+    return f"{nodes} nodes of the graph, the CPU {info['fallbacks']} steps"
 
 
 def _picture(path: Path, points: np.ndarray, found: np.ndarray, moved: list[float]) -> None:
