@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+import wave
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -260,6 +261,35 @@ def test_a_photo_is_a_body(tmp_path: Path) -> None:
         assert status == 400 and "cannot read 'the body'" in answer["error"]
         status, answer = client.ask("POST", "/v2/models/pets/infer", b"hello", {"content-type": "image/png"})
         assert status == 400 and "expected a JPEG, PNG or BMP image" in answer["error"]
+
+
+def test_a_sound_is_a_body(tmp_path: Path) -> None:
+    """The bounds are the server's own: half a second and half a minute both fit, two minutes do not."""
+    from linnet import nn, preprocess
+
+    graph = linnet.Graph(seed=3)
+    x = graph.placeholder("mel", (1, "frames", 40))
+    graph.signature("infer", {"mel": x}, {"y": nn.dense(x.mean(1), 3)})
+    features = preprocess.Features(mels=40)
+    preprocess.audio(graph.freeze(), "mel", features, rate=16000).save(tmp_path / "words.lnt")
+    session = linnet.Session(tmp_path / "words.lnt")
+    with serving(tmp_path, poll=0) as server:
+        client = Client(server.url)
+        for seconds, status in ((0.5, 200), (30, 200), (120, 400)):
+            sound = (8000 * np.sin(np.arange(int(16000 * seconds)) / 7)).astype("<i2")
+            buffer = BytesIO()
+            with wave.open(buffer, "wb") as file:
+                file.setparams((1, 2, 16000, len(sound), "NONE", ""))
+                file.writeframes(sound.tobytes())
+            found, answer = client.ask(
+                "POST", "/v2/models/words/infer", buffer.getvalue(), {"content-type": "audio/wav"}
+            )
+            assert found == status, answer
+            if found == 200:
+                expected = session.run({"mel": sound / np.float32(32768)})["y"]
+                np.testing.assert_allclose(np.array(answer["outputs"][0]["data"]), expected.ravel(), 1e-5, 1e-6)
+            else:
+                assert "outside the session's bounds" in answer["error"]
 
 
 def test_a_photo_for_a_model_without_the_steps_is_415(client: Client) -> None:

@@ -82,7 +82,9 @@ def load(content: bytes, settings: Settings, room: int | None) -> Loaded:
     session, bounds = _session(model, signature, settings, bounds, open_batch, room, len(content))
     bound = session.bound
     assert bound is not None
-    most = bound.total + _PLANS * (bound.regions["io"] + bound.regions["bookkeeping"])
+    most = bound.total + _PLANS * bound.regions["bookkeeping"]
+    if open_batch:  # batches are halves of each other, and so are their inputs and outputs
+        most += bound.regions["io"]
     most = most if room is None else min(most, room - len(content))
     session._limit = most  # for plans of several shapes beside each other
     planner = Planner(model, signature, threads=settings.threads)
