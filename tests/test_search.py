@@ -129,7 +129,10 @@ def test_models_are_quantized_before_they_are_measured(tmp_path: Path) -> None:
 
     full = bytes_of(dense(400))
     assert bytes_of(path) == bytes_of(str(path), dtype="f32") == full
-    eights = [bytes_of(dense(400), dtype="i8", calibration=how) for how in (samples, tmp_path / "samples.npz", None)]
+    eights = [
+        bytes_of(dense(400), dtype="i8", calibration=how)
+        for how in (samples, iter(samples), tmp_path / "samples.npz", None)
+    ]
     assert max(eights) < 0.5 * full
     assert np.abs(seen[0] - seen[1]).max() == 0 < np.abs(seen[0] - seen[3]).max() < 0.5
 

@@ -3,13 +3,16 @@ were wanted."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 import linnet
@@ -17,6 +20,7 @@ from linnet import search
 from linnet.search.locks import Lock
 from tests import search_script
 from tests.native import ROOT
+from tests.test_search import learner, points
 
 
 def start(journal: Path, where: str = "nowhere") -> subprocess.Popen[str]:
@@ -124,6 +128,43 @@ def test_a_mistake_in_the_function_is_repeated(tmp_path: Path) -> None:
         lambda trial: float(trial.suggest_int("x", 0, 5)), search.Settings({"score": "maximize"}, trials=4)
     )
     assert trials(found) == trials(alone)
+
+
+def test_a_fit_that_reports_again_is_pruned_alike(tmp_path: Path) -> None:
+    """Values that a trial has reported before it was broken off are known, and are not reported twice."""
+    broken = [1, 5]
+
+    def objective(trial: Any) -> float:
+        rate = trial.suggest_float("rate", 1e-6, 1, log=True)
+        breaking = [Breaking()] if broken[:1] == [trial.number] else []
+        callbacks = [search.Pruning(trial), *breaking]
+        history = linnet.fit(learner(rate), points(), epochs=4, batch_size=64, validation=points(), callbacks=callbacks)
+        return history["val_accuracy"][-1]
+
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=2)
+    settings = search.Settings(["accuracy"], trials=8, seed=1, journal=tmp_path / "study.journal", pruner=pruner)
+    while broken:
+        with pytest.raises(ZeroDivisionError):
+            search.run(objective, settings)
+        del broken[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = search.run(objective, settings)
+    alone = search.run(objective, dataclasses.replace(settings, journal=None))
+    assert trials(found) == trials(alone) and {row.state for row in alone.rows} == {"complete", "pruned"}
+
+    def reports(result: search.Found) -> list[Any]:
+        return [trial.intermediate_values for trial in result.study.trials]
+
+    assert reports(found) == reports(alone)
+
+
+class Breaking(linnet.Callback):
+    """Breaks off at the second record."""
+
+    def on_record(self, run: Any, record: Any) -> None:
+        if run.epoch == 2:
+            raise ZeroDivisionError
 
 
 def test_more_trials_continue_a_study(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,6 +75,8 @@ class Settings:
         object.__setattr__(self, "objectives", _directed(self.objectives))
         object.__setattr__(self, "space", {name: dict(value) for name, value in self.space.items()})
         space.distributions(self.space)
+        if isinstance(self.calibration, Iterator):  # each trial reads it
+            object.__setattr__(self, "calibration", list(self.calibration))
         for name, limit in self.limits.items():
             if not isinstance(limit, numbers.Real) or isinstance(limit, bool) or not math.isfinite(limit):
                 raise _wrong("limits", f"a finite number for {name}", repr(limit))
@@ -120,7 +122,8 @@ class Settings:
         sampler = self.sampler if isinstance(self.sampler, str) else getattr(self.sampler, "__name__", "function")
         return {
             "objectives": self.directions, "limits": {name: float(limit) for name, limit in self.limits.items()},
-            "seed": self.seed, "space": self.space, "dtype": self.dtype, "sampler": sampler,
+            "seed": self.seed, "space": self.space, "dtype": self.dtype, "effort": self.effort,
+            "threads": self.threads, "sampler": sampler,
         }  # fmt: skip
 
 
