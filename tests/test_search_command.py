@@ -1,4 +1,5 @@
 """`linnet search`: a study.toml, its table, page and picture, several processes, and errors that name the key."""
+# Dear: several processes share a study, and each of them imports Optuna.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """linnet.search after kill -9, and by several processes: the trials are those of an undisturbed run, and exactly as many as
 were wanted."""
+# Dear: processes are killed and started again, and each of them imports Optuna.
 
 from __future__ import annotations
 
