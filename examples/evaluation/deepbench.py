@@ -257,7 +257,12 @@ def draw(found: Result, canvas: Canvas) -> None:
     if most and most["f32_gflops"]:
         left.axhline(most["f32_gflops"], color="k", linestyle="--", label="peak of f32 products")
     left.set(title="every run", xlabel="operations per byte of the operands", ylabel="GFLOP/s")
-    right.set(title="how many reach how much", xlabel="share of the peak, %", ylabel="runs with at most this share, %")
+    right.set(
+        title="how many reach how much",
+        xlabel="share of the peak, %",
+        ylabel="runs with at most this share, %",
+        xlim=(0, 150),
+    )
     for axes in (left, right):
         axes.legend(fontsize=8)
 

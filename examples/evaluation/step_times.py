@@ -41,7 +41,7 @@ def measured(work: steps.Work, quick: bool) -> dict[str, float]:
             running[engine].measure(1)
         for _ in range(1 if quick else ROUNDS):
             for engine, times in found.items():
-                times.append(statistics.median(running[engine].measure(1 if quick else 3)) / 1e3)
+                times.append(statistics.median(running[engine].measure(1 if quick else 2)) / 1e3)
     return {engine: statistics.median(times) for engine, times in found.items()}
 
 
@@ -56,6 +56,9 @@ def evaluate(options: result.Options) -> Result:
         batch = batches[name] = options.given.batch or (1 if options.quick else usual if device != "cpu" else 16)
         side = QUICK_SIDE if options.quick else NETWORKS[name][1]
         found = measured(steps.Work(name, batch, side, threads, device, options.seed), options.quick)
+        print(
+            f"{name}, batch {batch}: " + ", ".join(f"{engine} {ms:.0f} ms" for engine, ms in found.items()), flush=True
+        )
         peers = [ms for engine, ms in found.items() if engine != "linnet"]
         source = ", ".join(f"{engine} {ms}" for engine, ms in TABLE[name].items()) + f" ms (batch {usual})"
         figures.append(Figure(f"{name}, linnet", found["linnet"], "ms", MEASURED, source))
@@ -94,7 +97,7 @@ def draw(found: Result, canvas: Canvas) -> None:
             bars = axes.bar(at, times, width, label=engine)
             axes.bar_label(bars, [result.short(ms) for ms in times], fontsize=7)
         axes.set(title=title, ylabel="step, ms", xticks=range(len(names)), xticklabels=names)
-        axes.margins(y=0.15)
+        axes.margins(y=0.3)
         axes.legend(fontsize=8)
 
 
