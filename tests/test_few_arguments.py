@@ -64,7 +64,10 @@ LAYERS: list[tuple[type, type, list[Callable[..., Any]]]] = [
     (StackSettings, StackFields, [nn.gru, nn.lstm, nn.rnn]),
     (
         AttentionSettings, AttentionFields,
-        [nn.scaled_dot_product_attention, nn.multi_head_attention, nn.transformer_encoder_layer],
+        [
+            nn.scaled_dot_product_attention, nn.multi_head_attention, nn.transformer_encoder_layer,
+            nn.transformer_decoder_layer,
+        ],
     ),
 ]  # fmt: skip
 

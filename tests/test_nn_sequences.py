@@ -181,6 +181,62 @@ def test_transformer_encoder_layer(norm_first: bool) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_transformer_decoder_layer(norm_first: bool) -> None:
+    """Causal, with padding in the memory. The module gets the input as memory, too, from its last two times on."""
+    module = torch_seeded(
+        lambda: torch.nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=norm_first)
+    )
+    pairs, _ = _packed("decoder/attention", module.self_attn)
+    pairs |= _packed("decoder/memory_attention", module.multihead_attn)[0]
+    for name, layer in (("dense_in", module.linear1), ("dense_out", module.linear2)):
+        pairs[f"decoder/{name}/weight"] = (layer.weight, turned)
+        pairs[f"decoder/{name}/bias"] = (layer.bias, same)
+    for i, layer in enumerate((module.norm1, module.norm2, module.norm3)):
+        pairs[f"decoder/norm_{i}/scale"] = (layer.weight, same)
+        pairs[f"decoder/norm_{i}/bias"] = (layer.bias, same)
+    may = np.array([True, True, False, True, True])
+
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            later = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+            return self.layer(
+                x, torch.tanh(x), tgt_mask=later, memory_key_padding_mask=torch.tensor(~may)[None].expand(3, 5)
+            )
+
+    def build(x: linnet.Tensor) -> linnet.Tensor:
+        mask = x.function.constant(may.reshape(1, 1, 1, 5))
+        return nn.transformer_decoder_layer(
+            x, linnet.ops.tanh(x), 2, 16, memory_mask=mask, causal=True, norm_first=norm_first
+        )
+
+    check(build, some(3, 5, 8), Both(), pairs, tolerance=5e-5)
+
+
+def test_additive_attention() -> None:
+    """Against NumPy in f64; the weights of what is masked are 0."""
+    graph = Graph(seed=1)
+    query, memory = graph.placeholder("q", ("batch", 3, 4)), graph.placeholder("m", ("batch", 5, 6))
+    may = np.array([True, True, False, True, True])
+    means, weights = nn.additive_attention(query, memory, 7, mask=graph.constant(may.reshape(1, 1, 5)))
+    graph.signature("infer", {"q": query, "m": memory}, {"means": means, "weights": weights})
+    q, m = (x.astype(np.float64) for x in (some(2, 3, 4), some(2, 5, 6)))
+    found = linnet.Session(graph).run({"q": q.astype(np.float32), "m": m.astype(np.float32)})
+    value = {name: variable.value.astype(np.float64) for name, variable in graph.variables.items()}
+    asked = (q @ value["attention/query/weight"])[:, :, None]
+    known = (m @ value["attention/memory/weight"] + value["attention/memory/bias"])[:, None]
+    scores = (np.tanh(asked + known) @ value["attention/score/weight"])[..., 0]
+    expected = np.exp(scores) * may
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found["weights"], expected, 1e-5, 1e-6)
+    np.testing.assert_allclose(found["means"], expected @ m, 1e-5, 1e-6)
+    assert found["weights"][..., 2].max() < 1e-30
+
+
 def test_positions() -> None:
     graph = Graph()
     x = graph.placeholder("x", ("batch", "time", 6))

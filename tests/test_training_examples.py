@@ -67,6 +67,13 @@ def test_mean_shift_runs_on_another_device(tmp_path: Path) -> None:
     assert number(r"opencl:0 ran (\d+) nodes of the graph", text) > 0
 
 
+def test_an_encoder_and_a_decoder_write_dates(tmp_path: Path) -> None:
+    text = command("dates", tmp_path, "--steps", 300, "--check", 60)
+    assert number(r"([\d.]+) % of 60 new dates are right \(greedy\)", text) > 80
+    assert number(r"([\d.]+) % of 60 new dates are right \(4 beams\)", text) > 80
+    assert "3rd of March 1987 -> 1987-03-03" in text
+
+
 def test_mean_shift_is_numpys() -> None:
     points, _ = mean_shift.sample_points(3, 20, np.random.default_rng(0))
     model = linnet.Model(mean_shift.build(points, 0.7).to_bytes())

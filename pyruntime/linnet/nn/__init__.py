@@ -21,10 +21,12 @@ from linnet.builder.ops import (
 from linnet.clib.arguments import check_all
 from linnet.nn.activations import gelu_tanh, log_softmax, prelu, softmax
 from linnet.nn.attention import (
+    additive_attention,
     learned_positions,
     multi_head_attention,
     scaled_dot_product_attention,
     sinusoidal_positions,
+    transformer_decoder_layer,
     transformer_encoder_layer,
 )
 from linnet.nn.convolution import conv, conv_transpose, depthwise_conv, separable_conv
@@ -35,12 +37,13 @@ from linnet.nn.randomness import dropout, gaussian_noise, random_normal, random_
 from linnet.nn.recurrent import gru, lstm, rnn
 
 __all__ = [
-    "avg_pool", "batch_norm", "conv", "conv_transpose", "dense", "depthwise_conv", "dropout", "elu", "embedding", "flatten",
+    "additive_attention", "avg_pool", "batch_norm", "conv", "conv_transpose", "dense", "depthwise_conv", "dropout", "elu",
+    "embedding", "flatten",
     "gaussian_noise", "gelu", "gelu_tanh", "global_avg_pool", "global_max_pool", "group_norm", "gru", "hard_sigmoid",
     "hard_swish", "instance_norm", "layer_norm", "leaky_relu", "learned_positions", "log_softmax", "lstm", "max_pool", "mish",
     "multi_head_attention", "prelu", "random_normal", "random_uniform", "relu", "relu6", "rnn",
     "scaled_dot_product_attention", "selu", "separable_conv", "sigmoid", "silu", "sinusoidal_positions", "softmax",
-    "softplus", "softsign", "tanh", "transformer_encoder_layer",
+    "softplus", "softsign", "tanh", "transformer_decoder_layer", "transformer_encoder_layer",
 ]  # fmt: skip
 
 check_all(globals(), __all__)

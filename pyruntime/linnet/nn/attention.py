@@ -1,9 +1,10 @@
-"""Attention, the transformer encoder layer, and position encodings."""
+"""Attention, the layers of transformers, and position encodings."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -16,7 +17,7 @@ from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.function import Operators, Tensor
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
-from linnet.nn.activations import Activation
+from linnet.nn.activations import Activation, softmax
 from linnet.nn.linear import dense
 from linnet.nn.normalization import layer_norm
 from linnet.nn.randomness import dropout as _dropout
@@ -161,13 +162,88 @@ def transformer_encoder_layer(
             y = drop(dense(t, hidden, activation=activation, name="dense_in"))
             return drop(dense(y, size, name="dense_out"))
 
-        for i, part in enumerate((attend, feed)):
-            norm = f"norm_{i}"
-            if norm_first:
-                x = ops.add(x, part(layer_norm(x, epsilon=epsilon, name=norm)))
-            else:
-                x = layer_norm(ops.add(x, part(x)), epsilon=epsilon, name=norm)
-        return x.tensor()
+        return _with_residuals(x, (attend, feed), norm_first, epsilon)
+
+
+@with_fields(AttentionSettings)
+def transformer_decoder_layer(
+    x: Operators,
+    memory: Operators,
+    heads: int,
+    hidden: int,
+    *,
+    memory_mask: Operators | None = None,
+    activation: Activation = "relu",
+    norm_first: bool = False,
+    epsilon: float = 1e-5,
+    name: str = "",
+    **settings: Unpack[AttentionFields],
+) -> Tensor:
+    """Self-attention, attention to what an encoder has made, and a network of two dense layers, each with a residual
+    connection and a layer norm (Vaswani et al. 2017): x [batch, times, size], memory [batch, times', size'] -> the shape
+    of x.
+
+    memory_mask: which entries of the memory may be attended to, as `mask` of multi_head_attention; [batch, 1, 1, times']
+    leaves out the padding. mask and causal are those of the self-attention; causal=True for decoders that write one token
+    after the other. hidden, norm_first: as for transformer_encoder_layer.
+    """
+    given = fields_of(AttentionSettings, settings, "transformer_decoder_layer")
+    with layer(x, "decoder", name):
+        size = size_of(x, -1, "transformer_decoder_layer")
+        rank_of(memory, "transformer_decoder_layer", 3, 3)
+
+        def drop(t: Tensor) -> Tensor:
+            return _dropout(t, given.dropout, given.training)
+
+        def attend(t: Operators) -> Tensor:
+            return drop(multi_head_attention(t, heads=heads, name="attention", **settings))
+
+        def look(t: Operators) -> Tensor:
+            return drop(
+                multi_head_attention(
+                    t, memory, heads=heads, name="memory_attention", mask=memory_mask, dropout=given.dropout,
+                    training=given.training,
+                )
+            )  # fmt: skip
+
+        def feed(t: Operators) -> Tensor:
+            return drop(dense(drop(dense(t, hidden, activation=activation, name="dense_in")), size, name="dense_out"))
+
+        return _with_residuals(x, (attend, look, feed), norm_first, epsilon)
+
+
+def _with_residuals(
+    x: Operators, parts: Sequence[Callable[[Operators], Tensor]], norm_first: bool, epsilon: float
+) -> Tensor:
+    """Each part with a residual connection, and a layer norm before or after it."""
+    for i, part in enumerate(parts):
+        norm = f"norm_{i}"
+        if norm_first:
+            x = ops.add(x, part(layer_norm(x, epsilon=epsilon, name=norm)))
+        else:
+            x = layer_norm(ops.add(x, part(x)), epsilon=epsilon, name=norm)
+    return x.tensor()
+
+
+def additive_attention(
+    query: Operators, memory: Operators, units: int, *, mask: Operators | None = None, name: str = ""
+) -> tuple[Tensor, Tensor]:
+    """Attention whose scores are score @ tanh(query @ query_weight + memory @ memory_weight) (Bahdanau et al. 2015): query
+    [batch, times, size], memory [batch, times', size'] -> (the weighted means of the memory [batch, times, size'], the
+    weights [batch, times, times']).
+
+    units: size of the sum inside the tanh. mask: bool, True where a query may attend, broadcast to [batch, times, times'].
+    """
+    with layer(query, "attention", name):
+        rank_of(query, "additive_attention", 3, 3)
+        rank_of(memory, "additive_attention", 3, 3)
+        asked = ops.reshape(dense(query, units, bias=False, name="query"), [0, 0, 1, units])
+        known = ops.expand_dims(dense(memory, units, name="memory"), 1)
+        scores = ops.squeeze(dense(ops.tanh(ops.add(asked, known)), 1, bias=False, name="score"), -1)
+        if mask is not None:
+            scores = ops.where(mask, scores, -1e9)
+        weights = softmax(scores)
+        return ops.matmul(weights, memory), weights
 
 
 def sinusoidal_positions(x: Operators, longest: int, base: float = 10000.0) -> Tensor:
