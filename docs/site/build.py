@@ -29,8 +29,8 @@ PAGES = {  # page of the repository: page of the site; those of docs/ keep their
     "examples/machines/README.md": "examples_machines.md",
 }
 MODULES = (
-    "ops", "nn", "losses", "metrics", "optimizers", "schedules", "decoding", "clip", "init", "training", "data", "shuffle", "preprocess",
-    "passes", "autodiff", "integers", "sync", "converters", "converters.onnx", "converters.tflite", "converters.export",
+    "ops", "nn", "losses", "metrics", "optimizers", "schedules", "decoding", "clip", "init", "training", "data", "shuffle",
+    "preprocess", "passes", "autodiff", "integers", "search", "serve", "sync", "converters", "converters.onnx", "converters.tflite", "converters.export",
     "quantization.aware", "quantization.table", "conformance", "onnx_backend",
 )  # fmt: skip
 GROUPS = {  # names of linnet by what they are for; the others follow
