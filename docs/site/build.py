@@ -27,11 +27,13 @@ PAGES = {  # page of the repository: page of the site; those of docs/ keep their
     "kernels_gpu/README.md": "kernels_gpu.md",
     "examples/training/README.md": "examples_training.md",
     "examples/machines/README.md": "examples_machines.md",
+    "examples/evaluation/README.md": "examples_evaluation.md",
+    "examples/search/README.md": "examples_search.md",
 }
 MODULES = (
     "ops", "nn", "losses", "metrics", "optimizers", "schedules", "decoding", "clip", "init", "training", "data", "shuffle",
-    "preprocess", "passes", "autodiff", "integers", "search", "serve", "sync", "converters", "converters.onnx", "converters.tflite", "converters.export",
-    "quantization.aware", "quantization.table", "conformance", "onnx_backend",
+    "preprocess", "passes", "autodiff", "integers", "sync", "search", "serve", "converters", "converters.onnx",
+    "converters.tflite", "converters.export", "quantization.aware", "quantization.table", "conformance", "onnx_backend",
 )  # fmt: skip
 GROUPS = {  # names of linnet by what they are for; the others follow
     "Graphs": "Graph Function Node Tensor Variable Signature Quantization UserOp load_user_ops",
