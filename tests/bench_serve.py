@@ -147,7 +147,8 @@ class _Line(asyncio.Protocol):
     def send(self) -> None:
         if not self.gap:
             self.due = self.loop.time()
-        self.transport.write(self.request)
+        if not self.transport.is_closing():
+            self.transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
         self.data += data
