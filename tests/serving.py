@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from linnet.ir.dtypes import dtype_of
 from linnet.serve import Settings, app
 from linnet.serve.listen import Address, server_of
 from linnet.serve.tensors import DATATYPES
+
+COMMAND = (sys.executable, "-m", "linnet", "serve")
 
 
 def mlp(path: Path, inputs: int = 8, units: int = 16, seed: int = 1) -> Path:
@@ -125,23 +127,57 @@ def wait(until: Any, seconds: float = 60) -> None:
 
 
 class Process:
-    """`linnet serve` as a process."""
+    """`linnet serve` as a process, once its models are loaded. command: what starts it."""
 
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "linnet", "serve", "--log", "json", *map(str, arguments)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def __init__(
+        self, *arguments: object, command: Sequence[str] = COMMAND, env: Mapping[str, str] | None = None
+    ) -> None:
+        words = [*command, *map(str, arguments), "--log", "json"]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
         self.events: list[dict[str, Any]] = []
-        self.url = self.until("listening")["url"]
+        self._reader = threading.Thread(target=self._read, daemon=True)  # or the pipe would fill up
+        self._reader.start()
+        self.url = self.until("listening")["url"].replace("0.0.0.0", "127.0.0.1")
         self.until("ready")
 
-    def until(self, event: str) -> dict[str, Any]:
+    def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.events.append(json.loads(line))
-            if self.events[-1]["event"] == event:
-                return self.events[-1]
-        raise AssertionError(f"the server ended: {self.events}")
+            self.events.append(json.loads(line) if line.startswith("{") else {"event": line})
+
+    def until(self, event: str) -> dict[str, Any]:
+        """The first event of this name in the log; waits for it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [each for each in self.events if each["event"] == event]
+
+        wait(lambda: found() or not self._reader.is_alive())
+        assert found(), self.events
+        return found()[0]
+
+    def most_bytes(self) -> int:
+        """The most memory that the process has had in use."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.split("VmHWM:")[1].split()[0]) * 1024
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        try:
+            return self.process.wait(60)
+        finally:
+            self.process.kill()
+            self._reader.join()
+
+
+@contextmanager
+def served(
+    arguments: Sequence[str], command: Sequence[str] = COMMAND, env: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    """A process for a while. It takes a free port instead of that in its arguments."""
+    words = list(arguments)
+    words[words.index("--port") + 1] = "0"
+    made = Process(*words, command=command, env=env)
+    try:
+        yield made
+    finally:
+        made.stop()

@@ -24,8 +24,7 @@ from examples.serving import slim
 from linnet.serve import kubernetes
 from tests.cross_builds import need_index
 from tests.native import ROOT, need, run
-from tests.serving import Client, mlp
-from tests.serving_process import served
+from tests.serving import Client, mlp, served
 
 FILE = ROOT / "examples" / "serving" / "Containerfile"
 MOST = 60_000_000  # bytes on top of the image of Python

@@ -20,8 +20,7 @@ from linnet.serve import Settings
 from linnet.serve.kubernetes import SERVER_BYTES, Cluster, manifests, memory_of, model_files
 from linnet.serve.load import load
 from tests.native import ROOT
-from tests.serving import Client, mlp
-from tests.serving_process import served
+from tests.serving import Client, mlp, served
 
 VERSIONS = ("1.32", "1.37")
 DIGITS = ROOT / "examples" / "mnist_small" / "mnist_small.onnx"

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ import linnet
 from linnet import nn
 from linnet.clib.errors import UsageError
 from linnet.serve.repository import scan
+from tests.command import run_process
 from tests.serving import Client, Process, mlp, serving, wait
 
 
@@ -357,6 +359,15 @@ def test_the_command_serves_logs_and_stops(tmp_path: Path) -> None:
     (loaded,) = [event for event in server.events if event["event"] == "model loaded"]
     assert loaded["model"] == "mlp/1" and loaded["bytes"] > 0
     assert server.stop() in (0, -signal.SIGTERM)
+
+
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
+    path = mlp(tmp_path / "mlp.lnt")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_process("serve", path, "--port", port)
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another --port" in done.stderr
 
 
 def test_a_retrying_client_survives_kill_9(tmp_path: Path) -> None:

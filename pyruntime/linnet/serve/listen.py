@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,27 @@ def server_of(app: Any, address: Address, header_timeout: float) -> Any:
     return Server(config(app, address, header_timeout))
 
 
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    made = socket.socket(family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((address.host, address.port))
+    except OSError as error:
+        made.close()
+        where = f"{address.host}:{address.port}"
+        raise UsageError(
+            f"cannot listen on {where}: {error.strerror or error}", code=101, tensor=where,
+            hint="give another --port, or the --host of this machine",
+        ) from None  # fmt: skip
+    return made
+
+
 def run(app: Any, address: Address, header_timeout: float) -> bool:
-    """Serves until SIGINT or SIGTERM, and then answers what waits. Returns whether it began to listen."""
+    """Serves until SIGINT or SIGTERM, and then answers what waits. Returns whether it began to listen. Raises UsageError if
+    the address cannot be used."""
     server = server_of(app, address, header_timeout)
+    listening = _bound(address)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has stopped in order
-        server.run()
+        server.run(sockets=[listening])
     return bool(server.started)

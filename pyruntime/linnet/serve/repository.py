@@ -105,6 +105,8 @@ class Repository:
 
     async def start(self) -> None:
         """Loads every version. What cannot be loaded is logged, and stays unavailable with the reason."""
+        if not self.all():
+            log.warning("there is no model yet", extra={"in": " ".join(map(str, self._sources))})
         for version in self.all():
             await self._load(version, make_room=False)
 
