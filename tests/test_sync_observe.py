@@ -11,7 +11,7 @@ import os
 import pty
 import re
 import select
-import signal
+import subprocess
 import sys
 import termios
 import threading
@@ -110,19 +110,26 @@ def _frames(seen: bytes) -> list[list[str]]:
     return [re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", part).split("\n") for part in text.split("\x1b[H")]
 
 
+# Makes its standard input the terminal that Ctrl-C comes from, and becomes linnet. A background shell ignores the signal.
+_ON_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "linnet", *sys.argv[1:]])
+"""
+
+
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40)])
 def test_top_draws_on_a_terminal_until_interrupted(columns: int, lines: int) -> None:
     with Server(graph(), workers=30, elastic=True) as server:
-        pid, terminal = pty.fork()
-        if pid == 0:  # the child has the terminal
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background shell ignores the signal
-            termios.tcsetwinsize(0, (lines, columns))
-            # Readline, if pytest has loaded it, puts another size into the C library's environment.
-            env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {
-                "TERM": "xterm"
-            }
-            command = [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"]
-            os.execve(sys.executable, command, env)
+        terminal, inside = pty.openpty()
+        termios.tcsetwinsize(inside, (lines, columns))
+        # Readline, if pytest has loaded it, puts another size into the C library's environment.
+        env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+        words = [sys.executable, "-c", _ON_A_TERMINAL, "top", server.address, "--interval", "0.05"]
+        # Not by os.fork: the copy of a test process would go on with the tests if anything failed in it.
+        process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside, start_new_session=True, env=env)
+        os.close(inside)
         seen, code, until = b"", None, time.monotonic() + 60
         while code is None and time.monotonic() < until:
             if select.select([terminal], [], [], 0.05)[0]:
@@ -131,11 +138,9 @@ def test_top_draws_on_a_terminal_until_interrupted(columns: int, lines: int) -> 
             if seen.count(b"synchronous") >= 2 and b"^C" not in seen:  # the first picture is whole
                 os.write(terminal, b"\x03")
                 seen += b"^C"
-            done, found = os.waitpid(pid, os.WNOHANG)
-            code = os.waitstatus_to_exitcode(found) if done else None
-        if code is None:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            code = process.poll()
+        process.kill()
+        process.wait()
         os.close(terminal)
     assert code == 0, seen[-500:]
     frames = [frame for frame in _frames(seen) if any("synchronous" in line for line in frame)]

@@ -47,9 +47,9 @@ class Lock:
 
     def release(self) -> None:
         """Gives the lock back."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1  # before another thread takes the lock, and writes its own file there
+        if file >= 0:
+            os.close(file)
 
 
 class JournalLock(Lock):

@@ -12,10 +12,10 @@ from linnet.search.settings import Settings, seed_of
 
 def sampler_of(settings: Settings) -> Any:
     """The sampler of a study."""
-    if settings.sampler == "tpe":
-        return Repeatable(lambda seed: optuna.samplers.TPESampler(seed=seed), settings.seed)
-    if settings.sampler == "random":
-        return Repeatable(lambda seed: optuna.samplers.RandomSampler(seed=seed), settings.seed)
+    kinds = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+    kind = kinds.get(settings.sampler) if isinstance(settings.sampler, str) else None
+    if kind is not None:
+        return Repeatable(lambda seed: kind(seed=seed), settings.seed)
     assert callable(settings.sampler)
     return Repeatable(settings.sampler, settings.seed)
 
