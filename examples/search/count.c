@@ -12,8 +12,8 @@ struct qemu_plugin_tb;
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, void (*f)(qemu_plugin_id_t, struct qemu_plugin_tb *));
 void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *tb, int op, void *counter, uint64_t add);
-typedef void on_syscall(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                        uint64_t, uint64_t, uint64_t);
+typedef void on_syscall(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t, uint64_t, uint64_t, uint64_t,
+                        uint64_t, uint64_t, uint64_t, uint64_t);
 void qemu_plugin_register_vcpu_syscall_cb(qemu_plugin_id_t id, on_syscall *f);
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
