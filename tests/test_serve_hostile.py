@@ -3,6 +3,7 @@ of good requests, and broken HTTP. Each gets a 4xx that says what, or a closed c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
 
 import linnet
 from tests.serving import Client, binary_request, mlp, request, serving
@@ -57,15 +59,12 @@ def test_requests_made_from_the_description(server: Any) -> None:
 
     for operation in schema.get_all_operations():
         for mode in schemathesis.GenerationMode:
-            try:
-                strategy = operation.ok().as_strategy(generation_mode=mode)
+            strategy = operation.ok().as_strategy(generation_mode=mode)
+            with contextlib.suppress(Unsatisfiable):  # nothing invalid can be made for an operation without parameters
                 settings(
                     max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
                     suppress_health_check=list(HealthCheck),
                 )(given(strategy)(check))()  # fmt: skip
-            except Exception as error:
-                if "Unsatisfiable" not in type(error).__name__ and "negative" not in str(error).lower():
-                    raise
     assert sent["all"] >= 300 and sent["refused"] >= 100, sent
     alive(server)
 

@@ -385,7 +385,7 @@ def test_a_retrying_client_survives_kill_9(tmp_path: Path) -> None:
                 try:
                     client = client or Client(f"http://127.0.0.1:{port}")
                     found[seed] = client.binary("mlp", rows(1, seed))["y"]
-                except (OSError, AssertionError, Exception):
+                except Exception:  # whatever the killed server leaves
                     client = None
 
     thread = threading.Thread(target=ask)

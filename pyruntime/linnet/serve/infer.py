@@ -103,7 +103,7 @@ def _work(loaded: Loaded, request: Request, deadline: float) -> Work:
         first = next(iter(request.feeds.values()))
         rows = first.shape[0] if loaded.open_batch and first.ndim else 1
     loop = asyncio.get_running_loop()
-    return Work(request.feeds, None, rows, key, deadline, loop.create_future(), loop)
+    return Work(request.feeds, rows, key, deadline, loop.create_future(), loop)
 
 
 def _check_queue(loaded: Loaded, most: int, version: Version) -> None:

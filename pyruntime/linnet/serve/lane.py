@@ -28,7 +28,6 @@ class Work:
     time.monotonic. answer: a future of `loop`, which gets a Done. dropped: nobody waits for the answer any longer."""
 
     feeds: dict[str, Array]
-    fetches: tuple[str, ...] | None
     rows: int
     key: Any
     deadline: float
@@ -79,7 +78,7 @@ class Lane:
         threads need to hand them over. None: it took much longer than that, and the lane must do it."""
         started = time.perf_counter_ns()
         try:
-            outputs, error = self.session.run(work.feeds, work.fetches, timeout=_AT_ONCE), None
+            outputs, error = self.session.run(work.feeds, timeout=_AT_ONCE), None
         except DeadlineExceeded:
             return None
         except Error as failure:
@@ -210,7 +209,7 @@ class Lane:
         feeds = first.feeds
         if len(batch) > 1:
             feeds = {name: np.concatenate([work.feeds[name] for work in batch]) for name in first.feeds}
-        outputs = self.session.run(feeds, first.fetches, timeout=max(left, 1e-3))
+        outputs = self.session.run(feeds, timeout=max(left, 1e-3))
         if len(batch) == 1:
             return [outputs]
         made, at = [], 0

@@ -7,7 +7,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -266,10 +266,10 @@ class Repository:
                     del self.versions[version.name]
                 log.info("model gone", extra={"model": version.label})
 
-    async def watch(self, every: float, sleep: Callable[[float], Any] = asyncio.sleep) -> None:
+    async def watch(self, every: float) -> None:
         """Looks at the files again and again."""
         while True:
-            await sleep(every)
+            await asyncio.sleep(every)
             try:
                 await self.look()
             except Exception:  # whatever it is, the models that are loaded serve on

@@ -33,11 +33,8 @@ class Stats:
         self.batches: dict[int, _Sum] = {}
 
     def add(self, done: Done, rows: int, ns: int) -> None:
-        """A request that was answered after `ns` nanoseconds."""
+        """A request that was answered with its outputs after `ns` nanoseconds."""
         self.last_ms = int(time.time() * 1e3)
-        if done.error is not None:
-            self.fail.add(ns)
-            return
         self.success.add(ns)
         self.queue.add(done.queue_ns)
         self.run.add(done.run_ns)
